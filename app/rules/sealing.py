@@ -1,0 +1,38 @@
+"""Sealing: AES-256-GCM with associated data, so that a sealed copy opens only in the place it was made for."""
+
+from __future__ import annotations
+
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+_VERSION = b"\x01"
+_NONCE_LENGTH = 12
+
+
+class CannotOpen(Exception):
+    """The key, the associated data or the sealed bytes are not the ones that belong together."""
+
+
+def seal(key: bytes, plaintext: bytes, associated_data: bytes) -> bytes:
+    """The sealed form: version, 96-bit random nonce, ciphertext and tag. ``key`` has 32 bytes."""
+    nonce = os.urandom(_NONCE_LENGTH)
+    return _VERSION + nonce + AESGCM(key).encrypt(nonce, plaintext, associated_data)
+
+
+def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
+    """The plaintext; raises CannotOpen when anything about it was changed or moved."""
+    if sealed[:1] != _VERSION:
+        raise CannotOpen
+    try:
+        return AESGCM(key).decrypt(sealed[1 : 1 + _NONCE_LENGTH], sealed[1 + _NONCE_LENGTH :], associated_data)
+    except InvalidTag as error:
+        raise CannotOpen from error
+
+
+def derive(key: bytes, label: str, length: int = 32) -> bytes:
+    """A subkey for one purpose (HKDF-SHA-256, RFC 5869); ``label`` names the purpose."""
+    return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=label.encode()).derive(key)
