@@ -1,0 +1,65 @@
+# Sourced by script/server and script/test, at the root of the repository: what a fresh machine lacks, and .venv.
+
+say() { printf '%s\n' "$*" >&2; }
+
+# install_packages NAME...: Debian's packages of these names are installed, or the one line to type is said.
+install_packages() {
+    if ! command -v apt-get >/dev/null 2>&1; then
+        say "This machine lacks what Debian calls: $*. Install it, then start again."
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        say "Some system packages are missing. Type this line, then start again:"
+        say ""
+        say "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
+        exit 1
+    fi
+    say "Installing system packages: $*"
+    # A machine's package lists may be older than the packages that still exist.
+    for attempt in first second; do
+        if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; then
+            return 0
+        fi
+        [ $attempt = second ] || apt-get update -qq >/dev/null || true
+    done
+    say "apt-get could not install them. Type this line to see why:"
+    say "    apt-get update && apt-get install -y --no-install-recommends $*"
+    exit 1
+}
+
+# Names of the packages without which requirements.txt cannot be installed: mysqlclient is built from source.
+missing_build_packages() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv '
+    command -v cc >/dev/null 2>&1 || printf 'build-essential '
+    python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' || printf 'python3-dev '
+    command -v pkg-config >/dev/null 2>&1 || printf 'pkg-config '
+    pkg-config --exists libmariadb 2>/dev/null || pkg-config --exists mysqlclient 2>/dev/null || printf 'libmariadb-dev '
+}
+
+# prepare_venv FILE...: .venv holds what the FILEs pin. Does nothing when they are as they were the last time.
+prepare_venv() {
+    if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        say "Gatehouse needs Python 3.11 or newer as python3."
+        exit 1
+    fi
+    wanted=$(cat "$@" | sha256sum | cut -d' ' -f1)
+    stamp=.venv/installed-$(printf '%s' "$*" | tr -c 'a-z.' '-')
+    if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        return 0
+    fi
+    # One at a time: a server and a test run may be started side by side in a fresh clone.
+    exec 9<script/lib/prepare.sh
+    ! command -v flock >/dev/null 2>&1 || flock 9
+    missing=$(missing_build_packages)
+    # shellcheck disable=SC2086
+    [ -z "$missing" ] || install_packages $missing
+    .venv/bin/python -c 'import pip' 2>/dev/null || python3 -m venv --clear .venv
+    say "Installing what $* pins into .venv (once, and again when it changes)"
+    requirements=
+    for file in "$@"; do requirements="$requirements -r $file"; done
+    # shellcheck disable=SC2086
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes $requirements
+    printf '%s' "$wanted" >"$stamp"
+    exec 9<&-
+}
