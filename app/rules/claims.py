@@ -1,0 +1,92 @@
+"""Claims: what a scope tells an application about a user (OpenID Connect Core 5.1 and 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+CLAIMS_OF_SCOPE: Mapping[str, tuple[str, ...]] = {
+    "openid": ("sub",),
+    "profile": (
+        "name",
+        "family_name",
+        "given_name",
+        "middle_name",
+        "nickname",
+        "preferred_username",
+        "profile",
+        "picture",
+        "website",
+        "gender",
+        "birthdate",
+        "zoneinfo",
+        "locale",
+        "updated_at",
+    ),
+    "email": ("email", "email_verified"),
+    "address": ("address",),
+    "phone": ("phone_number", "phone_number_verified"),
+}
+"""OpenID Connect Core 5.4, in the order of the standard."""
+
+SUPPORTED_CLAIMS: tuple[str, ...] = tuple(name for names in CLAIMS_OF_SCOPE.values() for name in names)
+"""``claims_supported`` of the discovery document."""
+
+_ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
+_BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of a user: the standard claims of OpenID Connect Core 5.1.
+
+    ``picture``, ``profile`` and ``website`` are URLs, ``birthdate`` is ``YYYY-MM-DD``, ``address`` has the
+    fields of section 5.1.1. ``sub`` is the public id of the user.
+    """
+
+    sub: str
+    email: str | None = None
+    email_verified: bool = False
+    name: str | None = None
+    family_name: str | None = None
+    given_name: str | None = None
+    middle_name: str | None = None
+    nickname: str | None = None
+    preferred_username: str | None = None
+    profile: str | None = None
+    picture: str | None = None
+    website: str | None = None
+    gender: str | None = None
+    birthdate: str | None = None
+    zoneinfo: str | None = None
+    locale: str | None = None
+    phone_number: str | None = None
+    phone_number_verified: bool = False
+    address: Mapping[str, str] = field(default_factory=dict)
+    updated_at: datetime | None = None
+
+
+def claims_for(profile: Profile, scopes: Collection[str], requested: Collection[str] = ()) -> dict[str, Any]:
+    """The claims that the scopes release, with the types of Core 5.1; ``sub`` is always among them.
+
+    ``requested`` are single claims asked for by name (Core 5.5). A claim without a value is left out: Core
+    5.3.2 forbids null and the empty string. A ``…_verified`` flag is left out with what it speaks of.
+    """
+    names = ["sub"]
+    names += (name for scope, claims in CLAIMS_OF_SCOPE.items() if scope in scopes for name in claims)
+    names += (name for name in SUPPORTED_CLAIMS if name in requested)
+    released = {name: _value(profile, name) for name in dict.fromkeys(names)}
+    return {name: value for name, value in released.items() if value is not None}
+
+
+def _value(profile: Profile, name: str) -> Any:
+    if name == "updated_at":
+        return None if profile.updated_at is None else int(profile.updated_at.timestamp())
+    if name == "address":
+        address = {part: profile.address[part] for part in _ADDRESS_FIELDS if profile.address.get(part)}
+        return address or None
+    if name in _BOOLEANS:
+        return bool(getattr(profile, name)) if getattr(profile, _BOOLEANS[name]) else None
+    return getattr(profile, name) or None

@@ -1,0 +1,67 @@
+"""E-mail addresses: which are accepted, and the one form in which two spellings of one are equal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import idna
+
+LONGEST_ADDRESS = 254
+"""RFC 5321 section 4.5.3.1.3, less the angle brackets."""
+LONGEST_LOCAL_PART = 64
+
+# RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts exist in standards alone.
+_LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
+
+
+def canonical_email(text: str) -> str | None:
+    """The stored, comparable form of an address, or None when it cannot be one.
+
+    Unicode compatibility forms and letter case are levelled and the domain is written in ASCII (IDNA 2008
+    with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
+    system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4).
+    """
+    if len(text) > 2 * LONGEST_ADDRESS:
+        return None
+    local_part, at, domain = text.strip().rpartition("@")
+    local_part = _level(local_part)
+    if not at or len(local_part.encode(errors="replace")) > LONGEST_LOCAL_PART:
+        return None
+    if _LOCAL_PART.fullmatch(local_part) is None or _has_hidden_character(local_part):
+        return None
+    ascii_domain = _ascii_domain(domain)
+    if ascii_domain is None:
+        return None
+    address = f"{local_part}@{ascii_domain}"
+    return address if len(address.encode()) <= LONGEST_ADDRESS else None
+
+
+def is_email(text: str) -> bool:
+    """Whether the text can be an address."""
+    return canonical_email(text) is not None
+
+
+def domain_of(canonical: str) -> str:
+    """The domain of an address in canonical form."""
+    return canonical.rpartition("@")[2]
+
+
+def _level(text: str) -> str:
+    # The final sigma is the same letter as the other: lower() keeps them apart; casefold() would level ß too.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower().replace("ς", "σ"))
+
+
+def _has_hidden_character(text: str) -> bool:
+    return any(unicodedata.category(char) in _HIDDEN for char in text)
+
+
+def _ascii_domain(domain: str) -> str | None:
+    try:
+        encoded = idna.encode(domain, uts46=True, std3_rules=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        return None
+    labels = encoded.split(".")
+    # A domain whose last label is a number is an IP address in disguise; a trailing dot is refused too.
+    return encoded if all(labels) and not labels[-1].isdigit() else None
