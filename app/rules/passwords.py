@@ -32,8 +32,6 @@ _ROWS = (
     "azertyuiop",
     "asdfghjkl",
     "zxcvbnm",
-)
-_ROWS += (
     "1qaz2wsx3edc4rfv5tgb6yhn7ujm8ik9ol0p",
     "qazwsxedcrfvtgbyhnujmikolp",
     "1q2w3e4r5t6y7u8i9o0p",
@@ -151,7 +149,7 @@ def _is_repetition(text: str) -> bool:
 
 
 def _is_made_of_runs(text: str) -> bool:
-    """Whether the text is made of runs of four or more neighbours, with at most three characters left over."""
+    """Whether the text is runs of four or more neighbours, with at most three characters left over."""
     left_over = position = 0
     while position < len(text):
         size = _run_at(text, position)
