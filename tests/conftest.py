@@ -1,0 +1,82 @@
+"""Fixtures of all tests: a private MariaDB and SQLite, the application on either, servers, a browser.
+
+``--db mariadb`` or ``--db sqlite`` limits the tests that run on both. Those marked ``mariadb`` or ``live``
+always run on MariaDB. Nothing here is skipped: what is missing on the machine fails, naming what to type.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mariadb import MariaDB
+
+pytest_plugins = ["tests.support.fixtures"]
+
+ENGINES = ("mariadb", "sqlite")
+_server = pytest.StashKey[MariaDB]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--db", choices=(*ENGINES, "both"), default="both", help="engines of the database tests")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database" not in metafunc.fixturenames:
+        return
+    wanted = metafunc.config.getoption("--db")
+    engines = ENGINES if wanted == "both" else (wanted,)
+    if any(metafunc.definition.iter_markers("mariadb")):
+        engines = ("mariadb",)
+    metafunc.parametrize("database", engines, indirect=True, scope="session")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # With several workers the controller starts the one server that they share, while they import.
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", default=None):
+        config.stash[_server] = MariaDB(Path(tempfile.mkdtemp(prefix="gatehouse-mariadb-")))
+        config.stash[_server].begin()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["mariadb"] = node.config.stash[_server].address()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _server in config.stash:
+        config.stash[_server].stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb(request: pytest.FixtureRequest, scratch: Path) -> Iterator[MariaDB]:
+    """The run's private MariaDB."""
+    shared = getattr(request.config, "workerinput", {}).get("mariadb")
+    if shared is not None:
+        server = MariaDB.attach(shared)
+        server.wait()
+        yield server
+        return
+    server = MariaDB(scratch / "mariadb").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A folder of this worker, gone with it."""
+    folder = Path(tempfile.mkdtemp(prefix="gatehouse-tests-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def worker() -> str:
+    """The name of this test worker."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")

@@ -1,0 +1,47 @@
+"""The application under test: on a migrated database, with the keys of the worker's own instance folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+from flask import Flask
+from flask.testing import FlaskClient
+from flask_migrate import upgrade
+
+from tests.support.databases import Database
+
+BASE_URL = "http://localhost"
+
+
+class Client(FlaskClient):
+    """Sends to the base URL that the application was made with, so that Host and Origin are the real ones."""
+
+    def open(self, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], str):
+            kwargs.setdefault("base_url", urljoin(self.application.config["TEST_BASE_URL"], "/"))
+        return super().open(*args, **kwargs)
+
+
+def application(database: Database, instance: Path, base_url: str) -> Flask:
+    """The application on the database, migrated to the newest schema."""
+    from app import create_app
+
+    app = create_app(environment(database, instance, base_url) | {"TESTING": True})
+    app.config["TEST_BASE_URL"] = base_url
+    app.test_client_class = Client
+    with app.app_context():
+        upgrade()
+    database.remember()
+    return app
+
+
+def environment(database: Database, instance: Path, base_url: str) -> dict[str, Any]:
+    """The settings of an instance under test, as the environment would give them."""
+    return {
+        "DATABASE_URL": database.url,
+        "GATEHOUSE_BASE_URL": base_url,
+        "GATEHOUSE_INSTANCE": str(instance),
+        "GATEHOUSE_ENV": "development",
+    }

@@ -1,0 +1,114 @@
+"""One database of a test worker, migrated once and emptied before each test."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.support.mariadb import MariaDB
+
+_KEPT = "alembic_version"
+
+
+class Database:
+    """What a test may know of its database: the engine's name, the URL, and what lies in it."""
+
+    engine: str
+    url: str
+
+    def __init__(self) -> None:
+        self._tables: list[str] = []
+        self._seed: dict[str, list[tuple[Any, ...]]] = {}
+
+    def connect(self) -> Any:
+        """A raw autocommitting connection."""
+        raise NotImplementedError
+
+    def dump(self) -> bytes:
+        """Everything in the database as one string of bytes, binary columns in clear."""
+        raise NotImplementedError
+
+    def remember(self) -> None:
+        """What migrations put in is what ``clean`` goes back to."""
+        self._tables = [row[0] for row in self.query(self._list_tables) if row[0] != _KEPT]
+        for table in self._filled():
+            self._seed[table] = self.query(f"SELECT * FROM {table}")
+
+    def clean(self) -> None:
+        """Every row that came after the migrations is gone."""
+        filled = self._filled()
+        if not filled:
+            return
+        with contextlib.closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(self._no_foreign_keys)
+            cursor.execute("BEGIN")
+            for table in filled:
+                cursor.execute(f"DELETE FROM {table}")
+                for row in self._seed.get(table, ()):
+                    cursor.execute(f"INSERT INTO {table} VALUES ({', '.join([self._mark] * len(row))})", row)
+            cursor.execute("COMMIT")
+
+    def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a raw statement."""
+        with contextlib.closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+
+    def count(self, table: str) -> int:
+        """How many rows the table has."""
+        return int(self.query(f"SELECT COUNT(*) FROM {table}")[0][0])
+
+    _list_tables: str
+    _no_foreign_keys: str
+    _mark: str
+
+    def _filled(self) -> list[str]:
+        if not self._tables:
+            return []
+        probes = (f"SELECT '{table}' FROM (SELECT 1 FROM {table} LIMIT 1) AS one" for table in self._tables)
+        return [row[0] for row in self.query(" UNION ALL ".join(probes))]
+
+
+class MariaDBDatabase(Database):
+    """A database of the run's private MariaDB."""
+
+    engine = "mariadb"
+    _list_tables = "SHOW TABLES"
+    _no_foreign_keys = "SET foreign_key_checks=0"
+    _mark = "%s"
+
+    def __init__(self, server: MariaDB, name: str) -> None:
+        super().__init__()
+        self.server, self.name = server, name
+        self.url = server.create_database(name)
+
+    def connect(self) -> Any:
+        return self.server.connect(self.name)
+
+    def dump(self) -> bytes:
+        return self.server.dump(self.name)
+
+
+class SQLiteDatabase(Database):
+    """A file."""
+
+    engine = "sqlite"
+    _list_tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    _no_foreign_keys = "PRAGMA foreign_keys=OFF"
+    _mark = "?"
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+        self.url = f"sqlite:///{file}"
+
+    def connect(self) -> Any:
+        return sqlite3.connect(self.file, isolation_level=None, timeout=10)
+
+    def dump(self) -> bytes:
+        files = (Path(f"{self.file}{suffix}") for suffix in ("", "-wal"))
+        return b"".join(file.read_bytes() for file in files if file.exists())

@@ -1,0 +1,106 @@
+"""The application on a clean database, real servers, and a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from tests.support.applications import BASE_URL, application
+from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+
+@pytest.fixture(scope="session")
+def instance(scratch: Path) -> Path:
+    """The folder of this worker's keys."""
+    folder = scratch / "instance"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def database(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Database:
+    """An empty, unmigrated-until-``app`` database of the engine under test."""
+    if request.param == "sqlite":
+        return SQLiteDatabase(scratch / "gatehouse.sqlite")
+    return MariaDBDatabase(request.getfixturevalue("mariadb"), f"test_{worker}")
+
+
+@pytest.fixture(scope="session")
+def applications(instance: Path) -> Callable[[Database, str], Flask]:
+    """The application on a database, made and migrated at first use."""
+    made: dict[tuple[str, str], Flask] = {}
+
+    def on(database: Database, base_url: str) -> Flask:
+        key = (database.url, base_url)
+        if key not in made:
+            made[key] = application(database, instance, base_url)
+        return made[key]
+
+    return on
+
+
+@pytest.fixture
+def app(database: Database, applications: Callable[[Database, str], Flask]) -> Flask:
+    """The application on a clean database. No context is pushed: see ``context``."""
+    made = applications(database, BASE_URL)
+    database.clean()
+    return made
+
+
+@pytest.fixture
+def context(app: Flask) -> Iterator[Flask]:
+    """The application with its context pushed, for operations; requests of ``http`` would share it."""
+    with app.app_context():
+        yield app
+
+
+@pytest.fixture
+def http(app: Flask) -> FlaskClient:
+    """An HTTP client of the application without cookies yet."""
+    return app.test_client()
+
+
+@pytest.fixture(scope="session")
+def _live_server(mariadb: MariaDB, instance: Path, scratch: Path, worker: str) -> Iterator[LiveServer]:
+    server = LiveServer(MariaDBDatabase(mariadb, f"live_{worker}"), instance, scratch / "live.log")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def live_server(_live_server: LiveServer) -> LiveServer:
+    """A server of two workers on a clean MariaDB; ``live_server.app`` is the same instance in here."""
+    _live_server.database.clean()
+    return _live_server
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real Chromium, started once."""
+    from tests.support.browser import started
+
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """A fresh, cookieless Chromium context. Pages are made with ``browser.new_page()``."""
+    from tests.support.browser import watched
+
+    with watched(chromium) as context:
+        yield context
+
+
+@pytest.fixture
+def page(browser: Any) -> Any:
+    """One page of a fresh browser; a script error or a refused resource fails the test."""
+    return browser.new_page()

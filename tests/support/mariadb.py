@@ -1,0 +1,177 @@
+"""A private MariaDB: its own data folder, socket and port, durable at each commit, gone with the run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+import MySQLdb
+
+from tests.support import process
+
+_USER = "gatehouse"
+_NEEDED = ("mariadbd", "mariadb-install-db")
+
+
+def require() -> None:
+    """Raise, naming the one line to type, unless MariaDB's server is installed."""
+    missing = [name for name in _NEEDED if _program(name) is None]
+    if missing:
+        raise RuntimeError(f"{', '.join(missing)} not found. Type: sudo apt-get install -y mariadb-server")
+
+
+class MariaDB:
+    """One server process. ``options`` are the server's own, such as ``--innodb-buffer-pool-size=2G``."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.port = process.free_port()
+        # A socket path has at most 107 bytes, which the temporary folders of a test run easily pass.
+        self.socket = f"/tmp/gatehouse-{os.getpid()}-{secrets.token_hex(4)}.sock"  # noqa: S108 - 32 random bits
+        self.password = secrets.token_hex(16)
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        """The data folder is made and the server is starting; ``wait`` for it before use."""
+        require()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        init = self.folder / "init.sql"
+        init.write_text(
+            f"CREATE USER IF NOT EXISTS {_USER}@'%' IDENTIFIED BY '{self.password}';"
+            f"\nGRANT ALL ON *.* TO {_USER}@'%' WITH GRANT OPTION;\n"
+        )
+        init.chmod(0o600)
+        install = [str(_program("mariadb-install-db")), "--no-defaults", f"--datadir={self.folder / 'data'}"]
+        install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
+        install += ["--innodb-log-file-size=64M"]
+        as_root = ["--user=root"] if os.geteuid() == 0 else []
+        install += as_root
+        server = [*self._command(), *as_root]
+        # One child for both, so that tests are collected while it makes its data folder.
+        both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
+        command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
+        self._process = process.start(command, self.folder / "server.log")
+
+    def address(self) -> dict[str, str | int]:
+        """What another process of the run needs to ``attach``."""
+        address: dict[str, str | int] = {"folder": str(self.folder), "port": self.port}
+        return address | {"socket": self.socket, "password": self.password}
+
+    @classmethod
+    def attach(cls, address: Mapping[str, str | int]) -> MariaDB:
+        """The server that another process of the run began."""
+        server = cls(Path(str(address["folder"])))
+        server.port, server.socket = int(address["port"]), str(address["socket"])
+        server.password = str(address["password"])
+        return server
+
+    def start(self) -> MariaDB:
+        """The server answers."""
+        self.begin()
+        self.wait()
+        return self
+
+    def wait(self, seconds: float = 60.0) -> None:
+        """Returns once the server answers."""
+        process.wait_until(self._answers, f"MariaDB in {self.folder}", seconds=seconds)
+
+    def connect(self, database: str = "", *, user: str = _USER) -> MySQLdb.Connection:
+        """A raw connection of an almighty user, autocommitting."""
+        return MySQLdb.connect(
+            unix_socket=self.socket,
+            user=user,
+            password=self.password,
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+        )
+
+    def execute(self, statement: str) -> None:
+        """One statement, committed."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def create_database(self, name: str) -> str:
+        """An empty database of that name; returns its URL."""
+        self.execute(f"DROP DATABASE IF EXISTS `{name}`")
+        self.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+        return self.url(name)
+
+    def url(self, database: str) -> str:
+        """The URL of a database of this server, over its socket."""
+        socket = quote(self.socket, "")
+        return f"mysql+mysqldb://{_USER}:{self.password}@localhost/{database}?unix_socket={socket}"
+
+    def tcp_url(self, database: str) -> str:
+        """The URL of a database of this server, over its loopback port."""
+        return f"mysql+mysqldb://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def dump(self, database: str) -> bytes:
+        """Everything in the database, as ``mariadb-dump`` writes it, binary columns in clear."""
+        command = ["mariadb-dump", "--no-defaults", f"--socket={self.socket}", f"--user={_USER}"]
+        env = {**os.environ, "MYSQL_PWD": self.password}
+        return subprocess.run([*command, database], env=env, check=True, capture_output=True).stdout
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """The server dies as by a power cut of its process; its data folder stays."""
+        assert self._process is not None
+        process.kill_group(self._process)
+
+    def pause(self, paused: bool) -> None:
+        """The server hangs, or goes on."""
+        os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def stop(self) -> None:
+        """The server is gone and so is its data folder."""
+        if self._process is not None:
+            process.kill_group(self._process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        Path(self.socket).unlink(missing_ok=True)
+
+    def _answers(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            log = (self.folder / "server.log").read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"MariaDB did not start:\n{log}")
+        try:
+            self.connect().close()
+        except MySQLdb.OperationalError:
+            return False
+        return True
+
+    def _command(self) -> list[str]:
+        return [
+            str(_program("mariadbd")),
+            "--no-defaults",
+            f"--datadir={self.folder / 'data'}",
+            f"--socket={self.socket}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--pid-file={self.folder / 'server.pid'}",
+            f"--init-file={self.folder / 'init.sql'}",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--innodb-log-file-size=64M",
+            "--innodb-buffer-pool-size=256M",
+            "--max-connections=500",
+            "--character-set-server=utf8mb4",
+            "--performance-schema=OFF",
+            "--skip-name-resolve",
+            *self._options,
+        ]
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/libexec")

@@ -1,0 +1,77 @@
+"""Child processes that never outlive the test run, and the free loopback ports they listen on."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def start(
+    command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """The command runs in a process group of its own, writes to ``log``, and dies with this process."""
+
+    def die_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            process_group=0,
+            preexec_fn=die_with_parent,
+        )
+
+
+def stop(process: subprocess.Popen[bytes], *, patience: float = 10.0) -> None:
+    """The process and its group are gone: asked first, killed when they do not listen."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Every process of the group is killed, and the first of them reaped."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now, outside the range that outgoing connections draw from."""
+    low = 20000 + (os.getpid() * 7) % 10000
+    for port in range(low, low + 2000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free loopback port")
+
+
+def wait_until(
+    condition: Callable[[], object], what: str, *, seconds: float = 30.0, pause: float = 0.02
+) -> None:
+    """Returns once the condition holds; fails naming ``what`` when it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(pause)

@@ -1,0 +1,81 @@
+"""A real server: Granian with two workers on a free loopback port, in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from flask import Flask
+
+from tests.support import process
+from tests.support.applications import application, environment
+from tests.support.databases import MariaDBDatabase
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKERS = 2
+THREADS = 4
+
+
+def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = THREADS) -> list[str]:
+    """The command of a WSGI server: the same workers and threads for whatever is compared."""
+    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"]
+    command += ["--port", str(port)]
+    return [*command, "--workers", str(workers), "--blocking-threads", str(threads), "--no-ws", target]
+
+
+class LiveServer:
+    """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions."""
+
+    def __init__(
+        self, database: MariaDBDatabase, instance: Path, log: Path, *, workers: int = WORKERS
+    ) -> None:
+        self.database, self.instance, self.log, self.workers = database, instance, log, workers
+        self.port = process.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.app: Flask = application(database, instance, self.url)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """The server answers."""
+        env = os.environ | environment(self.database, self.instance, self.url) | {"LOG_LEVEL": "DEBUG"}
+        command = granian("wsgi:app", self.port, workers=self.workers)
+        self._process = process.start(command, self.log, env=env, cwd=ROOT)
+        process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)
+
+    def stop(self) -> None:
+        """The server is gone."""
+        if self._process is not None:
+            process.stop(self._process)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server's main process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers now."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"resource_tracker" not in _command_line(pid)]
+
+    def logs(self) -> str:
+        """What the server has written so far."""
+        return self.log.read_text(errors="replace")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the server did not start:\n{self.logs()[-3000:]}")
+        try:
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+
+def _command_line(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
