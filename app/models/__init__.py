@@ -1,0 +1,20 @@
+"""Models keep: one table family a file. Importing this package knows every table."""
+
+from __future__ import annotations
+
+from app.models import audit, client, credential, event, grant, organization, session, signing_key, token, user
+from app.models.base import Base
+
+__all__ = [
+    "Base",
+    "audit",
+    "client",
+    "credential",
+    "event",
+    "grant",
+    "organization",
+    "session",
+    "signing_key",
+    "token",
+    "user",
+]

@@ -1,0 +1,26 @@
+"""Plumbing that the faces share; it may use Flask and decides nothing."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+
+from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from app.config import Config
+
+
+def register(app: Flask, config: Config) -> None:
+    """Hosts, proxies, request ids, sessions, headers and health stand before any face answers."""
+    app.config["TRUSTED_HOSTS"] = list(config.trusted_hosts)
+    app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
+    app.config["MAX_FORM_MEMORY_SIZE"] = 64 * 1024
+    if config.proxy_hops:
+        hops = config.proxy_hops
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=0, x_prefix=0)  # type: ignore[method-assign]
+    for name in ("browser_session", "headers", "health", "error_pages", "request_log"):
+        if find_spec(f"app.web.{name}"):
+            module = importlib.import_module(f"app.web.{name}")
+            if hasattr(module, "register"):
+                module.register(app)

@@ -1,0 +1,102 @@
+"""The two engines: one for transactions, one for single statements that are their own transaction.
+
+A token request needs one durable INSERT. In autocommit mode that is one round trip; inside a transaction it is
+four (begin, insert, commit, and the rollback that resets the connection), and the round trips are what a small
+request costs. Both engines speak READ COMMITTED: under it a loser of a race sees the winner's row, and
+INSERT … SELECT takes no lock on what it reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Flask
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+
+from app.config import Config
+from app.extensions import db
+
+AUTOCOMMIT = "autocommit"
+_LOCK_WAIT_SECONDS = 3
+_SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+
+def configure(app: Flask, config: Config) -> None:
+    """Both engines configured, with their listeners; nothing connects yet."""
+    options = _sqlite_options(config) if config.is_sqlite else _mysql_options(config)
+    app.config["SQLALCHEMY_DATABASE_URI"] = config.database_url
+    app.config["SQLALCHEMY_ENGINE_OPTIONS"] = options
+    app.config["SQLALCHEMY_BINDS"] = {
+        AUTOCOMMIT: {
+            "url": config.database_url,
+            "isolation_level": "AUTOCOMMIT",
+            "pool_reset_on_return": None,
+            # A stale connection is met by the retry of the statement, which costs nothing while all is well.
+            **{name: value for name, value in options.items() if name != "pool_pre_ping"},
+        }
+    }
+    db.init_app(app)
+    with app.app_context():
+        for engine in (db.engine, db.engines[AUTOCOMMIT]):
+            event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
+        if config.is_sqlite:
+            event.listen(db.engine, "begin", _begin_sqlite)
+
+
+def engines() -> tuple[Engine, Engine]:
+    """(for transactions, for single statements) of the current app."""
+    return db.engine, db.engines[AUTOCOMMIT]
+
+
+def _mysql_options(config: Config) -> dict[str, Any]:
+    return {
+        "pool_size": config.database_pool,
+        "max_overflow": config.database_pool,
+        "pool_timeout": 2,
+        "pool_recycle": 280,
+        "pool_pre_ping": True,
+        "hide_parameters": True,
+        "connect_args": {
+            "charset": "utf8mb4",
+            "connect_timeout": 2,
+            "read_timeout": config.database_timeout,
+            "write_timeout": config.database_timeout,
+        },
+    }
+
+
+def _sqlite_options(config: Config) -> dict[str, Any]:
+    return {
+        "pool_size": config.database_pool,
+        "max_overflow": config.database_pool,
+        "pool_timeout": 2,
+        "hide_parameters": True,
+        "connect_args": {"timeout": config.database_timeout, "check_same_thread": False},
+    }
+
+
+def _prepare_mysql(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    cursor.execute(
+        f"SET SESSION time_zone = '+00:00', sql_mode = '{_SQL_MODE}', innodb_lock_wait_timeout = {_LOCK_WAIT_SECONDS}"
+    )
+    cursor.close()
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver's own implicit BEGIN is deferred and cannot be told to lock first.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    # NORMAL may forget the last commits at a power loss, and with them that a code was used.
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails at once when another wrote between.
+    reads = connection.get_execution_options().get("reads_only", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

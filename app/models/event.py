@@ -1,0 +1,78 @@
+"""What must follow a commit, and what all nodes must hear of: outbox, revocation log, idempotency, leases."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Index, LargeBinary
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Digest, Identifier, Json, Sealed, Tenant, UtcDateTime, owned_by_organization
+from app.rules.identifiers import ROUTING_KEY_LENGTH
+
+
+class OutboxMessage(Tenant, Base):
+    """Something that must leave the process after the change it belongs to was committed."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (
+        Index("ix_outbox_due", "done_at", "available_at"),
+        owned_by_organization("outbox"),
+        Base.__table_args__,
+    )
+
+    kind: Mapped[str] = mapped_column(Identifier(64))
+    payload: Mapped[dict[str, Any]] = mapped_column(Json)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    available_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    attempts: Mapped[int] = mapped_column(default=0)
+    done_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class Revocation(Tenant, Base):
+    """One revocation, written with it: what checkers that hold no database follow (scale.md, On paper)."""
+
+    __tablename__ = "revocation_log"
+    __table_args__ = (owned_by_organization("revocation_log"), Base.__table_args__)
+
+    kind: Mapped[str] = mapped_column(Identifier(16), comment="token, grant, client, credential, user, organization")
+    subject: Mapped[bytes] = mapped_column(LargeBinary(32), comment="row id, or the organization's key")
+    not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is dead")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="when nothing it names can still be alive")
+
+
+class IdempotencyKey(Base):
+    """The answer of a POST under its Idempotency-Key, without secrets, for 24 hours."""
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (owned_by_organization("idempotency_keys"), Base.__table_args__)
+
+    organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
+    key_digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="key, caller and route")
+    body_digest: Mapped[bytes] = mapped_column(Digest)
+    status: Mapped[int | None] = mapped_column(comment="NULL while the first one is under way")
+    response: Mapped[bytes | None] = mapped_column(Sealed)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class Lease(Base):
+    """Who does a job that only one may do; taken by a compare-and-set on ``holder`` and ``expires_at``."""
+
+    __tablename__ = "leases"
+
+    name: Mapped[str] = mapped_column(Identifier(64), primary_key=True)
+    holder: Mapped[str] = mapped_column(Identifier(64))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class InstanceFact(Base):
+    """A fact of the whole instance: the master key's check value, the set-up token's digest."""
+
+    __tablename__ = "instance_facts"
+
+    name: Mapped[str] = mapped_column(Identifier(64), primary_key=True)
+    value: Mapped[dict[str, Any]] = mapped_column(Json)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,135 @@
+"""What users allowed: consents, requests under way, codes, and the grants that all tokens of a user hang from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import (
+    Base,
+    Digest,
+    Identifier,
+    Json,
+    Sealed,
+    Tenant,
+    UtcDateTime,
+    Uuid,
+    owned_by_organization,
+    within_organization,
+)
+
+
+class Consent(Tenant, Base):
+    """What a user allowed a client, remembered until withdrawn (public id ``con_…``)."""
+
+    __tablename__ = "consents"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "user_id", "client_id"),
+        Index("ix_consents_client", "organization_id", "client_id"),
+        owned_by_organization("consents"),
+        within_organization("consents", "user_id", "users"),
+        within_organization("consents", "client_id", "clients"),
+        Base.__table_args__,
+    )
+
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    scope: Mapped[str] = mapped_column(String(4000), comment="all that was allowed, space-separated")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+
+
+class AuthorizationRequest(Tenant, Base):
+    """A checked authorization request on its way through sign-in and consent (IN-1, IN-2)."""
+
+    __tablename__ = "authorization_requests"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_authorization_requests_client", "organization_id", "client_id"),
+        owned_by_organization("authorization_requests"),
+        within_organization("authorization_requests", "client_id", "clients"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that began it")
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    parameters: Mapped[dict[str, Any]] = mapped_column(Json)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    shown_digest: Mapped[bytes | None] = mapped_column(Digest, comment="what consent displayed: user, client, scopes")
+    completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class AuthorizationCode(Tenant, Base):
+    """An authorization code; kept a day after its use, so that a replay is recognised (CD-7)."""
+
+    __tablename__ = "authorization_codes"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_authorization_codes_client", "organization_id", "client_id"),
+        Index("ix_authorization_codes_user", "organization_id", "user_id"),
+        owned_by_organization("authorization_codes"),
+        within_organization("authorization_codes", "client_id", "clients"),
+        within_organization("authorization_codes", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    session_id: Mapped[UUID | None] = mapped_column(Uuid, comment="outlives the session row, hence no foreign key")
+    grant_id: Mapped[UUID] = mapped_column(Uuid, comment="chosen now, written when redeemed; a replay revokes it")
+    redirect_uri: Mapped[str] = mapped_column(String(2048))
+    scope: Mapped[str] = mapped_column(String(4000))
+    nonce: Mapped[str | None] = mapped_column(String(2048))
+    code_challenge: Mapped[str] = mapped_column(Identifier(43), comment="S256 (RFC 7636)")
+    auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
+    amr: Mapped[str] = mapped_column(Identifier(64))
+    send_auth_time: Mapped[bool] = mapped_column(default=False, comment="max_age was asked")
+    issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    attempt: Mapped[UUID | None] = mapped_column(Uuid, comment="which attempt claimed it: tells a lost answer from theft")
+    purge_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class Grant(Tenant, Base):
+    """One authorization of a client by a user; the truth for rotation and revocation (scale.md rule 2).
+
+    A token lives only while its grant does. Rotation is one compare-and-set on this row.
+    """
+
+    __tablename__ = "grants"
+    __table_args__ = (
+        Index("ix_grants_user", "organization_id", "user_id", "client_id"),
+        Index("ix_grants_client", "organization_id", "client_id"),
+        owned_by_organization("grants"),
+        within_organization("grants", "client_id", "clients"),
+        within_organization("grants", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    session_id: Mapped[UUID | None] = mapped_column(Uuid, comment="outlives the session row, hence no foreign key")
+    scope: Mapped[str] = mapped_column(String(4000))
+    auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
+    amr: Mapped[str] = mapped_column(Identifier(64))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="absolute end; rotation never extends it")
+    idle_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="end of the current refresh token")
+    generation: Mapped[int] = mapped_column(default=0, comment="how often it was rotated")
+    refresh_digest: Mapped[bytes | None] = mapped_column(Digest, comment="the current refresh token; NULL without one")
+    previous_digest: Mapped[bytes | None] = mapped_column(Digest, comment="the refresh token before")
+    rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    sealed_answer: Mapped[bytes | None] = mapped_column(Sealed, comment="the last answer, sealed under the token presented (RF-3)")
+    attempt: Mapped[UUID | None] = mapped_column(Uuid, comment="which attempt rotated it last")
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_reason: Mapped[str | None] = mapped_column(Identifier(64))

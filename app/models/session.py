@@ -1,0 +1,50 @@
+"""Sign-ins of browsers, and the recent attempts that limits count."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Digest, Identifier, Tenant, UtcDateTime, Uuid, owned_by_organization, within_organization
+
+
+class Session(Tenant, Base):
+    """One sign-in of one user in one browser at one organization (SS-1)."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_sessions_user", "organization_id", "user_id"),
+        owned_by_organization("sessions"),
+        within_organization("sessions", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    authenticated_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="auth_time of OpenID Connect")
+    amr: Mapped[str] = mapped_column(Identifier(64), default="pwd", comment="RFC 8176, space-separated")
+    last_seen_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="sampled, at most once a minute")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="the absolute end")
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    address: Mapped[str | None] = mapped_column(Identifier(64))
+    user_agent: Mapped[str] = mapped_column(String(255), default="")
+
+
+class Attempt(Tenant, Base):
+    """One counted attempt (failed sign-in, reveal …): appended and counted, never one hot counter row."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (
+        Index("ix_attempts_bucket", "organization_id", "bucket", "at"),
+        owned_by_organization("attempts"),
+        Base.__table_args__,
+    )
+
+    bucket: Mapped[bytes] = mapped_column(Digest, comment="digest of what is limited: kind, account, network")
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

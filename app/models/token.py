@@ -1,0 +1,38 @@
+"""Access tokens by digest."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Digest, Tenant, UtcDateTime, Uuid, owned_by_organization, within_organization
+
+
+class AccessToken(Tenant, Base):
+    """One access token, opaque or JWT (public id ``tok_…``, the ``jti`` of a JWT)."""
+
+    __tablename__ = "access_tokens"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_access_tokens_client", "organization_id", "client_id", "expires_at"),
+        Index("ix_access_tokens_grant", "organization_id", "grant_id"),
+        Index("ix_access_tokens_credential", "organization_id", "credential_id", "expires_at"),
+        owned_by_organization("access_tokens"),
+        within_organization("access_tokens", "client_id", "clients"),
+        within_organization("access_tokens", "grant_id", "grants"),
+        within_organization("access_tokens", "credential_id", "client_credentials"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    grant_id: Mapped[UUID | None] = mapped_column(Uuid, comment="NULL for client_credentials: no user is behind it")
+    credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the secret that minted it")
+    scope: Mapped[str] = mapped_column(String(4000))
+    audience: Mapped[str] = mapped_column(String(1000), comment="resource indicators, space-separated (RFC 8707)")
+    issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

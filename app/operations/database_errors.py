@@ -1,0 +1,55 @@
+"""What a database error means for the unit of work that met it (scale.md, Retry, by class)."""
+
+from __future__ import annotations
+
+import sqlite3
+from enum import Enum
+
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+
+
+class Meaning(Enum):
+    """What may follow."""
+
+    AGAIN = "the server rolled it back: do the whole unit again"
+    ELSEWHERE = "this connection or node is unusable: drop it, then the whole unit again"
+    UNKNOWN = "the connection died: whether a COMMIT under way took effect is unknown"
+    FINAL = "a result, or a defect: trying again changes nothing"
+
+
+_AGAIN = {1213, 1205, 3101, 1020}
+_ELSEWHERE = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+_UNKNOWN = {2006, 2013, 2055}
+DUPLICATE_KEY = 1062
+
+
+def meaning_of(error: Exception) -> Meaning:
+    """The class of a database error."""
+    if isinstance(error, PoolTimeout):
+        return Meaning.ELSEWHERE
+    if not isinstance(error, DBAPIError):
+        return Meaning.FINAL
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return Meaning.AGAIN if "locked" in str(error.orig) or "busy" in str(error.orig) else Meaning.FINAL
+    code = _code(error)
+    if code in _AGAIN:
+        return Meaning.AGAIN
+    if code in _ELSEWHERE:
+        return Meaning.ELSEWHERE
+    if code in _UNKNOWN or error.connection_invalidated:
+        return Meaning.UNKNOWN
+    return Meaning.FINAL
+
+
+def is_duplicate_key(error: Exception) -> bool:
+    """Whether a unique key refused the row: a result, not a fault."""
+    if not isinstance(error, DBAPIError):
+        return False
+    if isinstance(error.orig, sqlite3.IntegrityError):
+        return "UNIQUE" in str(error.orig)
+    return _code(error) == DUPLICATE_KEY
+
+
+def _code(error: DBAPIError) -> int | None:
+    arguments = getattr(error.orig, "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None

@@ -1,0 +1,284 @@
+"""Organizations and clients as the protocol sees them: frozen views, cached by version.
+
+A view that stands in the cache may be stale for a moment. Whoever decides something by it names its versions in the
+statement that makes the decision durable (``versions_hold``); when that writes no row the view is dropped, read
+afresh, and the decision is taken again. So a revoked secret or a changed setting counts on every worker at once,
+and the common request costs no look-up at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from flask import current_app
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.engine import Row
+
+from app.config import Config
+from app.extensions import db
+from app.models import client as client_model, organization as organization_model
+from app.models.client import Client
+from app.models.credential import Credential
+from app.models.organization import Organization
+from app.operations import clock
+from app.operations.transaction import read
+from app.rules import settings as settings_rule
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, is_routing_key, parse_client_id
+
+_CACHED_SECONDS = 5.0
+_MOST_CACHED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationView:
+    """An organization with its effective settings."""
+
+    id: str
+    slug: str
+    name: str
+    status: str
+    is_root: bool
+    version: int
+    base_url: str
+    settings: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def issuer(self) -> str:
+        """The issuer identifier (RFC 8414 section 2); root's is the base URL itself."""
+        return self.base_url if self.is_root else f"{self.base_url}/organizations/{self.slug}"
+
+    @property
+    def is_active(self) -> bool:
+        """Neither suspended nor deleted."""
+        return self.status == organization_model.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class SecretView:
+    """One secret that may authenticate the client."""
+
+    id: UUID
+    digest: bytes
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """A client as the OAuth endpoints see it, with its organization and the secrets that live."""
+
+    id: UUID
+    organization: OrganizationView
+    name: str
+    type: str
+    status: str
+    trust: str
+    version: int
+    created_at: datetime
+    created_by: str | None
+    document: Mapping[str, Any] = field(repr=False)
+    secrets: tuple[SecretView, ...] = field(repr=False)
+
+    @property
+    def client_id(self) -> str:
+        """The public ``client_id``."""
+        return client_id_of(self.organization.id, self.id)
+
+    @property
+    def is_active(self) -> bool:
+        """It and its organization may act."""
+        return self.status == client_model.ACTIVE and self.organization.is_active
+
+    @property
+    def is_public(self) -> bool:
+        """It has no secret to keep (RFC 6749 section 2.1)."""
+        return bool(self.document["token_endpoint_auth_method"] == "none")
+
+
+_organizations: dict[tuple[str, str], tuple[float, OrganizationView]] = {}
+_clients: dict[tuple[str, str, UUID], tuple[float, ClientView]] = {}
+_slugs: dict[tuple[str, str], tuple[float, str]] = {}
+
+
+def forget_cached() -> None:
+    """Nothing is cached in this process."""
+    _organizations.clear()
+    _clients.clear()
+    _slugs.clear()
+
+
+def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
+    """The client of a public ``client_id``, whatever its state; None when no such client stands.
+
+    ``fresh`` reads the database even when a cached view is young: ask so before refusing anybody.
+    """
+    parsed = parse_client_id(client_id)
+    if parsed is None:
+        return None
+    organization_id, row_id = parsed
+    key = (_database(), organization_id, row_id)
+    cached = _clients.get(key)
+    if cached is not None and not fresh and time.monotonic() - cached[0] < _CACHED_SECONDS:
+        return cached[1]
+    view = _read_client(organization_id, row_id)
+    if view is None:
+        _clients.pop(key, None)
+        return None
+    _make_room()
+    _clients[key] = (time.monotonic(), view)
+    return view
+
+
+def organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationView:
+    """The organization of a path. Raises NotFound when none stands or it was deleted."""
+    cached = None if fresh else _slugs.get((_database(), slug))
+    if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
+        return organization_by_id(cached[1], fresh=False)
+    view = _read_organization(Organization.slug == slug)
+    _slugs[_database(), slug] = (time.monotonic(), view.id)
+    return view
+
+
+def organization_by_id(organization_id: str, *, fresh: bool = True) -> OrganizationView:
+    """The organization of a routing key. Raises NotFound when none stands or it was deleted."""
+    key = (_database(), organization_id)
+    cached = _organizations.get(key)
+    if cached is not None and not fresh and time.monotonic() - cached[0] < _CACHED_SECONDS:
+        return cached[1]
+    if not is_routing_key(organization_id):
+        raise NotFound("There is no such organization.")
+    return _read_organization(Organization.id == organization_id)
+
+
+@read
+def root_organization() -> OrganizationView:
+    """The organization made at set-up. Raises NotFound before."""
+    row = db.session.execute(_organization_columns().where(Organization.slug == "root")).first()
+    if row is None:
+        raise NotFound("This installation was not set up yet.")
+    return _organization_view(row)
+
+
+def touch_client(organization_id: str, client_id: UUID) -> None:
+    """Cached views of the client are stale once the transaction under way has committed."""
+    db.session.execute(
+        update(Client)
+        .where(Client.organization_id == organization_id, Client.id == client_id)
+        .values(version=Client.version + 1)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def touch_organization(organization_id: str) -> None:
+    """Cached views of the organization are stale once the transaction under way has committed."""
+    db.session.execute(
+        update(Organization)
+        .where(Organization.id == organization_id)
+        .values(version=Organization.version + 1)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def versions_hold(client: ClientView) -> ColumnElement[bool]:
+    """The condition that the view is still true; the FROM list needs both tables."""
+    return (Client.version == client.version) & (Organization.version == client.organization.version)
+
+
+@read
+def _read_organization(condition: ColumnElement[bool]) -> OrganizationView:
+    row = db.session.execute(_organization_columns().where(condition)).first()
+    if row is None or row.status in {organization_model.DELETED, organization_model.PURGED}:
+        raise NotFound("There is no such organization.")
+    view = _organization_view(row)
+    _make_room()
+    _organizations[_database(), view.id] = (time.monotonic(), view)
+    return view
+
+
+@read
+def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
+    statement = (
+        _organization_columns()
+        .add_columns(
+            Client.id.label("client_row"),
+            Client.name.label("client_name"),
+            Client.type,
+            Client.status.label("client_status"),
+            Client.trust,
+            Client.version.label("client_version"),
+            Client.created_at,
+            Client.created_by,
+            Client.document,
+        )
+        .join(Client, Client.organization_id == Organization.id)
+        .where(Client.organization_id == organization_id, Client.id == row_id)
+    )
+    row = db.session.execute(statement).first()
+    if row is None or row.client_status == client_model.DELETED:
+        return None
+    secrets = db.session.execute(
+        select(Credential.id, Credential.digest, Credential.expires_at).where(
+            Credential.organization_id == organization_id,
+            Credential.client_id == row_id,
+            Credential.revoked_at.is_(None),
+        )
+    )
+    now = clock.now()
+    return ClientView(
+        id=row.client_row,
+        organization=_organization_view(row),
+        name=row.client_name,
+        type=row.type,
+        status=row.client_status,
+        trust=row.trust,
+        version=row.client_version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        document=row.document,
+        secrets=tuple(
+            SecretView(secret.id, secret.digest, secret.expires_at)
+            for secret in secrets
+            if secret.expires_at is None or secret.expires_at > now
+        ),
+    )
+
+
+def _organization_columns() -> Any:
+    return select(
+        Organization.id,
+        Organization.slug,
+        Organization.name,
+        Organization.status,
+        Organization.is_root,
+        Organization.version,
+        Organization.settings,
+    )
+
+
+def _organization_view(row: Row[Any]) -> OrganizationView:
+    config: Config = current_app.config["GATEHOUSE"]
+    return OrganizationView(
+        id=row.id,
+        slug=row.slug,
+        name=row.name,
+        status=row.status,
+        is_root=row.is_root,
+        version=row.version,
+        base_url=config.base_url,
+        settings=settings_rule.effective(row.settings),
+    )
+
+
+def _database() -> str:
+    config: Config = current_app.config["GATEHOUSE"]
+    return config.database_url
+
+
+def _make_room() -> None:
+    if len(_clients) > _MOST_CACHED or len(_organizations) > _MOST_CACHED or len(_slugs) > _MOST_CACHED:
+        forget_cached()

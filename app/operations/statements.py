@@ -1,0 +1,109 @@
+"""Single statements that are their own transaction, compiled once: what the token endpoints run on.
+
+Building and compiling a statement for each request costs more than MariaDB needs to answer it. A ``Statement`` is
+compiled at its first use for the database at hand; after that a request is one driver call and one round trip.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.sql import ClauseElement, Executable
+
+from app.database import engines
+from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
+from app.rules.errors import Unavailable
+
+MOST_ATTEMPTS = 5
+DEADLINE_SECONDS = 2.5
+
+
+class Statement:
+    """One Core statement with bound parameters; result columns come back in Python's types."""
+
+    def __init__(self, clause: Executable) -> None:
+        self._clause = clause
+        self._compiled: dict[str, _Compiled] = {}
+
+    def first(self, **values: Any) -> Sequence[Any] | None:
+        """The first row's values in the order of the SELECT, or None."""
+        compiled, engine = self._for_engine()
+        return compiled.convert(_attempts(engine, compiled, values, fetch=True)[0])
+
+    def insert(self, **values: Any) -> int:
+        """The number of rows written. A duplicate met on a second attempt is the first one's own row."""
+        compiled, engine = self._for_engine()
+        return _attempts(engine, compiled, values, fetch=False)[1]
+
+    def _for_engine(self) -> tuple[_Compiled, Engine]:
+        engine = engines()[1]
+        name = engine.dialect.name
+        compiled = self._compiled.get(name)
+        if compiled is None:
+            compiled = self._compiled[name] = _Compiled(self._clause, engine)
+        return compiled, engine
+
+
+class _Compiled:
+    """The SQL text, with the converters that its types ask for."""
+
+    def __init__(self, clause: Executable, engine: Engine) -> None:
+        dialect = engine.dialect
+        if not isinstance(clause, ClauseElement):
+            raise TypeError("a Core statement is wanted")
+        compiled: Any = clause.compile(dialect=dialect)
+        self.sql: str = str(compiled)
+        self._names: list[str] = list(compiled.positiontup)
+        self._binders = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names]
+        self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        self._converters = [
+            entry.type.dialect_impl(dialect).result_processor(dialect, None)
+            for entry in getattr(clause, "selected_columns", ())
+        ]
+
+    def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values in the order of their places, as the driver wants them."""
+        listed = []
+        for name, bind in zip(self._names, self._binders, strict=True):
+            value = values[name] if name in values else self._defaults[name]
+            listed.append(value if bind is None else bind(value))
+        return tuple(listed)
+
+    def convert(self, row: Sequence[Any] | None) -> Sequence[Any] | None:
+        """A driver's row in Python's types."""
+        if row is None:
+            return None
+        return [
+            value if convert is None else convert(value)
+            for value, convert in zip(row, self._converters, strict=True)
+        ]
+
+
+def _attempts(
+    engine: Engine, compiled: _Compiled, values: Mapping[str, Any], *, fetch: bool
+) -> tuple[Sequence[Any] | None, int]:
+    parameters = compiled.parameters(values)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        try:
+            with engine.connect() as connection:
+                result = connection.exec_driver_sql(compiled.sql, parameters)
+                if not fetch:
+                    return None, result.rowcount
+                row = result.first()
+                return (None if row is None else tuple(row)), 0
+        except (DBAPIError, PoolTimeout) as error:
+            if attempt > 1 and not fetch and is_duplicate_key(error):
+                return None, 1
+            pause = random.uniform(0, 0.01 * 2**attempt)  # noqa: S311 - jitter is no secret
+            if meaning_of(error) is Meaning.FINAL:
+                raise
+            if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
+                raise Unavailable() from error
+            time.sleep(pause)
+    raise Unavailable()

@@ -1,0 +1,76 @@
+"""What the janitor removes: every table that grows, when its rows may go, and which of them are still needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, Table, exists
+
+from app.models.base import Base
+from app.models.client import Client
+from app.models.credential import CredentialUse
+from app.models.event import IdempotencyKey, OutboxMessage, Revocation
+from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.session import Attempt, Session
+from app.models.signing_key import SigningKey
+from app.models.token import AccessToken
+from app.models.user import Invitation
+
+# A dead row is kept a day: a replayed token is still recognised, and a clock an hour off hurts nobody (F18).
+KEPT_AFTER_END = timedelta(days=1)
+# Deleted clients keep their rows for a month: their ledger answers "which secret was that?".
+KEPT_AFTER_DELETION = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One table: rows whose ``ends`` is longer ago than ``kept`` go, unless ``unless`` says they are needed."""
+
+    table: Table
+    ends: ColumnElement[datetime]
+    kept: timedelta = KEPT_AFTER_END
+    unless: Callable[[], ColumnElement[bool]] | None = None
+
+
+def _sweep(model: type[Base], column: str, kept: timedelta = KEPT_AFTER_END, unless: Callable[[], ColumnElement[bool]] | None = None) -> Sweep:
+    table = Base.metadata.tables[model.__tablename__]
+    return Sweep(table, table.c[column], kept, unless)
+
+
+def _grant_has_tokens() -> ColumnElement[bool]:
+    return exists().where(AccessToken.organization_id == Grant.organization_id, AccessToken.grant_id == Grant.id)
+
+
+# Children before their parents. Each column named here has an index.
+SWEEPS = (
+    _sweep(AccessToken, "expires_at"),
+    _sweep(AuthorizationCode, "purge_at", timedelta()),
+    _sweep(AuthorizationRequest, "expires_at"),
+    _sweep(Grant, "expires_at", unless=_grant_has_tokens),
+    _sweep(Session, "expires_at"),
+    _sweep(Attempt, "expires_at"),
+    _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
+    _sweep(IdempotencyKey, "expires_at"),
+    _sweep(CredentialUse, "expires_at"),
+    _sweep(OutboxMessage, "expires_at"),
+    _sweep(Revocation, "expires_at"),
+    _sweep(SigningKey, "remove_at", timedelta()),
+)
+
+# The rows of one client, children first; the column that names it.
+CLIENT_ROWS = (
+    (AccessToken, "client_id"),
+    (AuthorizationCode, "client_id"),
+    (AuthorizationRequest, "client_id"),
+    (Consent, "client_id"),
+    (Grant, "client_id"),
+)
+
+DELETED_CLIENTS = _sweep(Client, "deleted_at", KEPT_AFTER_DELETION)
+
+
+def tables_of_an_organization() -> list[Table]:
+    """Every table that holds rows of organizations, children first."""
+    return [table for table in reversed(Base.metadata.sorted_tables) if "organization_id" in table.c]
