@@ -34,13 +34,20 @@ class Sweep:
     unless: Callable[[], ColumnElement[bool]] | None = None
 
 
-def _sweep(model: type[Base], column: str, kept: timedelta = KEPT_AFTER_END, unless: Callable[[], ColumnElement[bool]] | None = None) -> Sweep:
+def _sweep(
+    model: type[Base],
+    column: str,
+    kept: timedelta = KEPT_AFTER_END,
+    unless: Callable[[], ColumnElement[bool]] | None = None,
+) -> Sweep:
     table = Base.metadata.tables[model.__tablename__]
     return Sweep(table, table.c[column], kept, unless)
 
 
 def _grant_has_tokens() -> ColumnElement[bool]:
-    return exists().where(AccessToken.organization_id == Grant.organization_id, AccessToken.grant_id == Grant.id)
+    return exists().where(
+        AccessToken.organization_id == Grant.organization_id, AccessToken.grant_id == Grant.id
+    )
 
 
 # Children before their parents. Each column named here has an index.

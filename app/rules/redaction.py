@@ -14,15 +14,18 @@ _PATTERNS = (
     # name=value, "name": "value", 'name': b'value', as forms, JSON and Python print them.
     (
         re.compile(
-            r"""(?ix) \b((?:new_|current_|old_)?(?:password|passwd|passphrase) | client_secret | client_assertion | code_verifier
-            | secret_key | master_key | refresh_token | access_token | id_token | set-cookie | cookie | authorization)
+            r"""(?ix) \b((?:new_|current_|old_)?(?:password|passwd|passphrase) | client_secret | client_assertion
+            | code_verifier | secret_key | master_key | refresh_token | access_token | id_token | set-cookie | cookie
+            | authorization)
             (["']?\s*[=:]\s*\(?b?) (?: "[^"]*" | '[^']*' | [^\s&,;"'})\]]+ )"""
         ),
         r"\1\2[redacted]",
     ),
 )
 # What every secret above has near it: most lines have none of these and are left alone by one search.
-_SUSPECT = re.compile(r"(?i)gth_|eyJ|basic\s|bearer\s|dpop\s|pass(?:word|wd|phrase)|secret|assertion|verifier|_key|token|cookie|authorization")
+_SUSPECT = re.compile(
+    r"(?i)gth_|eyJ|basic\s|bearer\s|dpop\s|pass(?:word|wd|phrase)|secret|assertion|verifier|_key|token|cookie|authoriz"
+)
 
 
 def redact(text: str) -> str:

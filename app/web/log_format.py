@@ -22,7 +22,7 @@ def redacting_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
     record = _plain_factory(*args, **kwargs)
     try:
         text = record.getMessage()
-    except Exception as error:  # A library's broken format string must not break the request that logs.
+    except (TypeError, ValueError, KeyError) as error:  # A broken format string must not break who logs.
         text = f"{record.msg} (arguments do not fit: {type(error).__name__})"
         record.msg, record.args = redact(text), ()
         return record
@@ -39,8 +39,9 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line; control characters and everything beyond ASCII escaped, times in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -55,7 +56,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+class _Stderr(logging.StreamHandler):
     """Writes to the standard error of the moment, which a test may have replaced."""
 
     def __init__(self) -> None:

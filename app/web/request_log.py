@@ -49,7 +49,9 @@ class RequestLog:
         status = "500 "
         started = time.perf_counter()
 
-        def start(line: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], object]:
+        def start(
+            line: str, headers: list[tuple[str, str]], exc_info: Any = None
+        ) -> Callable[[bytes], object]:
             nonlocal status
             status = line
             headers.append(("X-Request-Id", name))
