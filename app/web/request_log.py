@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, has_request_context, request
 
+from app.config import Config
 from app.rules.identifiers import new_id, public_id
 from app.rules.redaction import redact
+from app.web.log_format import configure_logging
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -94,6 +96,8 @@ def _date(seconds: int) -> str:
     return text
 
 
-def register(app: Flask, *, enabled: bool = True) -> None:
-    """Every answer of the application has ``X-Request-Id``; every request a line, unless switched off."""
-    app.wsgi_app = RequestLog(app.wsgi_app, enabled)  # type: ignore[method-assign]
+def register(app: Flask) -> None:
+    """Every answer has ``X-Request-Id``, every request a line unless switched off; logs are JSON without secrets."""
+    config: Config = app.config["GATEHOUSE"]
+    configure_logging(config.log_level)
+    app.wsgi_app = RequestLog(app.wsgi_app, config.request_log)  # type: ignore[method-assign]

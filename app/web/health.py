@@ -1,0 +1,50 @@
+"""Health: ``/healthz`` says that the process lives, ``/readyz`` that it can do its work. Neither tells a version."""
+
+from __future__ import annotations
+
+import logging
+
+from flask import Blueprint, Flask, Response, jsonify
+
+from app.operations.readiness import require_ready
+from app.rules.errors import Unavailable
+from app.web.request_log import request_id
+
+blueprint = Blueprint("health", __name__)
+_log = logging.getLogger("gatehouse.health")
+
+
+@blueprint.get("/healthz")
+def alive() -> Response:
+    """200 without asking anything else: restarting this process would not mend a database."""
+    return _no_store(jsonify(success=True, data="alive"))
+
+
+@blueprint.get("/readyz")
+def ready() -> Response:
+    """200 while requests can be served; else 503 in the envelope, with Retry-After."""
+    try:
+        require_ready()
+    except Unavailable as refusal:
+        _log.warning("not ready: %s", refusal.__cause__ or refusal)
+        answer = jsonify(
+            success=False,
+            error_code=refusal.status,
+            error_msg=refusal.description,
+            error=refusal.code,
+            request_id=request_id(),
+        )
+        answer.status_code = refusal.status
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+        return _no_store(answer)
+    return _no_store(jsonify(success=True, data="ready"))
+
+
+def _no_store(answer: Response) -> Response:
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+def register(app: Flask) -> None:
+    """Both answer at the top of the address space."""
+    app.register_blueprint(blueprint)
