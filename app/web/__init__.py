@@ -19,7 +19,7 @@ def register(app: Flask, config: Config) -> None:
     if config.proxy_hops:
         hops = config.proxy_hops
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=0, x_prefix=0)  # type: ignore[method-assign]
-    for name in ("browser_session", "headers", "health", "error_pages", "request_log"):
+    for name in ("browser_session", "headers", "health", "error_pages", "wording", "request_log"):
         if find_spec(f"app.web.{name}"):
             module = importlib.import_module(f"app.web.{name}")
             if hasattr(module, "register"):
