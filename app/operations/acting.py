@@ -7,6 +7,7 @@ from app.operations.rights import rights_of_user
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
+from app.rules.permissions import cut_down
 
 
 @read
@@ -29,10 +30,9 @@ def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationView]:
     view = organization_by_slug(slug)
     if actor.user_id is not None:
         rights = rights_of_user(view, actor.home_organization_id, actor.user_id)
-        permissions = frozenset(name for name in actor.permissions if name in rights)
         if not rights:
             raise _unknown()
-        return actor.acting_in(view.id, permissions), view
+        return actor.acting_in(view.id, cut_down(actor.permissions, rights)), view
     if not actor.may("organizations:read") and not actor.may("organizations:write"):
         raise _unknown()
     return actor.acting_in(view.id, actor.permissions), view

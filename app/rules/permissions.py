@@ -142,6 +142,14 @@ def covers(held: Iterable[str], wanted: str) -> bool:
     return wanted in held or (wanted.endswith(":own") and wanted.removesuffix(":own") in held)
 
 
+def cut_down(scopes: Iterable[str], rights: Iterable[str]) -> frozenset[str]:
+    """What a token with these scopes may do for a subject with these rights: what both allow, in its narrower form."""
+    scopes, rights = frozenset(scopes), frozenset(rights)
+    return frozenset(
+        {name for name in scopes if covers(rights, name)} | {name for name in rights if covers(scopes, name)}
+    )
+
+
 def lacking(held: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
     """What somebody who holds ``held`` must not grant of ``wanted`` (TN-11): nobody grants what they lack.
 
