@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Index, LargeBinary
+from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Digest, Identifier, Json, Sealed, Tenant, UtcDateTime, owned_by_organization
@@ -38,7 +39,10 @@ class Revocation(Tenant, Base):
     __table_args__ = (owned_by_organization("revocation_log"), Base.__table_args__)
 
     kind: Mapped[str] = mapped_column(Identifier(16), comment="token, grant, client, credential, user, organization")
-    subject: Mapped[bytes] = mapped_column(LargeBinary(32), comment="row id, or the organization's key")
+    subject: Mapped[bytes] = mapped_column(
+        LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb"),
+        comment="row id, or the organization's key",
+    )
     not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is dead")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="when nothing it names can still be alive")
 

@@ -44,7 +44,9 @@ class RoleAssignment(Tenant, Base):
 
     __tablename__ = "role_assignments"
     __table_args__ = (
-        UniqueConstraint("organization_id", "user_organization_id", "user_id", "role"),
+        UniqueConstraint(
+            "organization_id", "user_organization_id", "user_id", "role", name="uq_role_assignments_once"
+        ),  # a name that MySQL's 64 characters can hold
         Index("ix_role_assignments_user", "user_organization_id", "user_id"),
         owned_by_organization("role_assignments"),
         ForeignKeyConstraint(

@@ -72,7 +72,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("organization_id", "id", name="pk_role_assignments"),
         sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_role_assignments_organization"),
         sa.ForeignKeyConstraint(["user_organization_id", "user_id"], ["users.organization_id", "users.id"], name="fk_role_assignments_user"),
-        sa.UniqueConstraint("organization_id", "user_organization_id", "user_id", "role", name="uq_role_assignments_organization_id_user_organization_id_user_id_role"),
+        sa.UniqueConstraint("organization_id", "user_organization_id", "user_id", "role", name="uq_role_assignments_once"),
         **TABLE_OPTIONS,
     )
     op.create_index("ix_role_assignments_user", "role_assignments", ["user_organization_id", "user_id"])

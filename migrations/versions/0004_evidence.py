@@ -60,7 +60,7 @@ def upgrade() -> None:
     op.create_table(
         "revocation_log",
         sa.Column("kind", identifier(16), nullable=False, comment="token, grant, client, credential, user, organization"),
-        sa.Column("subject", sa.LargeBinary(32), nullable=False, comment="row id, or the organization's key"),
+        sa.Column("subject", identifier(32), nullable=False, comment="row id, or the organization's key"),
         sa.Column("not_before", UTC_DATETIME, nullable=False, comment="what was issued before is dead"),
         sa.Column("expires_at", UTC_DATETIME, nullable=False, comment="when nothing it names can still be alive"),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),

@@ -10,6 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from flask_migrate import upgrade
 
+from app import config, create_app
 from tests.support.databases import Database
 
 BASE_URL = "http://localhost"
@@ -26,9 +27,8 @@ class Client(FlaskClient):
 
 def application(database: Database, instance: Path, base_url: str) -> Flask:
     """The application on the database, migrated to the newest schema."""
-    from app import create_app
-
-    app = create_app(environment(database, instance, base_url) | {"TESTING": True})
+    app = create_app(config.load(environment(database, instance, base_url)))
+    app.testing = True
     app.config["TEST_BASE_URL"] = base_url
     app.test_client_class = Client
     with app.app_context():
@@ -37,11 +37,11 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
     return app
 
 
-def environment(database: Database, instance: Path, base_url: str) -> dict[str, Any]:
+def environment(database: Database, instance: Path, base_url: str) -> dict[str, str]:
     """The settings of an instance under test, as the environment would give them."""
     return {
         "DATABASE_URL": database.url,
         "GATEHOUSE_BASE_URL": base_url,
         "GATEHOUSE_INSTANCE": str(instance),
-        "GATEHOUSE_ENV": "development",
+        "GATEHOUSE_JANITOR": "off",
     }

@@ -41,7 +41,7 @@ class LiveServer:
 
     def start(self) -> None:
         """The server answers."""
-        env = os.environ | environment(self.database, self.instance, self.url) | {"LOG_LEVEL": "DEBUG"}
+        env = os.environ | environment(self.database, self.instance, self.url) | {"GATEHOUSE_LOG_LEVEL": "debug"}
         command = granian("wsgi:app", self.port, workers=self.workers)
         self._process = process.start(command, self.log, env=env, cwd=ROOT)
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)

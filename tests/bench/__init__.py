@@ -1,0 +1,1 @@
+"""Measures Gatehouse against this machine's floor: ``python -m tests.bench``."""

@@ -1,0 +1,64 @@
+"""The floor: what nothing in Python over MariaDB can beat. Bare WSGI, one statement a request, no framework.
+
+``/insert`` does one durable single-row INSERT, ``/select`` one look-up by primary key, on a connection a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import MySQLdb
+
+ROWS = 20_000
+TABLE = """CREATE TABLE floor (
+    id BINARY(16) NOT NULL PRIMARY KEY, digest BINARY(32) NOT NULL, scope VARCHAR(200) NOT NULL,
+    expires_at DATETIME(6) NOT NULL, UNIQUE KEY (digest), KEY (expires_at)) ENGINE=InnoDB"""
+_INSERT = "INSERT INTO floor (id, digest, scope, expires_at) VALUES (%s, %s, 'clients:read', UTC_TIMESTAMP(6))"
+_SELECT = "SELECT digest, scope, expires_at FROM floor WHERE id = %s"
+_HEADERS = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+_local = threading.local()
+
+
+def key(number: int) -> bytes:
+    """The primary key of a row that ``/select`` may ask for."""
+    return number.to_bytes(16, "big")
+
+
+def fill(connection: Any) -> None:
+    """The table stands, with the rows that ``/select`` asks for."""
+    cursor = connection.cursor()
+    cursor.execute(TABLE)
+    cursor.executemany(
+        "INSERT INTO floor (id, digest, scope, expires_at) VALUES (%s, %s, %s, %s)",
+        [(key(n), secrets.token_bytes(32), "clients:read", "2040-01-01") for n in range(ROWS)],
+    )
+
+
+def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """One request, one statement."""
+    connection = getattr(_local, "connection", None)
+    if connection is None:
+        connection = _local.connection = MySQLdb.connect(
+            unix_socket=os.environ["FLOOR_SOCKET"],
+            user=os.environ["FLOOR_USER"],
+            password=os.environ["FLOOR_PASSWORD"],
+            database=os.environ["FLOOR_DATABASE"],
+            autocommit=True,
+        )
+    cursor = connection.cursor()
+    if environ["PATH_INFO"] == "/insert":
+        environ["wsgi.input"].read()
+        identifier = (time.time_ns() // 1_000_000).to_bytes(6, "big") + secrets.token_bytes(10)
+        cursor.execute(_INSERT, (identifier, secrets.token_bytes(32)))
+        body = b'{"access_token": "' + secrets.token_urlsafe(32).encode() + b'", "expires_in": 3600}'
+    else:
+        cursor.execute(_SELECT, (key(secrets.randbelow(ROWS)),))
+        body = b'{"active": true, "scope": "' + str(cursor.fetchone()[1]).encode() + b'"}'
+    cursor.close()
+    start_response("200 OK", [*_HEADERS, ("Content-Length", str(len(body)))])
+    return [body]
