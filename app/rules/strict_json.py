@@ -1,0 +1,124 @@
+"""Strict JSON: the one reading of a request body; what RFC 8259 leaves ambiguous is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from app.rules.errors import InvalidInput
+
+DEEPEST = 32
+LARGEST_INTEGER = 2**53
+LARGEST_BODY = 64 * 1024
+
+# Only what stands outside strings counts for depth, so strings are skipped whole.
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+
+
+class InvalidJson(InvalidInput):
+    """The body is not JSON as this service takes it."""
+
+    code = "invalid_json"
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body.
+
+    Raises InvalidJson for bytes that are not UTF-8, a byte order mark, duplicate keys, NaN and Infinity, NUL,
+    lone surrogates, numbers that do not survive a double, nesting over 32, and a top level that is no object.
+    """
+    text = _decode(body)
+    if not text.strip():
+        raise InvalidJson("The body is empty. Send a JSON object.")
+    _require_shallow(text)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidJson(f"The body is not valid JSON ({where}).") from error
+    if not isinstance(value, dict):
+        raise InvalidJson("The body must be a JSON object, {…}.")
+    _require_plain_strings(value)
+    return value
+
+
+def _decode(body: bytes) -> str:
+    try:
+        text = body.decode("utf-8", "strict")
+    except UnicodeDecodeError as error:
+        raise InvalidJson("The body is not UTF-8.") from error
+    if text.startswith("\ufeff"):
+        raise InvalidJson("The body begins with a byte order mark. Send plain UTF-8.")
+    return text
+
+
+def _require_shallow(text: str) -> None:
+    depth = 0
+    for match in _STRUCTURE.finditer(text):
+        char = match[0]
+        if char in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.")
+        elif char in "]}":
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            _refuse_key(key)
+        result[key] = value
+    return result
+
+
+def _refuse_key(key: str) -> NoReturn:
+    if _has_surrogate(key) or "\x00" in key:
+        raise InvalidJson("A key stands twice in one object.")
+    raise InvalidJson("This key stands twice in one object.", field=key[:100])
+
+
+def _integer(text: str) -> int:
+    # The length first: turning a million digits into a number is itself an attack.
+    if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
+        raise InvalidJson("A number is larger than 2^53 and would not arrive as it was sent.")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidJson("A number is too large.")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise InvalidJson(f"{text} is not JSON.")
+
+
+def _require_plain_strings(value: Any) -> None:
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise InvalidJson("A string holds a NUL character.")
+        if _has_surrogate(value):
+            raise InvalidJson("A string holds half of a surrogate pair, which is no character.")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _require_plain_strings(key)
+            _require_plain_strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain_strings(item)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
