@@ -1,0 +1,44 @@
+"""Scopes: form, narrowing, comparison."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.scopes import beyond, format_scope, is_scope, is_within, narrow, parse_scope
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("openid", ("openid",)),
+        ("openid email", ("openid", "email")),
+        ("email openid email", ("email", "openid")),
+        ("https://api.example/read orders:write", ("https://api.example/read", "orders:write")),
+        ("OpenID openid", ("OpenID", "openid")),
+    ],
+)
+def test_a_scope_parameter_is_read_in_its_order(text, expected):
+    assert parse_scope(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" ", " openid", "openid ", "openid  email", "openid\temail", "openid\n", 'a"b', "a\\b", "ä", "a\x00", "x" * 129,
+     " ".join(f"s{n}" for n in range(101))],
+)  # fmt: skip
+def test_a_malformed_scope_parameter_is_refused(text):
+    assert parse_scope(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "a b", 'a"', "a\\", "é", "x" * 129, "a\n"])
+def test_what_is_no_scope(text):
+    assert not is_scope(text)
+
+
+def test_narrowing_keeps_the_order_asked():
+    assert narrow(("email", "admin", "openid"), ("openid", "email")) == ("email", "openid")
+    assert beyond(("email", "admin"), ("openid", "email")) == ("admin",)
+    assert is_within(("email",), ("openid", "email"))
+    assert not is_within(("Email",), ("openid", "email"))
+    assert format_scope(("openid", "email")) == "openid email"
