@@ -1,0 +1,71 @@
+"""Public keys of clients: a JWK set (RFC 7517) that may be registered."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from app.rules.fields import Problem, type_name
+
+MOST_KEYS = 10
+_PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
+# What each kind must hold, and how long its members are: bytes of P-256 and Ed25519, RSA from 2048 to 8192 bits.
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
+_CURVES = {"EC": {"P-256": 43, "P-384": 64, "P-521": 88}, "OKP": {"Ed25519": 43}}
+
+
+def jwks_problem(value: Any) -> Problem | None:
+    """Why the value cannot be a client's key set, or None. Private and symmetric keys are refused."""
+    if not isinstance(value, dict):
+        return Problem("wrong_type", f'This must be an object {{"keys": […]}}, not {type_name(value)}.')
+    keys = value.get("keys")
+    if not isinstance(keys, list) or set(value) != {"keys"}:
+        return Problem("invalid_jwks", 'A key set is an object with one member "keys", an array.')
+    if not 1 <= len(keys) <= MOST_KEYS:
+        return Problem("invalid_jwks", f"A key set holds 1 to {MOST_KEYS} keys.")
+    kids = [key["kid"] for key in keys if isinstance(key, dict) and "kid" in key]
+    if len(kids) != len({str(kid) for kid in kids}):
+        return Problem("invalid_jwks", "Two keys have the same kid.")
+    for position, key in enumerate(keys, 1):
+        message = _key_message(key)
+        if message is not None:
+            return Problem("invalid_jwks", f"Key {position}: {message}")
+    return None
+
+
+def _key_message(key: Any) -> str | None:
+    if not isinstance(key, dict):
+        return "this is no object."
+    if any(member in key for member in _PRIVATE_MEMBERS):
+        return "this is a private or symmetric key. Register the public part, and renew the key: it was sent."
+    for member in ("kty", "kid", "use", "alg", "crv", "x", "y", "n", "e"):
+        if member in key and not (isinstance(key[member], str) and len(key[member]) <= 2000):
+            return f"{member} must be a string."
+    if key.get("use", "sig") != "sig":
+        return 'use must be "sig".'
+    kind = key.get("kty")
+    if kind == "RSA":
+        return _rsa_message(key)
+    if kind in _CURVES:
+        return _curve_message(kind, key)
+    return "kty must be RSA, EC or OKP."
+
+
+def _rsa_message(key: dict[str, Any]) -> str | None:
+    modulus, exponent = key.get("n", ""), key.get("e", "")
+    if not _BASE64URL.fullmatch(modulus) or not _BASE64URL.fullmatch(exponent):
+        return "n and e must be base64url."
+    return None if 342 <= len(modulus) <= 1366 else "an RSA key has 2048 to 8192 bits."
+
+
+def _curve_message(kind: str, key: dict[str, Any]) -> str | None:
+    lengths = _CURVES[kind]
+    curve = key.get("crv")
+    if curve not in lengths:
+        return f"crv must be {' or '.join(lengths)}."
+    members = ("x", "y") if kind == "EC" else ("x",)
+    for member in members:
+        text = key.get(member, "")
+        if not _BASE64URL.fullmatch(text) or len(text) != lengths[curve]:
+            return f"{member} is no coordinate on {curve}."
+    return None
