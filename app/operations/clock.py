@@ -31,6 +31,12 @@ def now() -> datetime:
     return datetime.now(UTC) + _offset
 
 
+def offset() -> timedelta:
+    """How far the database's clock is ahead of this process's."""
+    now()
+    return _offset
+
+
 def _measure() -> None:
     global _offset
     engine = engines()[1]
