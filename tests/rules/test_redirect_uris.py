@@ -175,7 +175,9 @@ def test_what_any_client_may_register(uri):
         assert redirect_uri_problem(uri, client_type=client_type) is None
 
 
-@pytest.mark.parametrize("uri", ["com.example.app:/callback", "com.example.app://oauth/callback", "org.gnu.emacs:/"])
+@pytest.mark.parametrize(
+    "uri", ["com.example.app:/callback", "com.example.app://oauth/callback", "org.gnu.emacs:/"]
+)
 def test_an_app_scheme_is_for_native_clients(uri):
     assert redirect_uri_problem(uri, client_type="native") is None
     problem = redirect_uri_problem(uri, client_type="web")
@@ -284,7 +286,11 @@ def test_an_organization_may_narrow_the_hosts():
     allowed = ["login.acme.example", "*.apps.acme.example"]
     for uri in ("https://login.acme.example/cb", "https://a.b.apps.acme.example/cb", "http://127.0.0.1:1/cb"):
         assert redirect_uri_problem(uri, client_type="web", allowed_hosts=allowed) is None
-    for uri in ("https://acme.example/cb", "https://apps.acme.example/cb", "https://evilapps.acme.example/cb"):
+    for uri in (
+        "https://acme.example/cb",
+        "https://apps.acme.example/cb",
+        "https://evilapps.acme.example/cb",
+    ):
         problem = redirect_uri_problem(uri, client_type="web", allowed_hosts=allowed)
         assert problem is not None
         assert problem.code == "host_not_allowed"
