@@ -1,0 +1,93 @@
+"""Headers of every answer: what a page may load, who may frame or cache it, and what it tells the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from flask import Flask, Response, g, request
+
+from app.config import Config
+
+PageClass = Literal["portal", "account", "flow"]
+View = TypeVar("View", bound=Callable[..., Any])
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_FEATURES = (
+    "accelerometer, autoplay, bluetooth, camera, display-capture, fullscreen, geolocation, gyroscope, hid, "
+    "idle-detection, magnetometer, microphone, midi, payment, serial, usb, web-share, xr-spatial-tracking"
+)
+_PERMISSIONS_POLICY = ", ".join(f"{name}=()" for name in _FEATURES.split(", "))
+_ONE_YEAR = 31_536_000
+
+
+def page_class(kind: PageClass) -> Callable[[View], View]:
+    """A decorator: the view's pages are of the class.
+
+    ``portal`` and ``account`` pages post to ourselves alone. ``flow`` pages are those whose form may end at a
+    client: Chromium holds ``form-action`` against the whole redirect chain of a form and would silently cancel
+    sign-in and consent, so they have none; and a client that opened us in a popup keeps its window, so they do
+    not isolate it.
+    """
+
+    def mark(view: View) -> View:
+        view.page_class = kind  # type: ignore[attr-defined]
+        return view
+
+    return mark
+
+
+def set_page_class(kind: PageClass) -> None:
+    """This answer's page is of the class, whatever its view was marked with."""
+    g.page_class = kind
+
+
+def register(app: Flask) -> None:
+    """Every answer carries them; what a view set itself stays."""
+    config: Config = app.config["GATEHOUSE"]
+    app.after_request(lambda response: _harden(app, config, response))
+
+
+def _harden(app: Flask, config: Config, response: Response) -> Response:
+    headers = response.headers
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+    if config.is_https:
+        headers["Strict-Transport-Security"] = f"max-age={_ONE_YEAR}; includeSubDomains"
+    if request.endpoint == "static":
+        headers["Cache-Control"] = "public, max-age=3600"
+        headers["Content-Security-Policy"] = _NOTHING
+        return response
+    if "Cache-Control" not in headers:
+        headers["Cache-Control"] = "no-store"
+    if response.mimetype != "text/html":
+        headers.setdefault("Content-Security-Policy", _NOTHING)
+        headers.setdefault("Referrer-Policy", "no-referrer")
+        return response
+    kind = _class_of_page(app)
+    headers.setdefault(
+        "Content-Security-Policy", _POLICY if kind == "flow" else f"{_POLICY}; form-action 'self'"
+    )
+    headers["X-Frame-Options"] = "DENY"
+    headers["Permissions-Policy"] = _PERMISSIONS_POLICY
+    # Under no-referrer browsers send "Origin: null" with form posts, which would fail the origin check (CF-2).
+    headers.setdefault("Referrer-Policy", "same-origin")
+    headers["Cross-Origin-Opener-Policy"] = "unsafe-none" if kind == "flow" else "same-origin"
+    response.vary.add("Cookie")
+    return response
+
+
+def _class_of_page(app: Flask) -> PageClass:
+    chosen: PageClass | None = g.get("page_class")
+    if chosen is None:
+        chosen = getattr(app.view_functions.get(request.endpoint or ""), "page_class", None)
+    if chosen is not None:
+        return chosen
+    if request.blueprint == "portal":
+        return "portal"
+    # Anything else may stand between a form and a client, an error page too.
+    return "account" if request.blueprint == "account" else "flow"
