@@ -1,0 +1,81 @@
+"""Local paths: OR-3. Nothing but an own path is ever followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.web.local_paths import own_path
+
+FOREIGN = [
+    None,
+    "",
+    "//evil.example",
+    "//evil.example/portal",
+    "///evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "\\/evil.example",
+    "/%09/evil.example",
+    "/\t/evil.example",
+    "/\n/evil.example",
+    "/%0a/evil.example",
+    "/%0d%0aLocation:%20https://evil.example",
+    "/%2f%2fevil.example",
+    "/%2fevil.example",
+    "/%5cevil.example",
+    "/%5c%5cevil.example",
+    "https://evil.example",
+    "https:evil.example",
+    "https:/evil.example",
+    "http:evil.example",
+    "HTTPS://evil.example",
+    "javascript:alert(1)",
+    "JaVaScRiPt:alert(1)",
+    "data:text/html,x",
+    "vbscript:x",
+    "mailto:eve@evil.example",
+    ";@evil.example",
+    "/;@evil.example",
+    "@evil.example",
+    "evil.example",
+    "portal",
+    "./portal",
+    "../portal",
+    "/portal/../../evil",
+    "/portal/./x",
+    "/portal//evil.example",
+    "/portal#@evil.example",
+    " /portal",
+    "/portal ",
+    "/por tal",
+    "/portal\x00",
+    "/portal\r\n",
+    "/pörtal",
+    "/portal?next=//x y",
+    "/" + "a" * 1000,
+]
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_what_is_no_own_path_lands_at_home(text):
+    assert own_path(text, "/home") == "/home"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/",
+        "/portal",
+        "/portal/acme",
+        "/portal/acme/clients/cli_01jd3k_abc/credentials",
+        "/portal/acme/clients?q=calendar&status=active",
+        "/portal/acme/clients?q=a%20b",
+        "/organizations/acme/account/apps",
+    ],
+)
+def test_own_paths_are_followed(text):
+    assert own_path(text, "/home") == text
+
+
+def test_the_corpus_has_the_size_that_is_asked_for():
+    assert len(FOREIGN) >= 40
