@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.support.mariadb import MariaDB
 _KEPT = "alembic_version"
 
 
-class Database:
+class Database(ABC):
     """What a test may know of its database: the engine's name, the URL, and what lies in it."""
 
     engine: str
@@ -22,13 +23,13 @@ class Database:
         self._tables: list[str] = []
         self._seed: dict[str, list[tuple[Any, ...]]] = {}
 
+    @abstractmethod
     def connect(self) -> Any:
         """A raw autocommitting connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dump(self) -> bytes:
         """Everything in the database as one string of bytes, binary columns in clear."""
-        raise NotImplementedError
 
     def remember(self) -> None:
         """What migrations put in is what ``clean`` goes back to."""

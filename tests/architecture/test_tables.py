@@ -1,0 +1,118 @@
+"""Tables keep organizations apart and can be swept: scale.md rules 4, 5, 10 and 12, TN-4, TK-4."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Boolean, Index, Table, UniqueConstraint
+
+from app.models import Base
+from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
+from app.operations.sweeps import DELETED_CLIENTS, SWEEPS, tables_of_an_organization
+
+# Of the instance itself, and the organizations.
+OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts"}
+# Ends that no sweep acts on by itself, with the reason.
+ENDS_SWEPT_OTHERWISE = {
+    "client_credentials.expires_at": "kept as the ledger of a client, goes with it",
+    "consents.expires_at": "asked again at the next authorization, goes with its client or user",
+    "authorization_codes.expires_at": "kept a day for replays: purge_at",
+    "leases.expires_at": "one row a job, taken again for ever",
+    "organizations.purge_at": "the janitor's own list of organizations whose thirty days are over",
+}
+TABLES = Base.metadata.sorted_tables
+TENANT_TABLES = [table for table in TABLES if table.name not in OF_NO_ORGANIZATION]
+
+
+def names(table: Table) -> str:
+    return table.name
+
+
+@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+def test_organization_leads_the_primary_key(table: Table) -> None:
+    assert [column.name for column in table.primary_key][0] == "organization_id"
+
+
+@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+def test_every_unique_key_holds_the_organization(table: Table) -> None:
+    keys = [item for item in table.constraints if isinstance(item, UniqueConstraint)]
+    keys += [index for index in table.indexes if index.unique]
+    assert all(key.columns[0].name == "organization_id" for key in keys)
+
+
+@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+def test_references_stay_within_the_organization(table: Table) -> None:
+    for key in table.foreign_key_constraints:
+        columns = [column.name for column in key.columns]
+        if key.referred_table.name == "organizations":
+            assert columns == ["organization_id"]
+        elif table.name == "role_assignments":
+            # Root's administrators hold roles elsewhere; the user's own organization is part of the reference.
+            assert columns == ["user_organization_id", "user_id"]
+        else:
+            assert columns[0] == "organization_id"
+            assert [element.column.name for element in key.elements][0] == "organization_id"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_nothing_cascades(table: Table) -> None:
+    assert not [key.name for key in table.foreign_key_constraints if key.ondelete or key.onupdate]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_keys_are_made_by_the_application(table: Table) -> None:
+    assert table.autoincrement_column is None
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_keys_are_compared_byte_for_byte(table: Table) -> None:
+    """A text column would find another's row: collations fold case, accents and trailing spaces (TK-3)."""
+    indexed = {column for index in table.indexes for column in index.columns}
+    for item in table.constraints:
+        if isinstance(item, UniqueConstraint):
+            indexed |= set(item.columns)
+    indexed |= set(table.primary_key.columns)
+    for column in indexed:
+        assert isinstance(column.type, Identifier | Digest | Uuid | UtcDateTime | Boolean), column
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_times_and_secrets_have_their_types(table: Table) -> None:
+    for column in table.columns:
+        if column.name.endswith("_at") or column.name == "at":
+            assert isinstance(column.type, UtcDateTime), column
+        if "digest" in column.name:
+            assert isinstance(column.type, Digest), column
+        if column.name.startswith("sealed"):
+            assert isinstance(column.type, Sealed), column
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_an_end_is_indexed_and_known_to_the_janitor(table: Table) -> None:
+    swept = {str(sweep.ends) for sweep in (*SWEEPS, DELETED_CLIENTS)}
+    led = {index.columns[0].name for index in table.indexes if isinstance(index, Index)}
+    for column in table.columns:
+        where = f"{table.name}.{column.name}"
+        if where in swept:
+            assert column.name in led, f"{where} has no index that begins with it"
+        elif column.name in {"expires_at", "purge_at", "remove_at"}:
+            assert where in ENDS_SWEPT_OTHERWISE, f"{where}: no janitor knows it"
+
+
+def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -> None:
+    lasting = {
+        *OF_NO_ORGANIZATION,
+        *("users", "role_assignments", "scopes", "clients", "client_credentials", "consents"),
+        "audit_events",  # by each organization's own retention
+    }
+    swept = {sweep.table.name for sweep in SWEEPS}
+    assert {table.name for table in TABLES} == swept | lasting
+
+
+def test_a_purged_organization_leaves_no_table_out() -> None:
+    assert {table.name for table in tables_of_an_organization()} == {table.name for table in TENANT_TABLES}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=names)
+def test_documents_are_opaque_text(table: Table) -> None:
+    assert not [column for column in table.columns if column.type.__class__.__name__ == "JSON"]
+    assert not [index for index in table.indexes if any(isinstance(c.type, Json) for c in index.columns)]
