@@ -34,7 +34,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     engines = ENGINES if wanted == "both" else (wanted,)
     if any(metafunc.definition.iter_markers("mariadb")):
         engines = ("mariadb",)
-    metafunc.parametrize("database", engines, indirect=True, scope="session")
+    metafunc.parametrize("database", engines, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        needed = set(getattr(item, "fixturenames", ()))
+        if "live_server" in needed:
+            item.add_marker("live")
+        if "browser" in needed:
+            item.add_marker("browser")
 
 
 def pytest_configure(config: pytest.Config) -> None:

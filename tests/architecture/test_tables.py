@@ -29,7 +29,7 @@ def names(table: Table) -> str:
 
 @pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
 def test_organization_leads_the_primary_key(table: Table) -> None:
-    assert [column.name for column in table.primary_key][0] == "organization_id"
+    assert next(column.name for column in table.primary_key) == "organization_id"
 
 
 @pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
@@ -50,7 +50,7 @@ def test_references_stay_within_the_organization(table: Table) -> None:
             assert columns == ["user_organization_id", "user_id"]
         else:
             assert columns[0] == "organization_id"
-            assert [element.column.name for element in key.elements][0] == "organization_id"
+            assert next(element.column.name for element in key.elements) == "organization_id"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)

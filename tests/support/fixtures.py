@@ -25,11 +25,25 @@ def instance(scratch: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def database(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Database:
-    """An empty, unmigrated-until-``app`` database of the engine under test."""
-    if request.param == "sqlite":
-        return SQLiteDatabase(scratch / "gatehouse.sqlite")
-    return MariaDBDatabase(request.getfixturevalue("mariadb"), f"test_{worker}")
+def databases(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Callable[[str], Database]:
+    """This worker's database of an engine, made at first use."""
+    made: dict[str, Database] = {}
+
+    def of(engine: str) -> Database:
+        if engine not in made:
+            if engine == "sqlite":
+                made[engine] = SQLiteDatabase(scratch / "gatehouse.sqlite")
+            else:
+                made[engine] = MariaDBDatabase(request.getfixturevalue("mariadb"), f"test_{worker}")
+        return made[engine]
+
+    return of
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, databases: Callable[[str], Database]) -> Database:
+    """The database of the engine under test; ``app`` migrates and cleans it."""
+    return databases(request.param)
 
 
 @pytest.fixture(scope="session")
