@@ -118,3 +118,11 @@ def browser(chromium: Any) -> Iterator[Any]:
 def page(browser: Any) -> Any:
     """One page of a fresh browser; a script error or a refused resource fails the test."""
     return browser.new_page()
+
+
+@pytest.fixture
+def make(app: Flask) -> Any:
+    """Factory of good things in ``app``."""
+    from tests.factories import Factory
+
+    return Factory(app)
