@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -26,6 +27,7 @@ from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations import audit, clock, leases
+from app.operations.directory import root_organization
 from app.operations.keyring import forget
 from app.operations.sweeps import CLIENT_ROWS, DELETED_CLIENTS, SWEEPS, Sweep, tables_of_an_organization
 from app.operations.transaction import read, transaction
@@ -184,7 +186,9 @@ def _bury(actor: Actor, organization_id: str) -> None:
     organization = db.session.get(Organization, organization_id)
     if organization is None or organization.status != DELETED:
         return
-    audit.record(actor, "organization.purged", target_type="organization", target_id=organization.slug)
+    # Its own log is gone with it; root's says so.
+    root = replace(actor, organization_id=root_organization().id)
+    audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)
