@@ -1,0 +1,29 @@
+"""``flask --app wsgi doctor``: what is wrong with this installation, and how to mend it."""
+
+from __future__ import annotations
+
+import click
+from flask import current_app
+from flask.cli import with_appcontext
+
+from app.operations.doctor import examine
+
+_MARKS = {"fine": "ok   ", "warning": "note ", "wrong": "WRONG"}
+
+
+@click.command("doctor")
+@click.option("--strict", is_flag=True, help="Notes count as wrong.")
+@with_appcontext
+def doctor_command(strict: bool) -> None:
+    """Look at the keys, the addresses, the database and this machine; change nothing.
+
+    Exit status 0: nothing is wrong. 1: something is.
+    """
+    diagnosis = examine(current_app.config["GATEHOUSE"])
+    for finding in diagnosis.findings:
+        click.echo(f"{_MARKS[finding.level]}  {finding.topic}: {finding.message}")
+        if finding.mend:
+            click.echo(f"         -> {finding.mend}")
+    is_noted = any(finding.level != "fine" for finding in diagnosis.findings)
+    if not diagnosis.is_healthy or (strict and is_noted):
+        raise SystemExit(1)
