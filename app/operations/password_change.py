@@ -9,11 +9,10 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import attempts, audit, clock, revocation
-from app.operations.changes import rows_changed
 from app.operations.directory import organization_by_id
 from app.operations.passwords import new_password_hash, verify_password
 from app.operations.sessions import end_sessions_of_user, renew_session
-from app.operations.transaction import read, transaction
+from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.identifiers import public_id
@@ -78,7 +77,7 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str) -> ChangedPassword
     if user_id is None:
         raise Forbidden("Only a person has a password.")
     now = clock.now()
-    changed = rows_changed(
+    changed = count_changed(
         update(User)
         .where(
             User.organization_id == actor.organization_id, User.id == user_id, User.password_hash == old_hash

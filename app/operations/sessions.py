@@ -13,10 +13,9 @@ from app.extensions import db
 from app.models.session import Session
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
-from app.operations.changes import rows_changed
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.rights import roles_of_user
-from app.operations.transaction import current_unit, read, transaction
+from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
@@ -159,7 +158,7 @@ def start_session(
 def renew_session(actor: Actor) -> str | None:
     """The actor's own sign-in has a new cookie value and the old one is dead; None when it has ended meanwhile."""
     token = current_unit().once("session token", lambda: new_token(SESSION, actor.home_organization_id))
-    renewed = rows_changed(
+    renewed = count_changed(
         update(Session)
         .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
         .values(digest=digest(token))
@@ -200,7 +199,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     """
     organization, user_id = _own(actor)
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
-    ended = rows_changed(
+    ended = count_changed(
         delete(Session).where(
             Session.organization_id == organization.id, Session.id == row_id, Session.user_id == user_id
         )
@@ -231,7 +230,7 @@ def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | No
     condition = (Session.organization_id == organization_id) & (Session.user_id == user_id)
     if keep is not None:
         condition &= Session.id != keep
-    return rows_changed(delete(Session).where(condition))
+    return count_changed(delete(Session).where(condition))
 
 
 @read

@@ -16,11 +16,10 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import attempts, audit, clock
-from app.operations.changes import rows_changed
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.passwords import verify_password
 from app.operations.sessions import start_session
-from app.operations.transaction import read, transaction
+from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.emails import canonical_email
 from app.rules.identifiers import public_id
@@ -122,7 +121,7 @@ def _start(
     values: dict[str, Any] = {"last_sign_in_at": clock.now()}
     if renewed_hash is not None:
         values["password_hash"] = renewed_hash
-    unchanged = rows_changed(
+    unchanged = count_changed(
         update(User)
         .where(
             User.organization_id == organization.id,

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.user import ACTIVE, DISABLED, User
+from app.models.user import ACTIVE, User
 from app.operations import audit, clock
-from app.operations.changes import rows_changed
 from app.operations.directory import organization_by_id
 from app.operations.transaction import current_unit, read, transaction
 from app.rules.actor import Actor
@@ -83,11 +82,14 @@ def create_user(
 ) -> UUID:
     """The user stands in the organization; part of the invitation, set-up or import that audits it.
 
-    Raises InvalidInput for an address that can be none, Conflict when the organization has a user with it.
+    Raises InvalidInput for an address that can be none or a name that misleads,
+    Conflict when the organization has a user with it.
     """
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
+    if name:
+        _require_name(name)
     if find_user_by_email(organization_id, email) is not None:
         raise _taken()
     now = clock.now()
@@ -146,9 +148,7 @@ def rename_user(actor: Actor, name: str) -> UserView:
     if not settings["user_permissions"]["members_can_edit_profile"] and not actor.may("users:write"):
         raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
     name = name.strip()
-    problem = text_problem(name, longest=LONGEST_NAME)
-    if problem is not None:
-        raise InvalidInput(problem.message, field="name", code=problem.code)
+    _require_name(name)
     user = db.session.get(User, (actor.organization_id, actor.user_id))
     if user is None:
         raise NotFound("There is no such user.")
@@ -166,17 +166,10 @@ def rename_user(actor: Actor, name: str) -> UserView:
     return _view(user)
 
 
-@transaction
-def set_user_status(organization_id: str, user_id: UUID, status: str) -> bool:
-    """The user is ``active`` or ``disabled``; says whether that is new. The caller audits and ends what lives."""
-    if status not in (ACTIVE, DISABLED):
-        raise ValueError(status)
-    changed = rows_changed(
-        update(User)
-        .where(User.organization_id == organization_id, User.id == user_id, User.status != status)
-        .values(status=status, updated_at=clock.now(), version=User.version + 1)
-    )
-    return bool(changed)
+def _require_name(name: str) -> None:
+    problem = text_problem(name, longest=LONGEST_NAME)
+    if problem is not None:
+        raise InvalidInput(problem.message, field="name", code=problem.code)
 
 
 def _taken() -> Conflict:

@@ -1,0 +1,114 @@
+"""What answers when no face does: unknown paths, wrong methods, foreign hosts, forms without a token, faults.
+
+A person gets a page, a program the envelope of the API (contract, section 3); neither gets a stack, SQL or the text
+of an exception. A face's own error handler comes first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from flask import Flask, Response, jsonify, make_response, render_template, request
+from flask_wtf.csrf import CSRFError
+from werkzeug.exceptions import HTTPException
+
+from app.rules.errors import DomainError
+from app.web.request_log import request_id
+
+_PAGES = re.compile(
+    r"(?:/organizations/[^/]+)?/(?:login|logout|invite|account|oauth/(?:authorize|logout))(?:/|$)"
+)
+_API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
+_WORDS = {
+    400: ("This request cannot be understood", "The address or form is incomplete. Go back and try again."),
+    403: ("You may not do this", "Sign in with another account, or ask an administrator."),
+    404: ("This page does not exist", "Check the address, or start again from the front page."),
+    405: ("This page does not exist", "Check the address, or start again from the front page."),
+    413: ("That is too much", "What was sent is larger than this service takes."),
+    415: ("This request cannot be understood", "It was sent in a format that is not read here."),
+    429: ("Too many tries", "Wait a little, then try again."),
+    503: ("Please try again in a moment", "The service cannot answer right now. Nothing was lost."),
+}
+_FAULT = ("Something went wrong here", "It is not your fault, and it was noted. Try again in a moment.")
+_CODES = {
+    400: "invalid_request",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    429: "too_many_requests",
+    503: "temporarily_unavailable",
+}
+
+
+def register(app: Flask) -> None:
+    """Every failure has a page or an envelope."""
+    app.register_error_handler(CSRFError, _expired_form)
+    app.register_error_handler(DomainError, _refusal)
+    app.register_error_handler(HTTPException, _http_error)
+
+
+def _expired_form(error: CSRFError) -> Response:
+    page = render_template(
+        "error.html",
+        title="This form can no longer be sent",
+        message="It was open while you signed in or out, or your browser does not keep cookies for this site.",
+        hint="Go back, load the page again, and send the form once more. Nothing was changed.",
+        error_code="form_expired",
+        request_id=request_id(),
+    )
+    return make_response(page, 400)
+
+
+def _refusal(error: DomainError) -> Response:
+    title, hint = _WORDS.get(error.status, _WORDS[400])
+    response = _answer(error.status, title, error.description, hint, error.code)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    return response
+
+
+def _http_error(error: HTTPException) -> Response | HTTPException:
+    status = error.code or 500
+    if status < 400 or error.response is not None:
+        return error
+    title, message = _WORDS.get(status, _WORDS[400] if status < 500 else _FAULT)
+    response = _answer(
+        status,
+        title,
+        message,
+        None,
+        _CODES.get(status, "invalid_request" if status < 500 else "internal_error"),
+    )
+    for name, value in error.get_headers():
+        if name in {"Allow", "Retry-After", "WWW-Authenticate"}:
+            response.headers[name] = value
+    return response
+
+
+def _answer(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
+    if _wants_json():
+        envelope = {
+            "success": False,
+            "error_code": status,
+            "error_msg": message,
+            "error": code,
+            "errors": [],
+            "request_id": request_id(),
+        }
+        return make_response(jsonify(envelope), status)
+    page = render_template(
+        "error.html", title=title, message=message, hint=hint, error_code=code, request_id=request_id()
+    )
+    return make_response(page, status)
+
+
+def _wants_json() -> bool:
+    if _PAGES.match(request.path):
+        return False
+    if _API.match(request.path) or "/.well-known/" in request.path or "/oauth/" in request.path:
+        return True
+    best = request.accept_mimetypes.best_match(["text/html", "application/json"], default="text/html")
+    return best == "application/json"
