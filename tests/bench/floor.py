@@ -18,7 +18,9 @@ ROWS = 20_000
 TABLE = """CREATE TABLE floor (
     id BINARY(16) NOT NULL PRIMARY KEY, digest BINARY(32) NOT NULL, scope VARCHAR(200) NOT NULL,
     expires_at DATETIME(6) NOT NULL, UNIQUE KEY (digest), KEY (expires_at)) ENGINE=InnoDB"""
-_INSERT = "INSERT INTO floor (id, digest, scope, expires_at) VALUES (%s, %s, 'clients:read', UTC_TIMESTAMP(6))"
+_INSERT = (
+    "INSERT INTO floor (id, digest, scope, expires_at) VALUES (%s, %s, 'clients:read', UTC_TIMESTAMP(6))"
+)
 _SELECT = "SELECT digest, scope, expires_at FROM floor WHERE id = %s"
 _HEADERS = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
 _local = threading.local()

@@ -67,7 +67,12 @@ class Result:
 
 
 def request(
-    method: str, path: str, body: bytes = b"", *, host: str = "127.0.0.1", headers: dict[str, str] | None = None
+    method: str,
+    path: str,
+    body: bytes = b"",
+    *,
+    host: str = "127.0.0.1",
+    headers: dict[str, str] | None = None,
 ) -> bytes:
     """The bytes of an HTTP/1.1 request on a connection that stays open."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]

@@ -1,0 +1,152 @@
+"""``python -m tests.bench``: operations a second, p50, p99 and ratios to this machine's floor, in one run.
+
+The database is a private MariaDB that is durable at each commit; floor, hello and Gatehouse run in the same server
+with the same workers and threads, one after another, under the same connections of the same load generator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+from tests.bench import scenarios
+from tests.bench.instance import Instance
+from tests.bench.load import MakeVisitor, run
+from tests.bench.report import Line, Report
+from tests.bench.servers import resident_megabytes, serving
+from tests.support.mariadb import MariaDB
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5, help="length of each measurement")
+    parser.add_argument("--repeats", type=int, default=3, help="the median of so many counts")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=8, help="in each worker")
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument(
+        "--rows", type=_numbers, default=[], help="token rows to compare, such as 1000,1000000"
+    )
+    parser.add_argument("--organizations", type=_numbers, default=[], help="to compare, such as 1,2000")
+    parser.add_argument("--only", default="", help="comma-separated beginnings of scenario names")
+    return parser.parse_args()
+
+
+class Bench:
+    """One run: servers come and go, the report grows."""
+
+    def __init__(self, options: argparse.Namespace, database: MariaDB, folder: Path) -> None:
+        self.options, self.database, self.folder = options, database, folder
+        self.report = Report()
+
+    def measure(self, name: str, port: int, make: MakeVisitor, floor: str = "") -> None:
+        """One scenario, its median run, as a line of the report."""
+        wanted = [part for part in self.options.only.split(",") if part]
+        if wanted and not name.startswith((*wanted, "floor", "hello")):
+            return
+        options = self.options
+        results = [
+            run(port, make, connections=options.connections, seconds=options.seconds)
+            for _ in range(options.repeats)
+        ]
+        rate = statistics.median(result.rate for result in results)
+        result = min(results, key=lambda each: abs(each.rate - rate))
+        errors = sum(each.errors for each in results)
+        sample = next((each.sample for each in results if each.sample), "")
+        line = Line(name, result.rate, result.percentile(0.5), result.percentile(0.99), errors, sample, floor)
+        self.report.add(line)
+
+    def floors(self) -> None:
+        """What this machine can do at all."""
+        env = self._serve_floor()
+        with serving("tests.bench.floor:app", env, probe="/select", **self._server("floor")) as (port, *_):
+            self.measure("floor: one durable INSERT", port, scenarios.insert())
+            self.measure("floor: one SELECT by key", port, scenarios.get("/select", b'"active"'))
+        with serving("tests.bench.hello:app", {}, probe="/hello", **self._server("hello")) as (port, *_):
+            self.measure("hello: bare Flask", port, scenarios.get("/hello", b"world"))
+
+    def gatehouse(self) -> None:
+        """Gatehouse itself, and what it costs to start and to stay."""
+        instance = Instance(self.database, self.folder)
+        server = serving("wsgi:app", instance.env, probe="/healthz", **self._server("gatehouse"))
+        with server as (port, process, started):
+            self.report.note(f"import to first answer: {started:.2f} s")
+            self.report.note(
+                "resident, idle: {:.0f} MB RSS, {:.0f} MB PSS".format(*resident_megabytes(process.pid))
+            )
+            self._flows(instance, port)
+            self._flatness(instance, port)
+            self.report.note(
+                "resident, after load: {:.0f} MB RSS, {:.0f} MB PSS".format(*resident_megabytes(process.pid))
+            )
+
+    def _flows(self, instance: Instance, port: int) -> None:
+        insert, select, hello = "floor: one durable INSERT", "floor: one SELECT by key", "hello: bare Flask"
+        count = self.options.connections
+        machine = scenarios.credentials_of(instance.machine)
+        self.measure("client_credentials", port, scenarios.client_credentials([machine]), insert)
+        jwt = scenarios.credentials_of(instance.jwt_machine)
+        self.measure("client_credentials, JWT ES256", port, scenarios.client_credentials([jwt]), insert)
+        tokens = instance.some_tokens(port, 2000)
+        self.measure("introspection", port, scenarios.introspection(machine, tokens), insert)
+        self.report.ratio("introspection", select)
+        web = scenarios.credentials_of(instance.web)
+        self.measure("refresh", port, scenarios.refresh(web, instance.refresh_tokens(port, count)), insert)
+        self.measure("issue and revoke", port, scenarios.issue_and_revoke(machine), insert)
+        self.measure("code flow", port, scenarios.code_flow(web, instance.cookies(count)), insert)
+        discovery = "/.well-known/openid-configuration"
+        self.measure("discovery", port, scenarios.get(discovery, b'"token_endpoint"'), hello)
+        self.measure("jwks", port, scenarios.get("/oauth/jwks", b'"keys"'), hello)
+
+    def _flatness(self, instance: Instance, port: int) -> None:
+        machine = scenarios.credentials_of(instance.machine)
+        for rows in sorted(self.options.rows):
+            tokens = instance.fill(port, rows)
+            self.measure(f"client_credentials, {rows} rows", port, scenarios.client_credentials([machine]))
+            self.measure(f"introspection, {rows} rows", port, scenarios.introspection(machine, tokens))
+        for count in sorted(self.options.organizations):
+            clients = instance.organizations(count)
+            name = f"client_credentials, {count} organizations"
+            self.measure(name, port, scenarios.client_credentials(clients))
+            tokens = instance.tokens_of(port, clients[:500])
+            name = f"introspection, {count} organizations"
+            self.measure(name, port, scenarios.introspection_by_each(clients[:500], tokens))
+
+    def _serve_floor(self) -> dict[str, str]:
+        from tests.bench import floor
+
+        self.database.create_database("floor")
+        with self.database.connect("floor") as connection:
+            floor.fill(connection)
+        own = {"FLOOR_SOCKET": self.database.socket, "FLOOR_PASSWORD": self.database.password}
+        return own | {"FLOOR_USER": "gatehouse", "FLOOR_DATABASE": "floor"}
+
+    def _server(self, name: str) -> dict[str, object]:
+        log = self.folder / f"{name}.log"
+        return {"workers": self.options.workers, "threads": self.options.threads, "log": log}
+
+
+def main() -> None:
+    options = parse()
+    folder = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
+    database = MariaDB(folder / "mariadb", "--innodb-buffer-pool-size=2G", "--innodb-log-file-size=512M")
+    try:
+        bench = Bench(options, database.start(), folder)
+        bench.report.head(options)
+        bench.floors()
+        bench.gatehouse()
+        bench.report.close()
+    finally:
+        database.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+if __name__ == "__main__":
+    main()

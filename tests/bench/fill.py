@@ -1,0 +1,117 @@
+"""Bulk data, to see that a cost does not grow: many organizations, a million tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import MySQLdb.cursors
+
+from app.rules.identifiers import client_id_of, new_id, new_routing_key, parse_client_id
+from app.rules.tokens import ACCESS_TOKEN, CLIENT_SECRET, digest, new_token
+from tests.factories import MadeClient
+
+BATCH = 5000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A client that may authenticate: its id and its secret in clear."""
+
+    client_id: str
+    secret: str
+
+
+def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentials]:
+    """That many further organizations, each with a copy of the client under a secret of its own."""
+    key = client.organization.id.encode()
+    [organization] = _rows(connection, "organizations", "id", key)
+    [template] = _rows(connection, "clients", "organization_id", key)
+    [credential] = _rows(connection, "client_credentials", "organization_id", key)
+    scopes = _rows(connection, "scopes", "organization_id", key)
+    made: list[Credentials] = []
+    tables: dict[str, list[Row]] = {
+        name: [] for name in ("organizations", "scopes", "clients", "client_credentials")
+    }
+    for number in range(count):
+        routing_key, client_row, secret_row = new_routing_key(), new_id(), new_id()
+        secret = new_token(CLIENT_SECRET, routing_key)
+        own = {"organization_id": routing_key.encode()}
+        tables["organizations"].append(
+            organization | {"id": routing_key.encode(), "slug": f"copy-{number}".encode()}
+        )
+        tables["scopes"] += [scope | own | {"id": new_id().bytes} for scope in scopes]
+        tables["clients"].append(template | own | {"id": client_row.bytes})
+        changed = {"id": secret_row.bytes, "client_id": client_row.bytes, "digest": digest(secret)}
+        tables["client_credentials"].append(credential | own | changed)
+        made.append(Credentials(client_id_of(routing_key, client_row), secret))
+    for name, rows in tables.items():
+        _insert(connection, name, rows)
+    return made
+
+
+def fill_tokens(connection: Any, client: MadeClient, until: int, *, kept: int = 5000) -> list[str]:
+    """The token table has ``until`` rows, of live access tokens of the client; returns some of them."""
+    parsed = parse_client_id(client.client_id)
+    assert parsed is not None
+    organization_id, client_row = parsed
+    cursor = connection.cursor()
+    cursor.execute("SELECT COUNT(*) FROM access_tokens")
+    missing = until - int(cursor.fetchone()[0])
+    cursor.execute(
+        "SELECT id FROM client_credentials WHERE organization_id = %s AND client_id = %s",
+        (organization_id.encode(), client_row.bytes),
+    )
+    credential = cursor.fetchone()[0]
+    cursor.execute("SELECT scope, audience FROM access_tokens LIMIT 1")
+    scope, audience = cursor.fetchone()
+    now = datetime.now(UTC).replace(tzinfo=None)
+    ends = now + timedelta(hours=12)
+    sample: list[str] = []
+    every = max(1, missing // kept)
+    for start in range(0, max(0, missing), BATCH):
+        rows = []
+        for number in range(start, min(start + BATCH, missing)):
+            token = new_token(ACCESS_TOKEN, organization_id)
+            if number % every == 0:
+                sample.append(token)
+            rows.append(
+                {
+                    "organization_id": organization_id.encode(),
+                    "id": new_id().bytes,
+                    "digest": digest(token),
+                    "client_id": client_row.bytes,
+                    "credential_id": credential,
+                    "scope": scope,
+                    "audience": audience,
+                    "issued_at": now,
+                    "expires_at": ends,
+                }
+            )
+        _insert(connection, "access_tokens", rows)
+    cursor.execute("ANALYZE TABLE access_tokens")
+    cursor.fetchall()
+    return sample
+
+
+def _rows(connection: Any, table: str, column: str, value: bytes) -> list[Row]:
+    cursor = connection.cursor(MySQLdb.cursors.DictCursor)
+    cursor.execute(f"SELECT * FROM {table} WHERE {column} = %s", (value,))
+    return list(cursor.fetchall())
+
+
+def _insert(connection: Any, table: str, rows: list[Row]) -> None:
+    if not rows:
+        return
+    columns = list(rows[0])
+    # The driver sends many rows in one statement only when VALUES holds nothing but its own marks.
+    marks = ", ".join(["%s"] * len(columns))
+    quoted = ", ".join(f"`{column}`" for column in columns)
+    cursor = connection.cursor()
+    cursor.execute("BEGIN")
+    cursor.executemany(
+        f"INSERT INTO {table} ({quoted}) VALUES ({marks})", [tuple(row.values()) for row in rows]
+    )
+    cursor.execute("COMMIT")

@@ -1,0 +1,79 @@
+"""The table that a run prints, line by line as it is measured."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One scenario; ``floor`` names the line that it is compared with."""
+
+    name: str
+    rate: float
+    p50: float
+    p99: float
+    errors: int
+    sample: str
+    floor: str
+
+
+class Report:
+    """What was measured so far."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line] = {}
+        self._notes: list[str] = []
+
+    def head(self, options: argparse.Namespace) -> None:
+        """What follows, and under which conditions."""
+        print(
+            f"{os.cpu_count()} cores, {options.workers} workers x {options.threads} threads, "
+            f"{options.connections} connections, {options.repeats} x {options.seconds:g} s, "
+            "MariaDB with innodb_flush_log_at_trx_commit=1\n"
+        )
+        print(f"{'':<40}{'ops/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}  ratio", flush=True)
+
+    def add(self, line: Line) -> None:
+        """The line is printed, with its ratio to its floor."""
+        self._lines[line.name] = line
+        print(
+            f"{line.name:<40}{line.rate:>9.0f}{line.p50:>9.2f}{line.p99:>9.2f}{line.errors:>8}"
+            f"  {self._ratio(line.name, line.floor)}",
+            flush=True,
+        )
+        if line.sample:
+            print(f"    an error: {line.sample}", flush=True)
+
+    def ratio(self, name: str, other: str) -> None:
+        """A further comparison of a line, among the notes."""
+        if name in self._lines:
+            self.note(f"{name}: {self._ratio(name, other)}")
+
+    def note(self, text: str) -> None:
+        """A sentence for the end."""
+        self._notes.append(text)
+
+    def close(self) -> None:
+        """The notes, and each first line of a comparison beside its others."""
+        print()
+        for name in ("client_credentials", "introspection"):
+            for what in ("rows", "organizations"):
+                self._compare([line for line in self._lines.values() if _is(line.name, name, what)])
+        for note in self._notes:
+            print(note)
+
+    def _compare(self, lines: list[Line]) -> None:
+        for line in lines[1:]:
+            print(f"{line.name}: {line.rate / lines[0].rate:.2f} of {lines[0].name.rpartition(', ')[2]}")
+
+    def _ratio(self, name: str, floor: str) -> str:
+        if floor not in self._lines or not self._lines[floor].rate:
+            return ""
+        return f"{self._lines[name].rate / self._lines[floor].rate:.2f} of {floor}"
+
+
+def _is(line: str, name: str, what: str) -> bool:
+    return line.startswith(f"{name}, ") and line.endswith(f" {what}")

@@ -1,0 +1,59 @@
+"""The servers that are measured: the same Granian, workers and threads for each of them."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support import process
+from tests.support.servers import ROOT, granian
+
+
+@contextmanager
+def serving(
+    target: str, env: Mapping[str, str], *, probe: str, workers: int, threads: int, log: Path
+) -> Iterator[tuple[int, subprocess.Popen[bytes], float]]:
+    """(port, process, seconds from its start to its first answer) of a WSGI application."""
+    port = process.free_port()
+    began = time.perf_counter()
+    server = process.start(
+        granian(target, port, workers=workers, threads=threads), log, env=os.environ | env, cwd=ROOT
+    )
+    try:
+        process.wait_until(lambda: _answers(port, probe), f"{target} (log: {log})", pause=0.005)
+        yield port, server, time.perf_counter() - began
+    finally:
+        process.stop(server)
+
+
+def resident_megabytes(pid: int) -> tuple[float, float]:
+    """(RSS, PSS) of the process and its children; PSS counts shared pages once."""
+    rss = pss = 0
+    for each in (pid, *_children(pid)):
+        for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Rss:"):
+                rss += int(line.split()[1])
+            elif line.startswith("Pss:"):
+                pss += int(line.split()[1])
+    return rss / 1024, pss / 1024
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except OSError:
+        return False
+    finally:
+        connection.close()
