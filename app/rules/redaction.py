@@ -14,7 +14,8 @@ _PATTERNS = (
     # name=value, "name": "value", 'name': b'value', as forms, JSON and Python print them.
     (
         re.compile(
-            r"""(?ix) \b((?:new_|current_|old_)?(?:password|passwd|passphrase) | client_secret | client_assertion
+            r"""(?ix) (?<![a-z0-9])((?:new_|current_|old_)?(?:password|passwd|passphrase) | client_secret
+            | client_assertion
             | code_verifier | secret_key | master_key | refresh_token | access_token | id_token | set-cookie | cookie
             | authorization)
             (["']?\s*[=:]\s*\(?b?) (?: "[^"]*" | '[^']*' | [^\s&,;"'})\]]+ )"""
