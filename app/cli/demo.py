@@ -1,0 +1,37 @@
+"""``flask --app wsgi demo``: an organization to look around in, and its sign-ins."""
+
+from __future__ import annotations
+
+import click
+from flask import current_app
+from flask.cli import with_appcontext
+
+from app.cli.refusals import refusing
+from app.config import Config
+from app.operations import demo
+
+
+@click.command("demo")
+@with_appcontext
+@refusing
+def demo_command() -> None:
+    """Fill the organization acme with people, clients and traffic, and print how to sign in."""
+    fill_and_print()
+
+
+def fill_and_print() -> None:
+    """The organization stands; what is printed is nowhere else: passwords are made at this moment."""
+    config: Config = current_app.config["GATEHOUSE"]
+    made = demo.fill()
+    width = max(len(person.email) for person in made.sign_ins)
+    click.echo("\nSign in with:\n")
+    for person in made.sign_ins:
+        click.echo(f"    {person.email:{width}}  {person.password}  {person.role}")
+        click.echo(f"    {'':{width}}  {config.base_url}/organizations/{person.organization_id}/login")
+    if made.clients:
+        click.echo("\nClients:\n")
+    for client in made.clients:
+        click.echo(f"    {client.name}\n        {client.client_id}")
+        if client.client_secret is not None:
+            click.echo(f"        {client.client_secret}")
+    click.echo("")
