@@ -1,9 +1,25 @@
-"""Face."""
+"""Face: signing in and out, invitations, and the pages of one's own account."""
 
 from __future__ import annotations
 
 from flask import Flask
 
+from app.account import apps, chooser, invitation, password, profile, sessions, sign_in, sign_out
+from app.account.blueprint import account
+
+__all__ = [
+    "apps",
+    "chooser",
+    "invitation",
+    "password",
+    "profile",
+    "register",
+    "sessions",
+    "sign_in",
+    "sign_out",
+]
+
 
 def register(app: Flask) -> None:
-    """The face answers."""
+    """/login and /organizations/<organization>/login, logout, invite and account answer."""
+    app.register_blueprint(account)

@@ -7,7 +7,8 @@ is read only by pages that ask for it, so that token requests pay nothing.
 
 from __future__ import annotations
 
-from flask import Flask, Response, current_app, g, request, session
+from flask import Flask, current_app, g, request, session
+from werkzeug.wrappers import Response
 
 from app.config import Config
 from app.extensions import csrf, login_manager

@@ -1,0 +1,45 @@
+"""Connected apps: what one allowed, and taking it back."""
+
+from __future__ import annotations
+
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.account.visit import Visit, own_account
+from app.operations.consents import ConsentRecord, list_consents, withdraw_consent
+from app.operations.scopes import list_scopes
+from app.rules.errors import NotFound
+
+
+@account.get("/organizations/<organization>/account/apps")
+@own_account
+def apps_page(visit: Visit) -> Response:
+    """The apps that may act for this person, with what each may do in words."""
+    return visit.render("account/apps.html", apps=list_consents(visit.actor), words=_words(visit))
+
+
+@account.get("/organizations/<organization>/account/apps/<consent_id>/remove")
+@own_account
+def ask_to_remove(visit: Visit, consent_id: str) -> Response:
+    """What will stop working."""
+    app = _find(visit, consent_id)
+    return visit.render("account/app_remove.html", app=app, words=_words(visit))
+
+
+@account.post("/organizations/<organization>/account/apps/<consent_id>/remove")
+@own_account
+def remove(visit: Visit, consent_id: str) -> Response:
+    """The app may do nothing more for this person."""
+    withdraw_consent(visit.actor, _find(visit, consent_id).id)
+    return visit.done("/apps", "removed")
+
+
+def _find(visit: Visit, consent_id: str) -> ConsentRecord:
+    for app in list_consents(visit.actor):
+        if app.public_id == consent_id:
+            return app
+    raise NotFound("There is no such connected app.")
+
+
+def _words(visit: Visit) -> dict[str, str]:
+    return {scope.name: scope.title or scope.name for scope in list_scopes(visit.actor)}

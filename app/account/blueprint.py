@@ -1,0 +1,32 @@
+"""The blueprint of the account pages, and how they say no."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, make_response, render_template, request
+
+from app.rules.errors import DomainError, NotFound
+from app.web.request_log import request_id
+
+account = Blueprint("account", __name__)
+
+
+@account.errorhandler(DomainError)
+def refuse(error: DomainError) -> Response:
+    """The refusal as a page."""
+    slug = (request.view_args or {}).get("organization")
+    is_lost = isinstance(error, NotFound) or not slug or not request.path.endswith("/account")
+    page = render_template(
+        "error.html",
+        title="This page does not exist" if isinstance(error, NotFound) else "That did not work",
+        message=error.description,
+        hint=None,
+        error_code=error.code,
+        request_id=request_id(),
+        back_url="/login" if is_lost else f"/organizations/{slug}/account",
+        back_label="Choose an organization" if is_lost else "Back to my account",
+    )
+    response: Response = make_response(page, error.status)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    return response

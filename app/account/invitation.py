@@ -1,0 +1,70 @@
+"""Accepting an invitation."""
+
+from __future__ import annotations
+
+from flask import make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.account.sign_in import signed_in
+from app.operations.directory import organization_by_id
+from app.operations.invitations import InvitationEnded, InvitationView, accept_invitation, find_invitation
+from app.operations.passwords import new_password_hash
+from app.operations.sign_in import SignedIn, sign_in
+from app.rules.errors import Conflict, DomainError, InvalidInput
+from app.web import forms
+from app.web.browser_session import sign_in_token
+from app.web.headers import page_class
+from app.web.request_log import request_id
+
+
+@account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
+@page_class("account")
+def accept_page(organization: str, token: str) -> Response:
+    """Name and password of the new user, who is signed in afterwards."""
+    invitation = find_invitation(token)
+    if invitation is None or invitation.organization_slug != organization:
+        raise InvitationEnded(
+            "This invitation was used already, was withdrawn or has expired. Ask for a new one."
+        )
+    if request.method == "GET":
+        return _page(invitation, name=invitation.name)
+    try:
+        return _accept(invitation, token)
+    except (InvalidInput, Conflict) as error:
+        if isinstance(error, InvitationEnded):
+            raise
+        return _page(invitation, name=forms.text("name"), error=error)
+
+
+def _accept(invitation: InvitationView, token: str) -> Response:
+    organization = organization_by_id(invitation.organization_id)
+    name, password = forms.text("name"), request.form.get("password", "")
+    personal = (invitation.email, name, organization.name, organization.slug)
+    password_hash = new_password_hash(organization.settings, password, personal=personal)
+    accept_invitation(token, name=name, password_hash=password_hash)
+    outcome = sign_in(
+        organization.id,
+        invitation.email,
+        password,
+        address=request.remote_addr,
+        user_agent=request.headers.get("User-Agent", ""),
+        request_id=request_id(),
+        replaces=sign_in_token(organization.id),
+    )
+    if isinstance(outcome, SignedIn):
+        return signed_in(organization, outcome)
+    return redirect(f"/organizations/{organization.slug}/login", 303)
+
+
+def _page(invitation: InvitationView, *, name: str, error: DomainError | None = None) -> Response:
+    organization = organization_by_id(invitation.organization_id)
+    page = render_template(
+        "account/invitation.html",
+        invitation=invitation,
+        name=name,
+        min_length=organization.settings["authentication"]["password"]["min_length"],
+        theme=organization.settings["branding"]["theme"],
+        errors=forms.field_errors(error) if error else {},
+    )
+    return make_response(page, error.status if error else 200)

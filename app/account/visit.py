@@ -1,0 +1,96 @@
+"""A visit to one's own account: whose it is, and the frame around every page of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.operations.directory import OrganizationView, organization_by_slug
+from app.rules.actor import Actor
+from app.web.browser_session import account_actor
+
+_PAGES = (
+    ("Profile", "/profile", "person"),
+    ("Connected apps", "/apps", "link"),
+    ("Sign-ins", "/sessions", "screen"),
+    ("Password", "/password", "key"),
+)
+_NOTICES = {
+    "saved": "Saved.",
+    "removed": "Access is removed. The app's tokens no longer work.",
+    "ended": "That browser is signed out.",
+    "others-ended": "Every other browser is signed out.",
+    "password": "Your password is changed. Other browsers are signed out, and apps must ask you again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of somebody to their own account; another organization's sign-in does not count."""
+
+    organization: OrganizationView
+    actor: Actor
+
+    def url(self, path: str = "") -> str:
+        """The address of a page of the account."""
+        return f"/organizations/{self.organization.slug}/account{path}"
+
+    def render(self, template: str, *, code: int = 200, **context: Any) -> Response:
+        """The page within the shell; ``code`` is its HTTP status."""
+        navigation = [
+            {
+                "label": label,
+                "url": self.url(path),
+                "icon": icon,
+                "current": request.path.startswith(self.url(path)),
+            }
+            for label, path, icon in _PAGES
+        ]
+        if self.actor.permissions:
+            portal = {
+                "label": "Portal",
+                "url": f"/portal/{self.organization.slug}",
+                "icon": "apps",
+                "current": False,
+            }
+            navigation.append(portal)
+        page = render_template(
+            template,
+            organization=self.organization,
+            navigation=navigation,
+            person={
+                "label": self.actor.label,
+                "sign_out_url": f"/organizations/{self.organization.slug}/logout",
+            },
+            switch_url="/login",
+            theme=self.organization.settings["branding"]["theme"],
+            base=self.url(),
+            status=_NOTICES.get(request.args.get("done", "")),
+            **context,
+        )
+        return make_response(page, code)
+
+    def done(self, path: str, what: str) -> Response:
+        """Off to the page, which says what has been done."""
+        return redirect(f"{self.url(path)}?done={what}", 303)
+
+
+def own_account(view: Callable[..., Response]) -> Callable[..., Response]:
+    """The view gets a Visit in place of the organization's slug; strangers are sent to sign in first."""
+
+    @functools.wraps(view)
+    def run(organization: str, **values: Any) -> Response:
+        named = organization_by_slug(organization)
+        actor = account_actor(named.id)
+        if actor is None:
+            following = request.path if request.method == "GET" else f"/organizations/{named.slug}/account"
+            return redirect(f"/organizations/{named.slug}/login?{urlencode({'next': following})}", 303)
+        return view(Visit(named, actor), **values)
+
+    return run

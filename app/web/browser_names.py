@@ -1,0 +1,36 @@
+"""Names of browsers and systems, as far as a User-Agent header can be believed: for a list that people recognise."""
+
+from __future__ import annotations
+
+# The first that is found counts: Edge and Opera also say Chrome, Chrome also says Safari.
+_BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("FxiOS/", "Firefox"),
+    ("CriOS/", "Chrome"),
+    ("Chromium/", "Chromium"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+    ("python", "a Python program"),
+    ("Werkzeug/", "a test program"),
+)
+_SYSTEMS = (
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+def browser_name(user_agent: str) -> str:
+    """``Firefox on Windows``, or as much of it as is known."""
+    browser = next((name for mark, name in _BROWSERS if mark.lower() in user_agent.lower()), None)
+    system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or (f"A browser on {system}" if system else "An unknown browser")
