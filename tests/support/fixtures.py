@@ -91,9 +91,21 @@ def _live_server(mariadb: MariaDB, instance: Path, scratch: Path, worker: str) -
 
 @pytest.fixture
 def live_server(_live_server: LiveServer) -> LiveServer:
-    """A server of two workers on a clean MariaDB; ``live_server.app`` is the same instance in here."""
-    _live_server.database.clean()
+    """A server of two workers on MariaDB, shared and never cleaned: each test makes its own organizations.
+
+    ``live_server.app`` is the same instance in this process.
+    """
     return _live_server
+
+
+@pytest.fixture
+def live_make(live_server: LiveServer) -> Any:
+    """Factory of good things on the live server; the instance is set up."""
+    from tests.factories import Factory
+
+    factory = Factory(live_server.app)
+    factory.root()
+    return factory
 
 
 @pytest.fixture(scope="session")

@@ -17,14 +17,14 @@ from tests.support.databases import MariaDBDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
-THREADS = 4
+THREADS = 8
 
 
 def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = THREADS) -> list[str]:
     """The command of a WSGI server: the same workers and threads for whatever is compared."""
     command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"]
-    command += ["--port", str(port)]
-    return [*command, "--workers", str(workers), "--blocking-threads", str(threads), "--no-ws", target]
+    command += ["--http", "1", "--no-ws", "--port", str(port), "--respawn-failed-workers"]
+    return [*command, "--workers", str(workers), "--blocking-threads", str(threads), target]
 
 
 class LiveServer:
@@ -41,8 +41,12 @@ class LiveServer:
 
     def start(self) -> None:
         """The server answers."""
-        env = os.environ | environment(self.database, self.instance, self.url) | {"GATEHOUSE_LOG_LEVEL": "debug"}
-        command = granian("wsgi:app", self.port, workers=self.workers)
+        env = (
+            os.environ
+            | environment(self.database, self.instance, self.url)
+            | {"GATEHOUSE_LOG_LEVEL": "debug"}
+        )
+        command = granian("tests.support.live:app", self.port, workers=self.workers)
         self._process = process.start(command, self.log, env=env, cwd=ROOT)
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)
 

@@ -1,0 +1,81 @@
+"""A real server, real HTTP, a client library that others wrote, and organizations of their own for each test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from authlib.integrations.requests_client import OAuth2Session
+
+from tests.factories import Factory, MadeClient, MadeUser
+from tests.support.person import Page, Person
+from tests.support.servers import LiveServer
+
+REDIRECT_URI = "https://orchard.example/callback"
+VERIFIER = "one-verifier-for-all-journeys-since-each-has-a-server-of-its-own"
+SCOPE = "openid profile email offline_access"
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """An organization with a web client and a user, on a real server."""
+
+    server: LiveServer
+    make: Factory
+    client: MadeClient
+    user: MadeUser
+
+    @property
+    def issuer(self) -> str:
+        """The issuer of the organization."""
+        return self.client.organization.issuer
+
+    def metadata(self) -> dict[str, Any]:
+        """The discovery document."""
+        return (
+            Person(self.server.url)
+            .session.get(f"{self.issuer}/.well-known/openid-configuration", timeout=10)
+            .json()
+        )
+
+    def session(self, **changes: Any) -> OAuth2Session:
+        """Authlib's client of the web client."""
+        good = {
+            "client_id": self.client.client_id,
+            "client_secret": self.client.secret,
+            "scope": SCOPE,
+            "redirect_uri": REDIRECT_URI,
+            "code_challenge_method": "S256",
+            "token_endpoint_auth_method": "client_secret_basic",
+            "revocation_endpoint_auth_method": "client_secret_basic",
+        }
+        return OAuth2Session(**(good | changes))
+
+    def authorize(self, session: OAuth2Session, person: Person, **parameters: Any) -> Page:
+        """The person signs in and allows what is asked; where the browser was sent in the end."""
+        url, _state = session.create_authorization_url(
+            self.metadata()["authorization_endpoint"], code_verifier=VERIFIER, **parameters
+        )
+        page = person.visit(url)
+        if page.left is None and page.has("login-submit"):
+            page = person.sign_in(page, self.user.email, self.user.password)
+        if page.left is None and page.has("consent-allow"):
+            page = person.press(page, "consent-allow")
+        return page
+
+    def tokens(self, session: OAuth2Session, **parameters: Any) -> dict[str, Any]:
+        """The tokens of a whole code flow."""
+        page = self.authorize(session, Person(self.server.url), **parameters)
+        assert page.left is not None, (page.url, page.status, page.text[:2000])
+        return session.fetch_token(
+            self.metadata()["token_endpoint"], authorization_response=page.left, code_verifier=VERIFIER
+        )
+
+
+@pytest.fixture
+def journey(live_server: LiveServer, live_make: Factory) -> Journey:
+    """A fresh organization with one web client and one user."""
+    organization = live_make.organization()
+    client = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
+    return Journey(live_server, live_make, client, live_make.user(organization))

@@ -1,0 +1,63 @@
+"""Races run on MariaDB against two workers: SQLite serialises writers and would hide them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import Factory, MadeClient, MadeUser
+from tests.journeys.conftest import REDIRECT_URI, SCOPE, VERIFIER, Journey
+from tests.support.crowd import Post
+from tests.support.person import Person
+from tests.support.servers import LiveServer
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "races" in item.path.parts:
+            item.add_marker("race")
+
+
+class Race(Journey):
+    """A journey whose single-use things many threads want at once."""
+
+    def code(self, person: Person | None = None) -> str:
+        """A fresh authorization code."""
+        page = self.authorize(self.session(), person or Person(self.server.url))
+        return page.query["code"]
+
+    def redemption(self, code: str) -> Post:
+        """The request that redeems the code."""
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
+        return Post("/oauth/token", form | {"redirect_uri": REDIRECT_URI}, self.client.basic)
+
+    def refresh(self, token: str) -> Post:
+        """The request that rotates the refresh token."""
+        form = {"grant_type": "refresh_token", "refresh_token": token}
+        return Post("/oauth/token", form, self.client.basic)
+
+    def introspection(self, token: str) -> Post:
+        """The request that asks whether the token lives."""
+        return Post("/oauth/introspect", {"token": token}, self.client.basic)
+
+    def revocation(self, token: str) -> Post:
+        """The request that revokes the token (RFC 7009)."""
+        return Post("/oauth/revoke", {"token": token}, self.client.basic)
+
+    def audited(self, action: str) -> list[tuple[Any, ...]]:
+        """The audit events of this action in the organization."""
+        return self.server.database.query(
+            "SELECT target_id FROM audit_events WHERE organization_id = %s AND action = %s",
+            self.client.organization.id.encode(),
+            action.encode(),
+        )
+
+
+@pytest.fixture
+def race(live_server: LiveServer, live_make: Factory) -> Race:
+    """A fresh organization with one web client and one user."""
+    organization = live_make.organization()
+    client: MadeClient = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
+    user: MadeUser = live_make.user(organization)
+    return Race(live_server, live_make, client, user)

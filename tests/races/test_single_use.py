@@ -1,0 +1,95 @@
+"""Two hundred at once on one single-use thing: one winner, everybody else is told so, nobody gets a 5xx."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.races.conftest import Race
+from tests.support.crowd import Reply, at_once, replies_of_every_worker, send
+
+CROWD = 200
+
+
+def statuses(replies: list[Reply]) -> Counter[int]:
+    return Counter(reply.status for reply in replies)
+
+
+def both_workers_answered(race: Race, replies: list[Reply]) -> bool:
+    return {reply.worker for reply in replies} == set(race.server.worker_pids())
+
+
+def test_one_code_gives_tokens_once(race: Race) -> None:
+    """CD-4."""
+    for _ in range(3):
+        replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
+        assert statuses(replies) == {200: 1, 400: CROWD - 1}
+        assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_grant"}
+        assert both_workers_answered(race, replies)
+
+
+def test_the_code_that_was_raced_for_revokes_what_it_gave(race: Race) -> None:
+    """CD-6: the losers proved that somebody else holds the code, too."""
+    replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
+    [winner] = [reply.json for reply in replies if reply.status == 200]
+    assert send(race.server.url, race.introspection(winner["access_token"])).json == {"active": False}
+    assert send(race.server.url, race.refresh(winner["refresh_token"])).json["error"] == "invalid_grant"
+
+
+def test_one_refresh_token_has_one_successor(race: Race) -> None:
+    """RF-2 and RF-3: all who come within the grace period get the one answer, to the byte."""
+    first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
+    replies = at_once(race.server.url, [race.refresh(first)] * CROWD)
+    assert statuses(replies) == {200: CROWD}
+    assert len({reply.json["refresh_token"] for reply in replies}) == 1
+    assert len({reply.json["access_token"] for reply in replies}) == 1
+    assert both_workers_answered(race, replies)
+    [(generation,)] = race.server.database.query(
+        "SELECT generation FROM grants WHERE organization_id = %s", race.client.organization.id.encode()
+    )
+    assert generation == 1
+
+
+def test_after_the_successor_was_used_the_old_one_is_reuse(race: Race) -> None:
+    """RF-3, RF-4."""
+    first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
+    second = send(race.server.url, race.refresh(first)).json["refresh_token"]
+    third = send(race.server.url, race.refresh(second)).json
+    replies = at_once(race.server.url, [race.refresh(first)] * CROWD)
+    assert statuses(replies) == {400: CROWD}
+    assert send(race.server.url, race.introspection(third["access_token"])).json == {"active": False}
+    assert send(race.server.url, race.refresh(third["refresh_token"])).status == 400
+
+
+def test_a_revoked_token_is_refused_by_both_workers_at_once(race: Race) -> None:
+    """RV-5: both workers have seen it alive and hold what they cache of its client."""
+    for _ in range(5):
+        token = send(race.server.url, race.redemption(race.code())).json["access_token"]
+        question = race.introspection(token)
+        workers = race.server.worker_pids()
+        alive = replies_of_every_worker(race.server.url, question, workers)
+        assert {reply.json["active"] for reply in alive} == {True}
+        assert send(race.server.url, race.revocation(token)).status == 200
+        dead = replies_of_every_worker(race.server.url, question, workers)
+        assert [reply.json for reply in dead] == [{"active": False}] * len(dead)
+
+
+def test_a_hundred_revocations_are_one_event(race: Race) -> None:
+    """RV-8."""
+    token = send(race.server.url, race.redemption(race.code())).json["access_token"]
+    replies = at_once(race.server.url, [race.revocation(token)] * 100)
+    assert statuses(replies) == {200: 100}
+    assert len(race.audited("token.revoked")) == 1
+
+
+def test_rotation_and_revocation_leave_nothing_alive(race: Race) -> None:
+    """Whoever comes first: after the last answer no token of the family works."""
+    for _ in range(5):
+        tokens = send(race.server.url, race.redemption(race.code())).json
+        posts = [race.refresh(tokens["refresh_token"])] * 20
+        posts += [race.revocation(tokens["refresh_token"])] * 5
+        replies = at_once(race.server.url, posts)
+        assert {reply.status for reply in replies} <= {200, 400}
+        handed_out = [reply.json for reply in replies[:20] if reply.status == 200]
+        for answer in [tokens, *handed_out]:
+            assert send(race.server.url, race.introspection(answer["access_token"])).json == {"active": False}
+            assert send(race.server.url, race.refresh(answer["refresh_token"])).status == 400

@@ -1,0 +1,89 @@
+"""Many threads that send at the same moment, each on a connection of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from tests.support.live import WORKER_HEADER
+
+TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A request: form fields, or a JSON document when ``json`` is given."""
+
+    path: str
+    form: dict[str, str] | None = None
+    headers: dict[str, str] | None = None
+    json: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back, and from which worker."""
+
+    status: int
+    body: bytes
+    worker: int
+    headers: dict[str, str]
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def at_once(server: str, posts: Sequence[Post]) -> list[Reply]:
+    """The replies to requests that were all connected before the first was sent."""
+    gate = threading.Barrier(len(posts))
+
+    def one(request: Post) -> Reply:
+        connection = _connected(server)
+        gate.wait(TIMEOUT_SECONDS)
+        return _exchange(connection, request)
+
+    with ThreadPoolExecutor(len(posts)) as pool:
+        return list(pool.map(one, posts))
+
+
+def send(server: str, request: Post) -> Reply:
+    """The reply to one request, on a new connection."""
+    return _exchange(_connected(server), request)
+
+
+def replies_of_every_worker(server: str, request: Post, workers: Sequence[int]) -> list[Reply]:
+    """The request, sent on new connections until each of the workers has answered it."""
+    replies: list[Reply] = []
+    for _ in range(400):
+        replies.append(send(server, request))
+        if {reply.worker for reply in replies} >= set(workers):
+            return replies
+    raise AssertionError(f"of {list(workers)} only {sorted({reply.worker for reply in replies})} answered")
+
+
+def _connected(server: str) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=TIMEOUT_SECONDS)
+    connection.connect()
+    return connection
+
+
+def _exchange(connection: http.client.HTTPConnection, request: Post) -> Reply:
+    if request.json is not None:
+        body, kind = json.dumps(request.json), "application/json"
+    else:
+        body, kind = urlencode(request.form or {}), "application/x-www-form-urlencoded"
+    try:
+        connection.request("POST", request.path, body, {"Content-Type": kind, **(request.headers or {})})
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        return Reply(answer.status, answer.read(), int(headers[WORKER_HEADER.lower()]), headers)
+    finally:
+        connection.close()

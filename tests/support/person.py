@@ -1,0 +1,120 @@
+"""A person at a browser without scripts: follows redirects, fills in real forms, keeps cookies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import requests
+
+MOST_REDIRECTS = 12
+
+
+@dataclass(slots=True)
+class Form:
+    """A form of a page: where it goes, what it already holds, and its buttons by id."""
+
+    action: str
+    method: str
+    values: list[tuple[str, str]] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    buttons: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the browser shows, or, when ``left`` is set, the address of another site that it was sent to."""
+
+    url: str
+    status: int = 0
+    text: str = ""
+    left: str | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query of the address that the browser was sent to."""
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.left or self.url).query).items()}
+
+    def form_with(self, element_id: str) -> Form:
+        """The form that holds the element of this id."""
+        reader = _Forms()
+        reader.feed(self.text)
+        for form in reader.forms:
+            if element_id in form.ids or element_id in form.buttons:
+                return form
+        raise AssertionError(f"no form with #{element_id} on {self.url} ({self.status}):\n{self.text[:3000]}")
+
+    def has(self, element_id: str) -> bool:
+        """Whether an element has this id."""
+        return f'id="{element_id}"' in self.text
+
+
+class Person:
+    """One browser. ``home`` is the site whose redirects are followed; to any other it has ``left``."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.session = requests.Session()
+
+    def visit(self, url: str) -> Page:
+        """The page at the address, redirects followed."""
+        return self._follow("GET", urljoin(self.home, url), [])
+
+    def press(self, page: Page, button: str, **typed: str) -> Page:
+        """The page after pressing the button of this id; ``typed`` are values by id of the fields."""
+        form = page.form_with(button)
+        names = {form.ids[element]: value for element, value in typed.items()}
+        values = [(name, value) for name, value in form.values if name not in names]
+        values += list(names.items())
+        name, value = form.buttons[button]
+        if name:
+            values.append((name, value))
+        return self._follow(form.method, urljoin(page.url, form.action or page.url), values)
+
+    def sign_in(self, page: Page, email: str, password: str) -> Page:
+        """The page after the sign-in form was filled in."""
+        return self.press(page, "login-submit", username=email, password=password)
+
+    def _follow(self, method: str, url: str, values: list[tuple[str, str]]) -> Page:
+        for _ in range(MOST_REDIRECTS):
+            if not url.startswith(self.home):
+                return Page(url, left=url)
+            headers = {"Origin": self.home, "Sec-Fetch-Site": "same-origin"} if method == "POST" else {}
+            answer = self.session.request(
+                method,
+                url,
+                data=values if method == "POST" else None,
+                params=values if method == "GET" and values else None,
+                headers=headers,
+                allow_redirects=False,
+                timeout=15,
+            )
+            if answer.is_redirect:
+                url, method, values = urljoin(url, answer.headers["Location"]), "GET", []
+                continue
+            return Page(answer.url, answer.status_code, answer.text)
+        raise AssertionError(f"more than {MOST_REDIRECTS} redirects, now at {url}")
+
+
+class _Forms(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[Form] = []
+        self._select: str | None = None
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attributes}
+        if tag == "form":
+            self.forms.append(Form(given.get("action", ""), given.get("method", "get").upper()))
+            return
+        if not self.forms or tag not in {"input", "button", "textarea", "select"}:
+            return
+        form, name, kind = self.forms[-1], given.get("name", ""), given.get("type", "")
+        if tag == "button" or kind == "submit":
+            form.buttons[given.get("id", name)] = (name, given.get("value", ""))
+            return
+        if "id" in given:
+            form.ids[given["id"]] = name
+        if name and (kind not in {"checkbox", "radio"} or "checked" in given):
+            form.values.append((name, given.get("value", "on" if kind == "checkbox" else "")))
