@@ -5,17 +5,19 @@ from __future__ import annotations
 from flask import Flask
 
 from app import account, api, cli, config, database, oauth, portal, web
-from app.extensions import migrate
+from app.extensions import db, migrate
 
 
 def create_app(configuration: config.Config | None = None) -> Flask:
     """The application. ``configuration`` is read from the environment when left out."""
     settings = configuration or config.load()
-    app = Flask(__name__, template_folder=str(config.ROOT / "templates"), static_folder=str(config.ROOT / "static"))
+    app = Flask(
+        __name__, template_folder=str(config.ROOT / "templates"), static_folder=str(config.ROOT / "static")
+    )
     app.config["GATEHOUSE"] = settings
     app.config["SECRET_KEY"] = settings.secret_key
     database.configure(app, settings)
-    migrate.init_app(app, db=database.db, directory=str(config.ROOT / "migrations"), render_as_batch=True)
+    migrate.init_app(app, db=db, directory=str(config.ROOT / "migrations"), render_as_batch=True)
     web.register(app, settings)
     oauth.register(app)
     api.register(app)

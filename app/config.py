@@ -40,19 +40,72 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("DATABASE_URL", "sqlite in the instance folder", "`mysql://user:password@host/database` for MySQL or MariaDB; `sqlite:////path/file` for the embedded one."),
-    Setting("GATEHOUSE_BASE_URL", "http://127.0.0.1:8000", "The address people and programs use; the root issuer, without a trailing slash. https, except on the loopback interface."),
-    Setting("GATEHOUSE_INSTANCE", "instance", "The folder of the keys and of the embedded database; mode 0700."),
-    Setting("GATEHOUSE_SECRET_KEY", "instance/secret.key", "Signs browser cookies, cursors and tags: 64 hexadecimal digits. `GATEHOUSE_SECRET_KEY_FILE` names a file instead."),
-    Setting("GATEHOUSE_MASTER_KEY", "instance/master.key", "Wraps the organizations' data keys: 64 hexadecimal digits; losing it loses sealed secrets and signing keys. `GATEHOUSE_MASTER_KEY_FILE` names a file instead."),
-    Setting("GATEHOUSE_PROXY_HOPS", "0", "How many reverse proxies in front set X-Forwarded-For and -Proto; headers beyond are ignored."),
-    Setting("GATEHOUSE_TRUSTED_HOSTS", "the host of the base URL", "Comma-separated further Host values that are answered; any other is refused with 400."),
-    Setting("GATEHOUSE_LOG_LEVEL", "info", "debug, info, warning or error."),
-    Setting("GATEHOUSE_REQUEST_LOG", "on", "One JSON line a request on standard error: on or off."),
-    Setting("GATEHOUSE_DATABASE_POOL", "5", "Connections a worker keeps for transactions, and again for single statements."),
-    Setting("GATEHOUSE_DATABASE_TIMEOUT", "3", "Seconds a statement may take before the request is answered 503; 15 on a cluster, above its failover gap."),
-    Setting("GATEHOUSE_JANITOR", "on", "Whether workers remove expired rows in the background (one elected worker does): on or off."),
-)  # fmt: skip
+    Setting(
+        "DATABASE_URL",
+        "sqlite in the instance folder",
+        "`mysql://user:password@host/database` for MySQL or MariaDB; `sqlite:////path/file` for the "
+        "embedded one.",
+    ),
+    Setting(
+        "GATEHOUSE_BASE_URL",
+        "http://127.0.0.1:8000",
+        "The address people and programs use; the root issuer, without a trailing slash. https, "
+        "except on the loopback interface.",
+    ),
+    Setting(
+        "GATEHOUSE_INSTANCE",
+        "instance",
+        "The folder of the keys and of the embedded database; mode 0700.",
+    ),
+    Setting(
+        "GATEHOUSE_SECRET_KEY",
+        "instance/secret.key",
+        "Signs browser cookies, cursors and tags: 64 hexadecimal digits. `GATEHOUSE_SECRET_KEY_FILE` "
+        "names a file instead.",
+    ),
+    Setting(
+        "GATEHOUSE_MASTER_KEY",
+        "instance/master.key",
+        "Wraps the organizations' data keys: 64 hexadecimal digits; losing it loses sealed secrets "
+        "and signing keys. `GATEHOUSE_MASTER_KEY_FILE` names a file instead.",
+    ),
+    Setting(
+        "GATEHOUSE_PROXY_HOPS",
+        "0",
+        "How many reverse proxies in front set X-Forwarded-For and -Proto; headers beyond are ignored.",
+    ),
+    Setting(
+        "GATEHOUSE_TRUSTED_HOSTS",
+        "the host of the base URL",
+        "Comma-separated further Host values that are answered; any other is refused with 400.",
+    ),
+    Setting(
+        "GATEHOUSE_LOG_LEVEL",
+        "info",
+        "debug, info, warning or error.",
+    ),
+    Setting(
+        "GATEHOUSE_REQUEST_LOG",
+        "on",
+        "One JSON line a request on standard error: on or off.",
+    ),
+    Setting(
+        "GATEHOUSE_DATABASE_POOL",
+        "5",
+        "Connections a worker keeps for transactions, and again for single statements.",
+    ),
+    Setting(
+        "GATEHOUSE_DATABASE_TIMEOUT",
+        "3",
+        "Seconds a statement may take before the request is answered 503; 15 on a cluster, above its "
+        "failover gap.",
+    ),
+    Setting(
+        "GATEHOUSE_JANITOR",
+        "on",
+        "Whether workers remove expired rows in the background (one elected worker does): on or off.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +152,25 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     _check_surroundings(env, base_url)
     instance = Path(env.get("GATEHOUSE_INSTANCE") or ROOT / "instance").resolve()
     host = urlsplit(base_url).hostname or ""
-    further = tuple(part.strip() for part in env.get("GATEHOUSE_TRUSTED_HOSTS", "").split(",") if part.strip())
+    further = tuple(
+        part.strip() for part in env.get("GATEHOUSE_TRUSTED_HOSTS", "").split(",") if part.strip()
+    )
     return Config(
         database_url=_database_url(env.get("DATABASE_URL", ""), instance),
         base_url=base_url,
         instance=instance,
-        secret_key=_key(env, "GATEHOUSE_SECRET_KEY", instance / "secret.key", may_make=is_loopback_url(base_url)),
-        master_key=_key(env, "GATEHOUSE_MASTER_KEY", instance / "master.key", may_make=is_loopback_url(base_url)),
+        secret_key=_key(
+            env, "GATEHOUSE_SECRET_KEY", instance / "secret.key", may_make=is_loopback_url(base_url)
+        ),
+        master_key=_key(
+            env, "GATEHOUSE_MASTER_KEY", instance / "master.key", may_make=is_loopback_url(base_url)
+        ),
         proxy_hops=_integer(env, "GATEHOUSE_PROXY_HOPS", 0, 0, 5),
-        trusted_hosts=(host, *(("127.0.0.1", "localhost", "[::1]") if is_loopback_url(base_url) else ()), *further),
+        trusted_hosts=(
+            host,
+            *(("127.0.0.1", "localhost", "[::1]") if is_loopback_url(base_url) else ()),
+            *further,
+        ),
         log_level=_choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
         request_log=_choice(env, "GATEHOUSE_REQUEST_LOG", "on", ("on", "off")) == "on",
         database_pool=_integer(env, "GATEHOUSE_DATABASE_POOL", 5, 1, 50),
@@ -174,7 +237,13 @@ def _parse_key(text: str, source: str) -> bytes:
 
 def _check_base_url(base_url: str) -> None:
     parts = urlsplit(base_url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.path:
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or parts.path
+    ):
         raise UnsafeConfiguration(
             f"GATEHOUSE_BASE_URL is {base_url!r}; it must look like https://id.example.com, without path or query."
         )
@@ -190,7 +259,9 @@ def _check_surroundings(env: Mapping[str, str], base_url: str) -> None:
         return
     for variable in ("AUTHLIB_INSECURE_TRANSPORT", "FLASK_DEBUG"):
         if env.get(variable, "0") not in {"", "0", "false"}:
-            raise UnsafeConfiguration(f"{variable} is set; it is for development alone. Type: unset {variable}")
+            raise UnsafeConfiguration(
+                f"{variable} is set; it is for development alone. Type: unset {variable}"
+            )
 
 
 def _database_url(given: str, instance: Path) -> str:
@@ -210,7 +281,9 @@ def _database_url(given: str, instance: Path) -> str:
 def _integer(env: Mapping[str, str], variable: str, default: int, least: int, most: int) -> int:
     text = env.get(variable, str(default))
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise UnsafeConfiguration(f"{variable} is {text!r}; it must be a whole number from {least} to {most}.")
+        raise UnsafeConfiguration(
+            f"{variable} is {text!r}; it must be a whole number from {least} to {most}."
+        )
     return int(text)
 
 

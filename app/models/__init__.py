@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from app.models import audit, client, credential, event, grant, organization, session, signing_key, token, user
+from app.models import (
+    audit,
+    client,
+    credential,
+    event,
+    grant,
+    organization,
+    session,
+    signing_key,
+    token,
+    user,
+)
 from app.models.base import Base
 
 __all__ = [

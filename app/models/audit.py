@@ -28,7 +28,9 @@ class AuditEvent(Tenant, Base):
     actor_kind: Mapped[str] = mapped_column(Identifier(16))
     actor_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id")
     actor_label: Mapped[str] = mapped_column(String(200), comment="e-mail or client name at the time")
-    actor_organization: Mapped[str] = mapped_column(Identifier(8), comment="differs from organization_id when root acts")
+    actor_organization: Mapped[str] = mapped_column(
+        Identifier(8), comment="differs from organization_id when root acts"
+    )
     target_type: Mapped[str | None] = mapped_column(Identifier(32))
     target_id: Mapped[str | None] = mapped_column(Identifier(64))
     before: Mapped[dict[str, Any] | None] = mapped_column(Json)

@@ -28,11 +28,14 @@ NAMING_CONVENTION = {
 }
 
 
+TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+
+
 class Base(DeclarativeBase):
     """Root of all models; utf8mb4 and InnoDB on MySQL and MariaDB."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
-    __table_args__: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+    __table_args__: Any = TABLE_OPTIONS
 
 
 class Uuid(TypeDecorator[UUID]):
@@ -135,7 +138,9 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin") if _is_mysql(dialect) else Text())
+        return dialect.type_descriptor(
+            mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin") if _is_mysql(dialect) else Text()
+        )
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -161,7 +166,9 @@ def owned_by_organization(table: str) -> ForeignKeyConstraint:
 def within_organization(table: str, column: str, target: str) -> ForeignKeyConstraint:
     """The row named by ``column`` belongs to the same organization (TN-4)."""
     return ForeignKeyConstraint(
-        ["organization_id", column], [f"{target}.organization_id", f"{target}.id"], name=f"fk_{table}_{column}"
+        ["organization_id", column],
+        [f"{target}.organization_id", f"{target}.id"],
+        name=f"fk_{table}_{column}",
     )
 
 

@@ -28,12 +28,20 @@ class Client(Tenant, Base):
     name_key: Mapped[str] = mapped_column(Identifier(400), comment="case-folded name, for order and search")
     type: Mapped[str] = mapped_column(Identifier(16), comment="web, spa, native, machine, device")
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
-    trust: Mapped[str] = mapped_column(Identifier(16), default="unverified", comment="first_party, verified, unverified")
-    document: Mapped[dict[str, Any]] = mapped_column(Json, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it")
-    version: Mapped[int] = mapped_column(default=1, comment="raised by each change of the client or its credentials")
+    trust: Mapped[str] = mapped_column(
+        Identifier(16), default="unverified", comment="first_party, verified, unverified"
+    )
+    document: Mapped[dict[str, Any]] = mapped_column(
+        Json, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"
+    )
+    version: Mapped[int] = mapped_column(
+        default=1, comment="raised by each change of the client or its credentials"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
-    created_by_user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="may be a root user, hence no foreign key")
+    created_by_user_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="may be a root user, hence no foreign key"
+    )
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
@@ -50,7 +58,9 @@ class Scope(Tenant, Base):
     )
 
     name: Mapped[str] = mapped_column(Identifier(128))
-    title: Mapped[str | None] = mapped_column(String(200), comment="verb and object in the user's words; NULL wants words")
+    title: Mapped[str | None] = mapped_column(
+        String(200), comment="verb and object in the user's words; NULL wants words"
+    )
     description: Mapped[str | None] = mapped_column(String(1000))
     is_identity: Mapped[bool] = mapped_column(default=False, comment="OpenID Connect's own")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -37,15 +37,23 @@ class Credential(Tenant, Base):
     name: Mapped[str] = mapped_column(String(100))
     digest: Mapped[bytes] = mapped_column(Digest)
     hint: Mapped[str] = mapped_column(Identifier(8), comment="last four characters")
-    sealed: Mapped[bytes | None] = mapped_column(Sealed, comment="NULL where the organization shows secrets once")
+    sealed: Mapped[bytes | None] = mapped_column(
+        Sealed, comment="NULL where the organization shows secrets once"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    retiring_since: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="set by a rotation that may be cancelled")
-    previous_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="the end that cancelling restores")
+    retiring_since: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="set by a rotation that may be cancelled"
+    )
+    previous_expires_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="the end that cancelling restores"
+    )
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_by: Mapped[str | None] = mapped_column(String(200))
-    tokens_revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="set: no token that it minted is alive")
+    tokens_revoked_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="set: no token that it minted is alive"
+    )
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     last_used_address: Mapped[str | None] = mapped_column(Identifier(64))
 

@@ -38,13 +38,17 @@ class Revocation(Tenant, Base):
     __tablename__ = "revocation_log"
     __table_args__ = (owned_by_organization("revocation_log"), Base.__table_args__)
 
-    kind: Mapped[str] = mapped_column(Identifier(16), comment="token, grant, client, credential, user, organization")
+    kind: Mapped[str] = mapped_column(
+        Identifier(16), comment="token, grant, client, credential, user, organization"
+    )
     subject: Mapped[bytes] = mapped_column(
         LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb"),
         comment="row id, or the organization's key",
     )
     not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is dead")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="when nothing it names can still be alive")
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="when nothing it names can still be alive"
+    )
 
 
 class IdempotencyKey(Base):

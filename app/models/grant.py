@@ -63,7 +63,9 @@ class AuthorizationRequest(Tenant, Base):
     parameters: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    shown_digest: Mapped[bytes | None] = mapped_column(Digest, comment="what consent displayed: user, client, scopes")
+    shown_digest: Mapped[bytes | None] = mapped_column(
+        Digest, comment="what consent displayed: user, client, scopes"
+    )
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -84,8 +86,12 @@ class AuthorizationCode(Tenant, Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     client_id: Mapped[UUID] = mapped_column(Uuid)
     user_id: Mapped[UUID] = mapped_column(Uuid)
-    session_id: Mapped[UUID | None] = mapped_column(Uuid, comment="outlives the session row, hence no foreign key")
-    grant_id: Mapped[UUID] = mapped_column(Uuid, comment="chosen now, written when redeemed; a replay revokes it")
+    session_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="outlives the session row, hence no foreign key"
+    )
+    grant_id: Mapped[UUID] = mapped_column(
+        Uuid, comment="chosen now, written when redeemed; a replay revokes it"
+    )
     redirect_uri: Mapped[str] = mapped_column(String(2048))
     scope: Mapped[str] = mapped_column(String(4000))
     nonce: Mapped[str | None] = mapped_column(String(2048))
@@ -96,7 +102,9 @@ class AuthorizationCode(Tenant, Base):
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    attempt: Mapped[UUID | None] = mapped_column(Uuid, comment="which attempt claimed it: tells a lost answer from theft")
+    attempt: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="which attempt claimed it: tells a lost answer from theft"
+    )
     purge_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
@@ -118,18 +126,28 @@ class Grant(Tenant, Base):
 
     client_id: Mapped[UUID] = mapped_column(Uuid)
     user_id: Mapped[UUID] = mapped_column(Uuid)
-    session_id: Mapped[UUID | None] = mapped_column(Uuid, comment="outlives the session row, hence no foreign key")
+    session_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="outlives the session row, hence no foreign key"
+    )
     scope: Mapped[str] = mapped_column(String(4000))
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="absolute end; rotation never extends it")
-    idle_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="end of the current refresh token")
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="absolute end; rotation never extends it"
+    )
+    idle_expires_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="end of the current refresh token"
+    )
     generation: Mapped[int] = mapped_column(default=0, comment="how often it was rotated")
-    refresh_digest: Mapped[bytes | None] = mapped_column(Digest, comment="the current refresh token; NULL without one")
+    refresh_digest: Mapped[bytes | None] = mapped_column(
+        Digest, comment="the current refresh token; NULL without one"
+    )
     previous_digest: Mapped[bytes | None] = mapped_column(Digest, comment="the refresh token before")
     rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    sealed_answer: Mapped[bytes | None] = mapped_column(Sealed, comment="the last answer, sealed under the token presented (RF-3)")
+    sealed_answer: Mapped[bytes | None] = mapped_column(
+        Sealed, comment="the last answer, sealed under the token presented (RF-3)"
+    )
     attempt: Mapped[UUID | None] = mapped_column(Uuid, comment="which attempt rotated it last")
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_reason: Mapped[str | None] = mapped_column(Identifier(64))

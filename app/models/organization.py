@@ -20,19 +20,31 @@ class Organization(Base):
     __tablename__ = "organizations"
     __table_args__ = (UniqueConstraint("slug"), Base.__table_args__)
 
-    id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key, in every token")
+    id: Mapped[str] = mapped_column(
+        Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key, in every token"
+    )
     slug: Mapped[str] = mapped_column(Identifier(40), comment="immutable, never given again")
     name: Mapped[str] = mapped_column(String(200))
     is_root: Mapped[bool] = mapped_column(default=False)
-    status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, suspended, deleted, purged")
-    version: Mapped[int] = mapped_column(default=1, comment="raised by each change that a cached view must see")
-    settings: Mapped[dict[str, Any]] = mapped_column(Json, default=dict, comment="overrides of the defaults alone")
+    status: Mapped[str] = mapped_column(
+        Identifier(16), default=ACTIVE, comment="active, suspended, deleted, purged"
+    )
+    version: Mapped[int] = mapped_column(
+        default=1, comment="raised by each change that a cached view must see"
+    )
+    settings: Mapped[dict[str, Any]] = mapped_column(
+        Json, default=dict, comment="overrides of the defaults alone"
+    )
     settings_version: Mapped[int] = mapped_column(default=1)
     settings_updated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settings_updated_by: Mapped[str | None] = mapped_column(String(200))
-    data_key: Mapped[bytes | None] = mapped_column(Sealed, comment="the organization's data key under the instance's; NULL once purged")
+    data_key: Mapped[bytes | None] = mapped_column(
+        Sealed, comment="the organization's data key under the instance's; NULL once purged"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    purge_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True, comment="when the janitor removes its data")
+    purge_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, index=True, comment="when the janitor removes its data"
+    )

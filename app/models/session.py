@@ -8,7 +8,16 @@ from uuid import UUID
 from sqlalchemy import Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Digest, Identifier, Tenant, UtcDateTime, Uuid, owned_by_organization, within_organization
+from app.models.base import (
+    Base,
+    Digest,
+    Identifier,
+    Tenant,
+    UtcDateTime,
+    Uuid,
+    owned_by_organization,
+    within_organization,
+)
 
 
 class Session(Tenant, Base):

@@ -27,10 +27,16 @@ class SigningKey(Tenant, Base):
     kid: Mapped[str] = mapped_column(Identifier(64), comment="RFC 7638 thumbprint")
     algorithm: Mapped[str] = mapped_column(Identifier(16), comment="RS256, PS256, ES256, EdDSA")
     state: Mapped[str] = mapped_column(Identifier(16), comment="next, active, retired")
-    slot: Mapped[str | None] = mapped_column(Identifier(16), comment="the state while only one may hold it; NULL once retired")
+    slot: Mapped[str | None] = mapped_column(
+        Identifier(16), comment="the state while only one may hold it; NULL once retired"
+    )
     public_jwk: Mapped[dict[str, Any]] = mapped_column(Json)
-    sealed_private_key: Mapped[bytes] = mapped_column(Sealed, comment="PKCS 8 under the organization's data key")
+    sealed_private_key: Mapped[bytes] = mapped_column(
+        Sealed, comment="PKCS 8 under the organization's data key"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    remove_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True, comment="when nothing it signed can still be valid")
+    remove_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, index=True, comment="when nothing it signed can still be valid"
+    )

@@ -8,7 +8,15 @@ from uuid import UUID
 from sqlalchemy import Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Digest, Tenant, UtcDateTime, Uuid, owned_by_organization, within_organization
+from app.models.base import (
+    Base,
+    Digest,
+    Tenant,
+    UtcDateTime,
+    Uuid,
+    owned_by_organization,
+    within_organization,
+)
 
 
 class AccessToken(Tenant, Base):
@@ -29,10 +37,14 @@ class AccessToken(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest)
     client_id: Mapped[UUID] = mapped_column(Uuid)
-    grant_id: Mapped[UUID | None] = mapped_column(Uuid, comment="NULL for client_credentials: no user is behind it")
+    grant_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="NULL for client_credentials: no user is behind it"
+    )
     credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the secret that minted it")
     scope: Mapped[str] = mapped_column(String(4000))
-    audience: Mapped[str] = mapped_column(String(1000), comment="resource indicators, space-separated (RFC 8707)")
+    audience: Mapped[str] = mapped_column(
+        String(1000), comment="resource indicators, space-separated (RFC 8707)"
+    )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -26,10 +26,14 @@ class User(Tenant, Base):
     )
 
     email: Mapped[str] = mapped_column(String(320), comment="as typed")
-    email_canonical: Mapped[str] = mapped_column(Identifier(320), comment="what two spellings of one address share")
+    email_canonical: Mapped[str] = mapped_column(
+        Identifier(320), comment="what two spellings of one address share"
+    )
     email_verified: Mapped[bool] = mapped_column(default=False)
     name: Mapped[str] = mapped_column(String(200), default="")
-    profile: Mapped[dict[str, Any]] = mapped_column(Json, default=dict, comment="standard claims beside name and e-mail")
+    profile: Mapped[dict[str, Any]] = mapped_column(
+        Json, default=dict, comment="standard claims beside name and e-mail"
+    )
     password_hash: Mapped[str | None] = mapped_column(String(255), comment="argon2id")
     password_changed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled")
@@ -50,14 +54,20 @@ class RoleAssignment(Tenant, Base):
         Index("ix_role_assignments_user", "user_organization_id", "user_id"),
         owned_by_organization("role_assignments"),
         ForeignKeyConstraint(
-            ["user_organization_id", "user_id"], ["users.organization_id", "users.id"], name="fk_role_assignments_user"
+            ["user_organization_id", "user_id"],
+            ["users.organization_id", "users.id"],
+            name="fk_role_assignments_user",
         ),
         Base.__table_args__,
     )
 
-    user_organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), comment="the same organization, or root's")
+    user_organization_id: Mapped[str] = mapped_column(
+        Identifier(ROUTING_KEY_LENGTH), comment="the same organization, or root's"
+    )
     user_id: Mapped[UUID] = mapped_column(Uuid)
-    role: Mapped[str] = mapped_column(Identifier(64), comment="admin, developer, auditor, member or a custom one")
+    role: Mapped[str] = mapped_column(
+        Identifier(64), comment="admin, developer, auditor, member or a custom one"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
 

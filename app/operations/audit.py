@@ -49,7 +49,9 @@ def record(
         )
     )
     witnessed_by(
-        select(AuditEvent.id).where(AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id)
+        select(AuditEvent.id).where(
+            AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
+        )
     )
 
 

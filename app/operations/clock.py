@@ -10,7 +10,8 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import literal_column, select
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import engines
 from app.models.base import UtcDateTime

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from enum import Enum
 
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
 class Meaning(Enum):

@@ -21,7 +21,8 @@ from sqlalchemy.engine import Row
 
 from app.config import Config
 from app.extensions import db
-from app.models import client as client_model, organization as organization_model
+from app.models import client as client_model
+from app.models import organization as organization_model
 from app.models.client import Client
 from app.models.credential import Credential
 from app.models.organization import Organization

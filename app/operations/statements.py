@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import ClauseElement, Executable
 
 from app.database import engines
@@ -59,7 +60,9 @@ class _Compiled:
         compiled: Any = clause.compile(dialect=dialect)
         self.sql: str = str(compiled)
         self._names: list[str] = list(compiled.positiontup)
-        self._binders = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names]
+        self._binders = [
+            compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names
+        ]
         self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         self._converters = [
             entry.type.dialect_impl(dialect).result_processor(dialect, None)
@@ -104,6 +107,6 @@ def _attempts(
             if meaning_of(error) is Meaning.FINAL:
                 raise
             if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
-                raise Unavailable() from error
+                raise Unavailable from error
             time.sleep(pause)
-    raise Unavailable()
+    raise Unavailable

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import Select
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy import CursorResult, Delete, Select, Update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.extensions import db
 from app.operations.database_errors import Meaning, meaning_of
@@ -73,6 +74,14 @@ def on_commit(act: Callable[[], None]) -> None:
 def witnessed_by(statement: Select[Any]) -> None:
     """``statement`` finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
     current_unit().witness = statement
+
+
+def count_changed(statement: Update | Delete) -> int:
+    """How many rows the statement changed: what decides who won (law 8)."""
+    result = cast(
+        CursorResult[Any], db.session.execute(statement.execution_options(synchronize_session=False))
+    )
+    return result.rowcount
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
@@ -149,22 +158,22 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
             _pause_or_give_up(attempt, deadline, error)
         finally:
             db.session.remove()
-    raise Unavailable()
+    raise Unavailable
 
 
 def _was_committed(unit: Unit, error: Exception) -> bool:
     """Whether the COMMIT whose answer was lost took effect. Raises Unavailable when nobody can tell."""
     db.session.remove()
     if unit.witness is None:
-        raise Unavailable() from error
+        raise Unavailable from error
     try:
         return db.session.execute(unit.witness).first() is not None
     except (DBAPIError, PoolTimeout) as unreachable:
-        raise Unavailable() from unreachable
+        raise Unavailable from unreachable
 
 
 def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
     pause = random.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(attempt, 6))  # noqa: S311 - jitter is no secret
     if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
-        raise Unavailable() from error
+        raise Unavailable from error
     time.sleep(pause)

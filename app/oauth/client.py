@@ -1,0 +1,59 @@
+"""A client as Authlib wants to see it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from authlib.oauth2.rfc6749 import ClientMixin
+
+from app.operations.client_authentication import AuthenticatedClient
+from app.operations.directory import ClientView
+from app.rules.redirect_uris import find_match
+from app.rules.scopes import beyond, parse_scope
+
+
+class ProtocolClient(ClientMixin):
+    """Answers Authlib's questions from the frozen view; ``credential_id`` is the secret that proved it."""
+
+    def __init__(self, view: ClientView, credential_id: UUID | None = None) -> None:
+        self.view = view
+        self.credential_id = credential_id
+
+    @property
+    def authenticated(self) -> AuthenticatedClient:
+        """What operations take."""
+        return AuthenticatedClient(self.view, self.credential_id)
+
+    def get_client_id(self) -> str:
+        """The public ``client_id``."""
+        return self.view.client_id
+
+    def get_default_redirect_uri(self) -> None:
+        """None: ``redirect_uri`` is required on every request (RU-4)."""
+
+    def get_allowed_scope(self, scope: str) -> str | None:
+        """The scope, or None when any of it was not registered: Authlib would drop it in silence."""
+        asked = parse_scope(scope or "")
+        return scope if asked is not None and not beyond(asked, self.view.document["scopes"]) else None
+
+    def check_redirect_uri(self, redirect_uri: str) -> bool:
+        """Whether the URI is registered (RU-1, RU-2)."""
+        registered = self.view.document["redirect_uris"]
+        return find_match(redirect_uri, registered, client_type=self.view.type) is not None
+
+    def check_client_secret(self, client_secret: str) -> bool:
+        """Never asked: ``operations/client_authentication`` decides."""
+        return False
+
+    def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
+        """The registered method, at every endpoint alike (CA-7)."""
+        return bool(method == self.view.document["token_endpoint_auth_method"])
+
+    def check_response_type(self, response_type: str) -> bool:
+        """Whether the client may use the authorization endpoint."""
+        return response_type == "code" and self.check_grant_type("authorization_code")
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        """Whether client and organization both allow the grant type."""
+        allowed = self.view.organization.settings["oauth"]["grant_types"]
+        return grant_type in self.view.document["grant_types"] and grant_type in allowed

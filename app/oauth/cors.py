@@ -1,0 +1,42 @@
+"""Which browser apps may read an answer: those whose redirect URIs lie on the asking origin (CR-3)."""
+
+from __future__ import annotations
+
+from flask import Response, request
+
+from app.operations.client_authentication import AuthenticatedClient
+from app.rules.redirects import origin_of
+
+_PREFLIGHT_SECONDS = "600"
+
+
+def preflight() -> Response:
+    """The answer to OPTIONS, alike for every origin: it tells nothing about any client."""
+    response = Response(status=204)
+    if "Origin" in request.headers:
+        response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+        response.headers["Access-Control-Allow-Methods"] = "GET, POST"
+        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type"
+        response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
+    response.vary.add("Origin")
+    return response
+
+
+def allow_own_origins(response: Response, authenticated: AuthenticatedClient | None) -> Response:
+    """The client's own web pages may read the answer; never with credentials, never ``null``."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return response
+    response.vary.add("Origin")
+    if authenticated is not None and origin in {
+        origin_of(uri) for uri in authenticated.client.document["redirect_uris"]
+    }:
+        response.headers["Access-Control-Allow-Origin"] = origin
+    return response
+
+
+def allow_everybody(response: Response) -> Response:
+    """Public documents: discovery and keys (CR-2)."""
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response

@@ -1,0 +1,1 @@
+"""One file a grant; each port of Authlib calls one operation."""

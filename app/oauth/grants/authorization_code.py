@@ -1,0 +1,77 @@
+"""Authorization code with PKCE S256, for every client (RFC 6749 section 4.1, RFC 7636, RFC 9700)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from authlib.oauth2.rfc6749 import grants
+from flask import request as http
+
+from app.operations import codes
+from app.operations.codes import PresentedCode, Replayed
+from app.rules.authorization_request import AuthorizationParameters, checked
+from app.rules.oauth_errors import (
+    AuthorizationRefusal,
+    InvalidGrant,
+    OAuthRefusal,
+    PageRefusal,
+    UnauthorizedClient,
+)
+from app.web.request_log import request_id
+
+
+class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
+    """Both ends of the flow; the decisions are ``rules/authorization_request`` and ``operations/codes``."""
+
+    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
+
+    parameters: AuthorizationParameters
+    repeated: frozenset[str] = frozenset()
+
+    def validate_authorization_request(self) -> str:
+        """Client and redirect URI first; only when both are right may an error travel by redirect (law 9).
+
+        Raises PageRefusal for the error page, AuthorizationRefusal for the client.
+        """
+        sent = self.request.form
+        redirect_uri = sent.get("redirect_uri")
+        client = self.server.query_client(sent["client_id"]) if "client_id" in sent else None
+        if self.repeated & {"client_id", "redirect_uri"}:
+            raise PageRefusal("The app sent its client_id or redirect_uri twice.")
+        if client is None or not client.view.is_active:
+            raise PageRefusal("This app is not known here.")
+        if redirect_uri is None:
+            raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.")
+        if not client.check_redirect_uri(redirect_uri):
+            raise PageRefusal("The app wants to go back to an address that is not registered for it.")
+        self.request.client = client
+        if not client.check_grant_type(self.GRANT_TYPE):
+            raise AuthorizationRefusal(
+                "unauthorized_client", "The client may not use the authorization code flow."
+            )
+        self.parameters = checked(
+            sent, self.repeated, redirect_uri=redirect_uri, client_scopes=client.view.document["scopes"]
+        )
+        return redirect_uri
+
+    def validate_token_request(self) -> None:
+        """The client is who it says and may use this grant."""
+        client = self.authenticate_token_endpoint_client()
+        if not client.check_grant_type(self.GRANT_TYPE):
+            raise UnauthorizedClient(self.GRANT_TYPE)
+        self.request.client = client
+
+    def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
+        """One transaction, then the answer."""
+        form = self.request.form
+        if "code" not in form:
+            raise OAuthRefusal("The parameter code is missing.")
+        result = codes.redeem_code(
+            self.request.client.authenticated,
+            PresentedCode(form["code"], form.get("redirect_uri"), form.get("code_verifier")),
+            address=http.remote_addr,
+            request_id=request_id(),
+        )
+        if isinstance(result, Replayed):
+            raise InvalidGrant
+        return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -1,0 +1,46 @@
+"""Refresh tokens (RFC 6749 section 6, RFC 9700 section 4.14)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from authlib.oauth2.rfc6749 import grants
+from flask import request as http
+
+from app.operations import refresh_tokens
+from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
+from app.rules.scopes import parse_scope
+from app.web.request_log import request_id
+
+
+class RefreshTokenGrant(grants.RefreshTokenGrant):
+    """The next tokens of a grant; rotation and reuse are ``operations/refresh_tokens``."""
+
+    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
+
+    def validate_token_request(self) -> None:
+        """The client is who it says and may use this grant."""
+        client = self.authenticate_token_endpoint_client()
+        if not client.check_grant_type(self.GRANT_TYPE):
+            raise UnauthorizedClient(self.GRANT_TYPE)
+        self.request.client = client
+
+    def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
+        """One transaction, then the answer."""
+        form = self.request.form
+        presented = form.get("refresh_token")
+        if presented is None:
+            raise OAuthRefusal("The parameter refresh_token is missing.")
+        scopes = parse_scope(form.get("scope", ""))
+        if scopes is None:
+            raise InvalidScope("The parameter scope is malformed.")
+        result = refresh_tokens.refresh(
+            self.request.client.authenticated,
+            presented,
+            scopes,
+            address=http.remote_addr,
+            request_id=request_id(),
+        )
+        if isinstance(result, refresh_tokens.Reused):
+            raise InvalidGrant
+        return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -1,0 +1,69 @@
+"""Token introspection (RFC 7662)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response, g, request
+
+from app.oauth.server import answer, refusal_of
+from app.oauth.wire import read_client, read_form
+from app.operations import client_authentication, directory, introspections, usage
+from app.operations.client_authentication import AuthenticatedClient
+from app.operations.introspections import ActiveToken
+from app.rules.errors import DomainError, Unavailable
+from app.rules.oauth_errors import InvalidClient, OAuthRefusal, StaleView
+
+MOST_VIEWS = 3
+# The same bytes for unknown, ended, revoked, malformed and others' tokens (IT-2).
+INACTIVE = {"active": False}
+
+
+def introspect() -> Response:
+    """What the token is, to a client that may know (IT-1)."""
+    try:
+        sent = read_form()
+        authenticated = client_authentication.authenticate_client(
+            read_client(sent), organization_id=g.get("organization_id")
+        )
+        if authenticated.client.is_public:
+            raise InvalidClient
+        if "token" not in sent:
+            raise OAuthRefusal("The parameter token is missing.")
+        active = _with_a_true_view(authenticated, sent["token"])
+    except DomainError as error:
+        return refusal_of(error)
+    usage.note_use(authenticated, request.remote_addr)
+    return answer(INACTIVE if active is None else _document(authenticated, active))
+
+
+def _with_a_true_view(authenticated: AuthenticatedClient, token: str) -> ActiveToken | None:
+    client = authenticated.client
+    for _ in range(MOST_VIEWS):
+        try:
+            return introspections.introspect(client, authenticated.credential_id, token)
+        except StaleView:
+            fresh = directory.find_client(client.client_id, fresh=True)
+            if fresh is None or not fresh.is_active:
+                raise InvalidClient from None
+            client = fresh
+    raise Unavailable
+
+
+def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[str, Any]:
+    document = {
+        "active": True,
+        "scope": " ".join(active.scopes),
+        "client_id": active.client_id,
+        "token_type": "Bearer" if active.is_access_token else None,
+        "exp": int(active.expires_at.timestamp()),
+        "iat": int(active.issued_at.timestamp()),
+        "sub": active.subject,
+        "username": active.username,
+        "aud": active.audience[0] if len(active.audience) == 1 else list(active.audience) or None,
+        "iss": authenticated.client.organization.issuer,
+        "jti": active.jti,
+        "auth_time": int(active.auth_time.timestamp()) if active.auth_time is not None else None,
+        "organization_id": authenticated.client.organization.slug,
+    }
+    return {name: value for name, value in document.items() if value is not None}

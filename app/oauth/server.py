@@ -1,0 +1,100 @@
+"""The authorization server: read it to know what is supported; discovery is derived from it.
+
+Authlib is the frame: it chooses the grant, runs its steps in the standard's order and gives errors their form. The
+steps in which security rests, each one operation, are ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
+from flask import Flask, Response, g, request
+
+from app.oauth.client import ProtocolClient
+from app.oauth.grants.authorization_code import AuthorizationCodeGrant
+from app.oauth.grants.client_credentials import ClientCredentialsGrant
+from app.oauth.grants.refresh_token import RefreshTokenGrant
+from app.oauth.wire import WireRequest, read_client
+from app.operations import client_authentication, directory
+from app.rules.errors import DomainError
+from app.rules.oauth_errors import InvalidClient
+
+GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant)
+TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
+GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
+RESPONSE_TYPES = ("code",)
+RESPONSE_MODES = ("query",)
+REALM = "gatehouse"
+_JSON = [("Content-Type", "application/json"), ("Cache-Control", "no-store"), ("Pragma", "no-cache")]
+
+
+class AuthorizationServer(AuthlibServer):
+    """Authlib's server over our requests, clients and answers. It keeps no state of a request or organization."""
+
+    def load_config(self, config: Mapping[str, Any]) -> None:
+        """Nothing to load: lifetimes and scopes are the organization's own."""
+
+    def create_oauth2_request(self, request: WireRequest) -> WireRequest:
+        """Requests were read by ``wire`` before Authlib is called."""
+        return request
+
+    def query_client(self, client_id: str) -> ProtocolClient | None:
+        """The client, if the organization of the path knows it (MX-3)."""
+        view = directory.find_client(client_id)
+        organization_id = g.get("organization_id")
+        if view is None or (organization_id is not None and view.organization.id != organization_id):
+            return None
+        return ProtocolClient(view)
+
+    def authenticate_client(
+        self, request: WireRequest, methods: Any, endpoint: str = "token"
+    ) -> ProtocolClient:
+        """The client that authenticated, by its registered method alone."""
+        proven = client_authentication.authenticate_client(
+            read_client(request.form), organization_id=g.get("organization_id")
+        )
+        g.authenticated_client = proven
+        return ProtocolClient(proven.client, proven.credential_id)
+
+    def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:
+        """There is one; it refuses other response types in the words of ``rules``, which quote no input."""
+        return AuthorizationCodeGrant(request, self)
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Nobody listens: what must follow stands in the operation."""
+
+    def handle_response(self, status: int, body: Any, headers: Any) -> Response:
+        """The answer of the wire."""
+        return Response(json.dumps(body) if isinstance(body, dict) else body, status, headers)
+
+
+server = AuthorizationServer()
+
+
+def register(app: Flask) -> None:
+    """The server knows its grants."""
+    server.init_app(app)
+    for grant in GRANTS:
+        server.register_grant(grant)
+
+
+def answer(document: Mapping[str, Any], status: int = 200) -> Response:
+    """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
+    return Response(json.dumps(document), status, _JSON)
+
+
+def refusal_of(error: DomainError) -> Response:
+    """A refusal in the form of RFC 6749 section 5.2."""
+    response = answer({"error": error.code, "error_description": error.description}, error.status)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        response.headers["Retry-After"] = str(retry_after)
+    # Asked for whenever the header was used, and harmless where it was not.
+    if isinstance(error, InvalidClient) and request.headers.get("Authorization", "").lower().startswith(
+        "basic"
+    ):
+        response.headers["WWW-Authenticate"] = f'Basic realm="{REALM}"'
+    return response
