@@ -18,8 +18,8 @@ _POLICY = (
 )
 _NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _FEATURES = (
-    "accelerometer, autoplay, bluetooth, camera, display-capture, fullscreen, geolocation, gyroscope, hid, "
-    "idle-detection, magnetometer, microphone, midi, payment, serial, usb, web-share, xr-spatial-tracking"
+    "accelerometer, autoplay, camera, display-capture, fullscreen, geolocation, gyroscope, hid, "
+    "idle-detection, magnetometer, microphone, midi, payment, serial, usb, xr-spatial-tracking"
 )
 _PERMISSIONS_POLICY = ", ".join(f"{name}=()" for name in _FEATURES.split(", "))
 _ONE_YEAR = 31_536_000
