@@ -1,0 +1,39 @@
+"""A server and a database of one's own, to be killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.factories import Factory
+from tests.support.databases import MariaDBDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "faults" in item.path.parts:
+            item.add_marker("fault")
+
+
+@pytest.fixture
+def mortal_database(tmp_path: Path) -> Iterator[MariaDB]:
+    """A MariaDB that may die."""
+    server = MariaDB(tmp_path / "mariadb").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def mortal_server(mortal_database: MariaDB, tmp_path: Path) -> Iterator[LiveServer]:
+    """Two workers that may die, on the database that may."""
+    keys = tmp_path / "instance"
+    keys.mkdir(mode=0o700)
+    server = LiveServer(MariaDBDatabase(mortal_database, "gatehouse"), keys, tmp_path / "server.log")
+    server.start()
+    Factory(server.app).root()
+    yield server
+    server.stop()

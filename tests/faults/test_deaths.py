@@ -1,0 +1,79 @@
+"""The database or a worker dies under traffic: what was acknowledged stands, the rest is told to come again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from app.rules.tokens import digest
+from tests.factories import Factory
+from tests.faults.traffic import Traffic
+from tests.support import process
+from tests.support.crowd import Post, replies_of_every_worker, send
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+
+def stored(server: LiveServer) -> set[bytes]:
+    """The digests of all access tokens."""
+    return {bytes(row[0]) for row in server.database.query("SELECT digest FROM access_tokens")}
+
+
+def test_a_killed_database_costs_seconds_and_no_token(
+    mortal_server: LiveServer, mortal_database: MariaDB
+) -> None:
+    """F1."""
+    make = Factory(mortal_server.app)
+    client = make.machine(make.organization(), "clients:read")
+    with Traffic(mortal_server.url, client) as traffic:
+        for _ in range(3):
+            done = len(traffic.tokens)
+            process.wait_until(lambda done=done: len(traffic.tokens) > done + 50, "tokens are issued")
+            refused = len(traffic.refused)
+            mortal_database.kill()
+            process.wait_until(lambda refused=refused: len(traffic.refused) > refused + 5, "503 is answered")
+            mortal_database.start()
+            back, done = time.monotonic(), len(traffic.tokens)
+            process.wait_until(lambda done=done: len(traffic.tokens) > done + 50, "tokens are issued again")
+            assert time.monotonic() - back < 5
+    assert set(traffic.statuses) == {503}
+    assert all(int(reply.headers["retry-after"]) >= 1 for reply in traffic.refused)
+    assert traffic.cut == 0
+    assert {digest(token) for token in traffic.tokens} <= stored(mortal_server)
+
+
+def test_a_hanging_database_is_not_waited_for(mortal_server: LiveServer, mortal_database: MariaDB) -> None:
+    """F8: every request ends within five seconds, and what needs no database goes on."""
+    make = Factory(mortal_server.app)
+    client = make.machine(make.organization(), "clients:read")
+    request = Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic)
+    assert send(mortal_server.url, request).status == 200
+    mortal_database.pause(True)
+    try:
+        began = time.monotonic()
+        assert send(mortal_server.url, request).status == 503
+        assert time.monotonic() - began < 6
+    finally:
+        mortal_database.pause(False)
+    process.wait_until(lambda: send(mortal_server.url, request).status == 200, "tokens again", seconds=5)
+
+
+def test_a_killed_worker_is_replaced_and_costs_no_token(mortal_server: LiveServer) -> None:
+    """F10."""
+    make = Factory(mortal_server.app)
+    client = make.machine(make.organization(), "clients:read")
+    with Traffic(mortal_server.url, client) as traffic:
+        for _ in range(3):
+            done, before = len(traffic.tokens), mortal_server.worker_pids()
+            process.wait_until(lambda done=done: len(traffic.tokens) > done + 50, "tokens are issued")
+            os.kill(before[0], signal.SIGKILL)
+            process.wait_until(
+                lambda before=before: len(set(mortal_server.worker_pids()) - set(before)) == 1,
+                "another worker",
+            )
+    assert traffic.refused == []
+    assert {digest(token) for token in traffic.tokens} <= stored(mortal_server)
+    request = Post("/oauth/introspect", {"token": traffic.tokens[0]}, client.basic)
+    answers = replies_of_every_worker(mortal_server.url, request, mortal_server.worker_pids())
+    assert {reply.json["active"] for reply in answers} == {True}

@@ -1,0 +1,62 @@
+"""Token traffic with a record of what was acknowledged."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+
+from tests.factories import MadeClient
+from tests.support.crowd import Post, Reply, send
+
+PAUSE_SECONDS = 0.005
+
+
+class Traffic:
+    """Threads that ask for tokens until the ``with`` ends."""
+
+    def __init__(self, server: str, client: MadeClient, threads: int = 8) -> None:
+        self.server, self.request = (
+            server,
+            Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic),
+        )
+        self.tokens: list[str] = []
+        self.refused: list[Reply] = []
+        self.cut = 0
+        self.last_refusal = 0.0
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def statuses(self) -> Counter[int]:
+        """How often each refusal was seen."""
+        return Counter(reply.status for reply in self.refused)
+
+    def _ask(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                reply = send(self.server, self.request)
+            except (http.client.HTTPException, OSError):
+                self.cut += 1
+                time.sleep(PAUSE_SECONDS)
+                continue
+            if reply.status == 200:
+                self.tokens.append(reply.json["access_token"])
+            else:
+                self.refused.append(reply)
+                self.last_refusal = time.monotonic()
+                time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,66 @@
+"""An ordinary web application that lets people sign in with Gatehouse: Authlib's Flask client, in its own process.
+
+Settings come from the environment, as such an application would have them: RP_CLIENT_ID, RP_CLIENT_SECRET,
+RP_METADATA_URL, RP_SCOPE. Nothing of Gatehouse is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from authlib.integrations.base_client.errors import OAuthError
+from authlib.integrations.flask_client import OAuth
+from flask import Flask, redirect, session, url_for
+
+app = Flask(__name__)
+app.secret_key = os.urandom(16)
+oauth = OAuth(app)
+oauth.register(
+    "gatehouse",
+    client_id=os.environ["RP_CLIENT_ID"],
+    client_secret=os.environ["RP_CLIENT_SECRET"],
+    server_metadata_url=os.environ["RP_METADATA_URL"],
+    client_kwargs={"scope": os.environ["RP_SCOPE"], "code_challenge_method": "S256"},
+)
+# One process, one visitor: what a real application keeps in its own database.
+tokens: dict[str, Any] = {}
+
+
+@app.get("/")
+def home() -> str:
+    """Who is signed in."""
+    return f"<h1 id=who>{session.get('email', 'nobody')}</h1><a id=sign-in href=/sign-in>Sign in</a>"
+
+
+@app.get("/sign-in")
+def sign_in() -> Any:
+    """To Gatehouse."""
+    return oauth.gatehouse.authorize_redirect(url_for("callback", _external=True))
+
+
+@app.get("/callback")
+def callback() -> Any:
+    """Back from Gatehouse; Authlib has checked state, issuer, nonce and ID token."""
+    try:
+        token = oauth.gatehouse.authorize_access_token()
+    except OAuthError as error:
+        return f"<h1 id=who>refused: {error.error}</h1>", 400
+    tokens.update(token)
+    session["email"] = token["userinfo"].get("email") or oauth.gatehouse.userinfo(token=token)["email"]
+    return redirect("/")
+
+
+@app.get("/call")
+def call() -> Any:
+    """What the API says to the access token."""
+    answer = oauth.gatehouse.get(
+        oauth.gatehouse.load_server_metadata()["userinfo_endpoint"], token=dict(tokens)
+    )
+    return f"<h1 id=status>{answer.status_code}</h1><p id=body>{answer.json().get('email', '')}</p>"
+
+
+@app.get("/tokens")
+def held() -> dict[str, Any]:
+    """What this application holds; the test plays its owner."""
+    return {name: tokens[name] for name in ("access_token", "refresh_token") if name in tokens}

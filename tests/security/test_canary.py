@@ -1,0 +1,119 @@
+"""A whole run at debug level, then everything that was kept: no secret that was handed out is in it (TK-2, LG-1)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+import requests
+
+from tests.factories import PASSWORD
+from tests.journeys.conftest import REDIRECT_URI, VERIFIER, Journey
+from tests.support.person import Person
+
+
+@pytest.fixture
+def journey(live_server, live_make):  # type: ignore[no-untyped-def]
+    organization = live_make.organization()
+    scopes = ["openid", "email", "offline_access"]
+    client = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=scopes)
+    return Journey(live_server, live_make, client, live_make.user(organization, role="admin"))
+
+
+def post(url: str, **arguments: object) -> requests.Response:
+    return requests.post(url, timeout=10, **arguments)  # type: ignore[arg-type]
+
+
+def canaries(journey: Journey) -> dict[str, str]:
+    """Everything secret that one run of all flows hands out or takes in, by what it is."""
+    person = Person(journey.server.url)
+    wrong = "a-wrong-password-typed-by-a-person-4711"
+    url, _ = journey.session(scope="openid email offline_access").create_authorization_url(
+        journey.metadata()["authorization_endpoint"], code_verifier=VERIFIER
+    )
+    sign_in_page = person.visit(url)
+    interaction = {name: value for name, value in sign_in_page.query.items() if value.startswith("gth_")}
+    refused = person.sign_in(sign_in_page, journey.user.email, wrong)
+    page = person.press(refused, "login-submit", username=journey.user.email, password=PASSWORD)
+    if page.left is None:
+        page = person.press(page, "consent-allow")
+    endpoint = journey.metadata()["token_endpoint"]
+    form = {"grant_type": "authorization_code", "code": page.query["code"], "code_verifier": VERIFIER}
+    basic = journey.client.basic
+    first = post(endpoint, data=form | {"redirect_uri": REDIRECT_URI}, headers=basic).json()
+    again = {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
+    second = post(endpoint, data=again, headers=basic).json()
+    post(endpoint, data={"grant_type": "refresh_token", "refresh_token": "gth_rt_nonsense"}, headers=basic)
+    machine = journey.make.machine(journey.client.organization)
+    session_token = post(endpoint, data={"grant_type": "client_credentials"}, headers=machine.basic).json()[
+        "access_token"
+    ]
+    bearer = {"Authorization": f"Bearer {session_token}"}
+    base = journey.server.url
+    made = post(f"{base}/clients/{journey.client.client_id}/credentials", json={}, headers=bearer).json()[
+        "data"
+    ]
+    revealed = requests.get(
+        f"{base}/clients/{journey.client.client_id}/credentials", headers=bearer, timeout=10
+    )
+    assert revealed.ok, revealed.text
+    organization = journey.client.organization.slug
+    body = {"organization_id": organization, "token_type": "access_token", "token": second["access_token"]}
+    assert post(f"{base}/api/v1/revoke", json=body, headers=bearer).ok
+    invited = post(
+        f"{base}/organizations/{organization}/admins",
+        json={"email": "grace@example.com", "name": "Grace"},
+        headers=bearer,
+    ).json()
+    link = str(invited.get("data", {}).get("invitation", {}))
+    cookies = {f"cookie {cookie.name}": cookie.value or "" for cookie in person.session.cookies}
+    return {
+        **{f"interaction {name}": value for name, value in interaction.items()},
+        **{name: value for name, value in cookies.items() if value.startswith("gth_ss_")},
+        "code": page.query["code"],
+        "first access token": first["access_token"],
+        "first refresh token": first["refresh_token"],
+        "second access token": second["access_token"],
+        "second refresh token": second["refresh_token"],
+        "id token": first["id_token"],
+        "machine token": session_token,
+        "machine secret": machine.secret,
+        "client secret": journey.client.secret,
+        "new client secret": made["client_secret"],
+        "invitation": next(part for part in link.replace("'", "/").split("/") if part.startswith("gth_iv_")),
+        "password": PASSWORD,
+        "wrong password": wrong,
+        "code verifier": VERIFIER,
+    }
+
+
+def forms(secret: str) -> list[bytes]:
+    """The ways in which a secret might have been written down."""
+    raw = secret.encode()
+    return [raw, raw.hex().encode(), b64encode(raw).rstrip(b"="), raw[::-1]]
+
+
+def test_no_secret_is_kept_in_clear(journey: Journey) -> None:
+    secrets = canaries(journey)
+    dump, logs = journey.server.database.dump(), journey.server.logs().encode()
+    # The dump and the log are the right ones: what is no secret does stand in them.
+    assert journey.user.email.encode() in dump
+    assert b"/oauth/token" in logs
+    kept = [
+        f"{name} in the {where}"
+        for name, secret in secrets.items()
+        for where, text in (("database", dump), ("log", logs))
+        if any(form in text for form in forms(secret))
+    ]
+    assert kept == []
+
+
+def test_the_keys_of_the_instance_are_not_in_its_database(journey: Journey) -> None:
+    dump = journey.server.database.dump()
+    for file in journey.server.instance.glob("*.key"):
+        key = bytes.fromhex(file.read_text().strip())
+        assert file.stat().st_mode & 0o077 == 0
+        assert key not in dump
+        assert key.hex().encode() not in dump
+    assert list(journey.server.instance.glob("*.key"))
+    assert b"PRIVATE KEY" not in dump
