@@ -10,28 +10,18 @@ from flask import Flask, current_app, request
 from flask_wtf.csrf import CSRFError
 
 from app.config import Config
-from app.extensions import csrf
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_BLUEPRINTS = frozenset({"portal", "account"})
+_BLUEPRINTS = frozenset({"portal", "account", "interaction"})
 
 
 def refuse_other_sites(app: Flask) -> None:
-    """Posts to the portal's and account's pages are checked before their views; others call ``check_form``."""
+    """Posts of pages are checked before their views; programs send no cookies, so theirs are not."""
 
     @app.before_request
     def check() -> None:
         if request.blueprint in _BLUEPRINTS and request.method not in _SAFE:
             check_origin()
-
-
-def check_form() -> None:
-    """The form was ours: its token and its origin. For a form of a blueprint that is otherwise exempt.
-
-    Raises CSRFError.
-    """
-    check_origin()
-    csrf.protect()
 
 
 def check_origin() -> None:
