@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from flask import current_app
+
 ROOT = Path(__file__).resolve().parent.parent
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
@@ -177,6 +179,12 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         database_timeout=_integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),
         janitor=_choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",
     )
+
+
+def current() -> Config:
+    """The configuration of the application that is at work; operations ask here and know no Flask."""
+    config: Config = current_app.config["GATEHOUSE"]
+    return config
 
 
 def is_loopback_url(url: str) -> bool:

@@ -15,11 +15,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from flask import current_app
 from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.engine import Row
 
-from app.config import Config
+from app.config import current
 from app.extensions import db
 from app.models import client as client_model
 from app.models import organization as organization_model
@@ -262,7 +261,7 @@ def _organization_columns() -> Any:
 
 
 def _organization_view(row: Row[Any]) -> OrganizationView:
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     return OrganizationView(
         id=row.id,
         slug=row.slug,
@@ -276,7 +275,7 @@ def _organization_view(row: Row[Any]) -> OrganizationView:
 
 
 def _database() -> str:
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     return config.database_url
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import os
 
-from flask import current_app
 from sqlalchemy import select
 
-from app.config import Config
+from app.config import current
 from app.extensions import db
 from app.models.organization import Organization
 from app.operations.transaction import read
@@ -39,7 +38,7 @@ def unseal(organization_id: str, sealed: bytes, associated_data: str) -> bytes:
 
 def derive(label: str) -> bytes:
     """The instance's 256-bit subkey for one purpose: ``cursors``, ``refresh-token-tag`` …"""
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     return _derived(config.secret_key, label)
 
 
@@ -72,7 +71,7 @@ def _wrapped(organization_id: str) -> bytes:
 
 
 def _master_key() -> bytes:
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     return config.master_key
 
 
