@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from flask import current_app
-
-from app.config import Config
+from app.config import current
 from app.operations import signing_keys
 from app.operations.directory import ClientView
 from app.rules.identifiers import new_id, public_id
-from app.rules.permissions import is_permission_name
+from app.rules.permissions import EVERY_PERMISSION
 from app.rules.tokens import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"
@@ -63,14 +61,14 @@ def make(
 
 def management_audience() -> str:
     """The resource indicator of the management API."""
-    config: Config = current_app.config["GATEHOUSE"]
+    config = current()
     return f"{config.base_url}/management"
 
 
 def audience_of(client: ClientView, scopes: Sequence[str]) -> tuple[str, ...]:
     """Whom the token is for: the management API for its scopes, the client's resources or the issuer for others."""
-    management = [management_audience()] if any(is_permission_name(scope) for scope in scopes) else []
-    if management and all(is_permission_name(scope) for scope in scopes):
+    management = [management_audience()] if any(scope in EVERY_PERMISSION for scope in scopes) else []
+    if management and all(scope in EVERY_PERMISSION for scope in scopes):
         return tuple(management)
     resources = list(client.document.get("resources") or ())
     # userinfo is the issuer's own resource, whatever else the token is for.

@@ -25,32 +25,30 @@ DUPLICATE_KEY = 1062
 
 
 def meaning_of(error: Exception) -> Meaning:
-    """The class of a database error."""
+    """The class of a database error, as SQLAlchemy or the driver itself raises it."""
     if isinstance(error, PoolTimeout):
         return Meaning.ELSEWHERE
-    if not isinstance(error, DBAPIError):
-        return Meaning.FINAL
-    if isinstance(error.orig, sqlite3.OperationalError):
-        return Meaning.AGAIN if "locked" in str(error.orig) or "busy" in str(error.orig) else Meaning.FINAL
-    code = _code(error)
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.OperationalError):
+        return Meaning.AGAIN if "locked" in str(cause) or "busy" in str(cause) else Meaning.FINAL
+    code = _code(cause)
     if code in _AGAIN:
         return Meaning.AGAIN
     if code in _ELSEWHERE:
         return Meaning.ELSEWHERE
-    if code in _UNKNOWN or error.connection_invalidated:
+    if code in _UNKNOWN or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return Meaning.UNKNOWN
     return Meaning.FINAL
 
 
 def is_duplicate_key(error: Exception) -> bool:
     """Whether a unique key refused the row: a result, not a fault."""
-    if not isinstance(error, DBAPIError):
-        return False
-    if isinstance(error.orig, sqlite3.IntegrityError):
-        return "UNIQUE" in str(error.orig)
-    return _code(error) == DUPLICATE_KEY
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.IntegrityError):
+        return "UNIQUE" in str(cause)
+    return _code(cause) == DUPLICATE_KEY
 
 
-def _code(error: DBAPIError) -> int | None:
-    arguments = getattr(error.orig, "args", ())
+def _code(cause: object) -> int | None:
+    arguments = getattr(cause, "args", ())
     return arguments[0] if arguments and isinstance(arguments[0], int) else None

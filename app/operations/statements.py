@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import ClauseElement, Executable
 
@@ -94,13 +93,8 @@ def _attempts(
     deadline = time.monotonic() + DEADLINE_SECONDS
     for attempt in range(1, MOST_ATTEMPTS + 1):
         try:
-            with engine.connect() as connection:
-                result = connection.exec_driver_sql(compiled.sql, parameters)
-                if not fetch:
-                    return None, result.rowcount
-                row = result.first()
-                return (None if row is None else tuple(row)), 0
-        except (DBAPIError, PoolTimeout) as error:
+            return _execute(engine, compiled.sql, parameters, fetch=fetch)
+        except (engine.dialect.loaded_dbapi.Error, PoolTimeout) as error:
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return None, 1
             pause = random.uniform(0, 0.01 * 2**attempt)  # noqa: S311 - jitter is no secret
@@ -110,3 +104,23 @@ def _attempts(
                 raise Unavailable from error
             time.sleep(pause)
     raise Unavailable
+
+
+def _execute(
+    engine: Engine, sql: str, parameters: tuple[Any, ...], *, fetch: bool
+) -> tuple[Sequence[Any] | None, int]:
+    # The driver's own connection: SQLAlchemy's would begin and roll back around it, a round trip for nothing.
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        try:
+            cursor.execute(sql, parameters)
+            return (cursor.fetchone(), 0) if fetch else (None, cursor.rowcount)
+        finally:
+            cursor.close()
+    except engine.dialect.loaded_dbapi.Error as error:
+        if engine.dialect.is_disconnect(error, connection.dbapi_connection, None):
+            connection.invalidate(error)
+        raise
+    finally:
+        connection.close()
