@@ -40,7 +40,9 @@ class Actor:
         return cls("system", organization_id, organization_id, label=label)
 
     @classmethod
-    def anonymous(cls, organization_id: str, address: str | None = None, request_id: str | None = None) -> Actor:
+    def anonymous(
+        cls, organization_id: str, address: str | None = None, request_id: str | None = None
+    ) -> Actor:
         """Somebody who has not signed in."""
         return cls("anonymous", organization_id, organization_id, address=address, request_id=request_id)
 

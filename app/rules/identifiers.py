@@ -18,7 +18,9 @@ ROUTING_KEY_LENGTH = 8
 ENCODED_UUID_LENGTH = 26
 
 _ROUTING_KEY = re.compile(rf"[{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}}")
-_CLIENT_ID = re.compile(rf"cli_([{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}})_([{_ALPHABET}]{{{ENCODED_UUID_LENGTH}}})")
+_CLIENT_ID = re.compile(
+    rf"cli_([{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}})_([{_ALPHABET}]{{{ENCODED_UUID_LENGTH}}})"
+)
 
 
 def new_routing_key() -> str:

@@ -28,7 +28,9 @@ def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
     if sealed[:1] != _VERSION:
         raise CannotOpen
     try:
-        return AESGCM(key).decrypt(sealed[1 : 1 + _NONCE_LENGTH], sealed[1 + _NONCE_LENGTH :], associated_data)
+        return AESGCM(key).decrypt(
+            sealed[1 : 1 + _NONCE_LENGTH], sealed[1 + _NONCE_LENGTH :], associated_data
+        )
     except InvalidTag as error:
         raise CannotOpen from error
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from importlib.util import find_spec
-
 from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.config import Config
+from app.web import browser_session, error_pages, headers, health, request_log, wording
 
 
 def register(app: Flask, config: Config) -> None:
@@ -19,8 +17,5 @@ def register(app: Flask, config: Config) -> None:
     if config.proxy_hops:
         hops = config.proxy_hops
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=0, x_prefix=0)  # type: ignore[method-assign]
-    for name in ("browser_session", "headers", "health", "error_pages", "wording", "request_log"):
-        if find_spec(f"app.web.{name}"):
-            module = importlib.import_module(f"app.web.{name}")
-            if hasattr(module, "register"):
-                module.register(app)
+    for part in (browser_session, headers, health, error_pages, wording, request_log):
+        part.register(app)
