@@ -13,6 +13,7 @@ from typing import Any
 from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
 from flask import Flask, Response, g, request
 
+from app import config
 from app.oauth.client import ProtocolClient
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
@@ -21,6 +22,7 @@ from app.oauth.wire import WireRequest, read_client
 from app.operations import client_authentication, directory
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import InvalidClient
+from app.web.headers import program_headers
 
 GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
@@ -28,7 +30,7 @@ GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
 RESPONSE_TYPES = ("code",)
 RESPONSE_MODES = ("query",)
 REALM = "gatehouse"
-_JSON = [("Content-Type", "application/json"), ("Cache-Control", "no-store"), ("Pragma", "no-cache")]
+_JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
 
 
 class AuthorizationServer(AuthlibServer):
@@ -67,8 +69,8 @@ class AuthorizationServer(AuthlibServer):
         """Nobody listens: what must follow stands in the operation."""
 
     def handle_response(self, status: int, body: Any, headers: Any) -> Response:
-        """The answer of the wire."""
-        return Response(json.dumps(body) if isinstance(body, dict) else body, status, headers)
+        """The answer of the token endpoint; Authlib's headers are those of ``answer``."""
+        return answer(body, status)
 
 
 server = AuthorizationServer()
@@ -83,7 +85,7 @@ def register(app: Flask) -> None:
 
 def answer(document: Mapping[str, Any], status: int = 200) -> Response:
     """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
-    return Response(json.dumps(document), status, _JSON)
+    return Response(json.dumps(document), status, [*_JSON, *program_headers(config.current().is_https)])
 
 
 def refusal_of(error: DomainError) -> Response:
