@@ -40,7 +40,7 @@ def introspection_by_each(callers: Sequence[Credentials], tokens: Sequence[str])
     for caller, token in zip(callers, tokens, strict=True):
         body = urlencode({"token": token}).encode()
         path = "/oauth/introspect"
-        asks.append(Ask(request("POST", path, body, headers=basic(caller)), 200, b'"active":true'))
+        asks.append(Ask(request("POST", path, body, headers=basic(caller)), 200, b'"active": true'))
     return cycle(asks)
 
 

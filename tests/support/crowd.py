@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def send(server: str, request: Post) -> Reply:
 def replies_of_every_worker(server: str, request: Post, workers: Sequence[int]) -> list[Reply]:
     """The request, sent on new connections until each of the workers has answered it."""
     replies: list[Reply] = []
-    for _ in range(400):
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
         replies.append(send(server, request))
         if {reply.worker for reply in replies} >= set(workers):
             return replies
