@@ -16,7 +16,7 @@ from tests.bench import scenarios
 from tests.bench.instance import Instance
 from tests.bench.load import MakeVisitor, run
 from tests.bench.report import Line, Report
-from tests.bench.servers import resident_megabytes, serving
+from tests.bench.servers import resident, serving
 from tests.support.mariadb import MariaDB
 
 
@@ -74,14 +74,10 @@ class Bench:
         server = serving("wsgi:app", instance.env, probe="/healthz", **self._server("gatehouse"))
         with server as (port, process, started):
             self.report.note(f"import to first answer: {started:.2f} s")
-            self.report.note(
-                "resident, idle: {:.0f} MB RSS, {:.0f} MB PSS".format(*resident_megabytes(process.pid))
-            )
+            self.report.note(f"resident, idle: {resident(process.pid)}")
             self._flows(instance, port)
             self._flatness(instance, port)
-            self.report.note(
-                "resident, after load: {:.0f} MB RSS, {:.0f} MB PSS".format(*resident_megabytes(process.pid))
-            )
+            self.report.note(f"resident, after load: {resident(process.pid)}")
 
     def _flows(self, instance: Instance, port: int) -> None:
         insert, select, hello = "floor: one durable INSERT", "floor: one SELECT by key", "hello: bare Flask"
@@ -97,6 +93,7 @@ class Bench:
         self.measure("refresh", port, scenarios.refresh(web, instance.refresh_tokens(port, count)), insert)
         self.measure("issue and revoke", port, scenarios.issue_and_revoke(machine), insert)
         self.measure("code flow", port, scenarios.code_flow(web, instance.cookies(count)), insert)
+        instance.warm(port, "/oauth/jwks")
         discovery = "/.well-known/openid-configuration"
         self.measure("discovery", port, scenarios.get(discovery, b'"token_endpoint"'), hello)
         self.measure("jwks", port, scenarios.get("/oauth/jwks", b'"keys"'), hello)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import urllib.request
 from pathlib import Path
 
 from tests.bench import fill
@@ -96,6 +97,11 @@ class Instance:
                 ask = steps.send(answer)
         connection.close()
         return tokens
+
+    def warm(self, port: int, path: str) -> None:
+        """The first answer, which may have to make a key, is given."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            answer.read()
 
     def fill(self, port: int, rows: int) -> list[str]:
         """So many token rows; returns tokens from all over them."""

@@ -31,16 +31,23 @@ def serving(
         process.stop(server)
 
 
-def resident_megabytes(pid: int) -> tuple[float, float]:
-    """(RSS, PSS) of the process and its children; PSS counts shared pages once."""
-    rss = pss = 0
-    for each in (pid, *_children(pid)):
-        for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Rss:"):
-                rss += int(line.split()[1])
-            elif line.startswith("Pss:"):
-                pss += int(line.split()[1])
-    return rss / 1024, pss / 1024
+def resident(pid: int) -> str:
+    """What the workers hold, and what they hold with their main process; PSS counts shared pages once."""
+    main, workers = _megabytes([pid]), _megabytes(_children(pid))
+    return (
+        f"workers {workers[0]:.0f} MB RSS, {workers[1]:.0f} MB PSS; "
+        f"with the main process {workers[0] + main[0]:.0f} MB RSS, {workers[1] + main[1]:.0f} MB PSS"
+    )
+
+
+def _megabytes(pids: list[int]) -> tuple[float, float]:
+    sums = {"Rss:": 0, "Pss:": 0}
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            name = line.split()[0]
+            if name in sums:
+                sums[name] += int(line.split()[1])
+    return sums["Rss:"] / 1024, sums["Pss:"] / 1024
 
 
 def _children(pid: int) -> list[int]:
