@@ -190,19 +190,22 @@ def list_invitations(
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
 
+@read
+def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
+    """The open invitation. Raises NotFound, for one that has ended too."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:read")
+    return _view(_open_row(organization, invitation_id), organization)
+
+
 @transaction
 def revoke_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
     """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
-    row_id = parse_public_id("inv", invitation_id)
-    row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
-    now = clock.now()
-    if row is None or not _is_open(row, now):
-        raise NotFound("There is no such invitation.")
-    view = _view(row, organization)
-    if not _ended(organization.id, row.id, revoked_at=now):
-        raise NotFound("There is no such invitation.")
+    view = _view(_open_row(organization, invitation_id), organization)
+    if not _ended(organization.id, view.id, revoked_at=clock.now()):
+        raise _unknown()
     audit.record(
         inside,
         "invitation.revoked",
@@ -211,6 +214,18 @@ def revoke_invitation(actor: Actor, slug: str, invitation_id: str) -> Invitation
         before={"email": view.email, "role": view.role},
     )
     return view
+
+
+def _open_row(organization: OrganizationView, invitation_id: str) -> Invitation:
+    row_id = parse_public_id("inv", invitation_id)
+    row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
+    if row is None or not _is_open(row, clock.now()):
+        raise _unknown()
+    return row
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such invitation.")
 
 
 def _ended(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:

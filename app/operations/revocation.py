@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.models.client import Client
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock, grants, keyring, tokens
@@ -79,7 +80,12 @@ def _revoke_access_token(actor: Actor, token: str) -> None:
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:
-    if not actor.may("tokens:revoke") and actor.client_id != client_id:
+    owner = db.session.scalar(
+        select(Client.created_by_user_id).where(
+            Client.organization_id == actor.organization_id, Client.id == client_id
+        )
+    )
+    if not actor.may("tokens:revoke", owner_id=owner) and actor.client_id != client_id:
         raise InvalidInput("The token was not issued to this client.", field="token")
 
 
