@@ -1,0 +1,102 @@
+"""Changing one's password: it needs the current one, and ends what was alive elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.operations.password_change import change_password
+from app.operations.sessions import find_session
+from app.operations.sign_in import SignedIn, sign_in
+from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
+from tests.factories import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "nine small otters in a kiln"
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(settings={"authentication": {"lockout": {"max_failures": 3}}})
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example", name="Ada Lovelace")
+
+
+@pytest.fixture
+def here(make: Any, ada: Any) -> Any:
+    return make.sign_in(ada)
+
+
+def actor_of(signed_in: Any) -> Any:
+    return find_session(signed_in.token).actor()
+
+
+def test_the_new_password_counts_and_the_old_one_does_not(acme: Any, ada: Any, here: Any) -> None:
+    change_password(actor_of(here), PASSWORD, NEW)
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+    assert sign_in(acme.id, ada.email, PASSWORD).reason == "mismatch"
+    assert db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).one()
+
+
+def test_other_browsers_are_signed_out_and_this_one_has_a_new_value(make: Any, ada: Any, here: Any) -> None:
+    there = make.sign_in(ada)
+    changed = change_password(actor_of(here), PASSWORD, NEW)
+    assert changed.ended_sessions == 1
+    assert find_session(there.token) is None
+    assert find_session(here.token) is None
+    assert find_session(changed.token) is not None
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "field", "code"),
+    [
+        ("wrong", NEW, "current_password", "wrong_password"),
+        ("", NEW, "current_password", "wrong_password"),
+        (PASSWORD, PASSWORD, "new_password", "unchanged"),
+        (PASSWORD, "short", "new_password", "too_short"),
+        (PASSWORD, "password1234", "new_password", "too_common"),
+        (PASSWORD, "adalovelace99", "new_password", "too_personal"),
+        (PASSWORD, "x" * 129, "new_password", "too_long"),
+    ],
+)
+def test_a_refusal_names_the_field_and_changes_nothing(
+    acme: Any, ada: Any, here: Any, current: str, new: str, field: str, code: str
+) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        change_password(actor_of(here), current, new)
+    assert (refusal.value.errors[0].field, refusal.value.errors[0].code) == (field, code)
+    assert find_session(here.token) is not None
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
+    assert (
+        db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).all() == []
+    )
+
+
+def test_guessing_the_current_password_has_to_wait_too(here: Any) -> None:
+    actor = actor_of(here)
+    for _ in range(3):
+        with pytest.raises(InvalidInput):
+            change_password(actor, "guess", NEW)
+    with pytest.raises(TooManyRequests) as refusal:
+        change_password(actor, PASSWORD, NEW)
+    assert refusal.value.retry_after > 0
+
+
+def test_a_weak_new_password_is_no_wrong_guess(here: Any) -> None:
+    for _ in range(5):
+        with pytest.raises(InvalidInput):
+            change_password(actor_of(here), PASSWORD, "weak")
+    assert change_password(actor_of(here), PASSWORD, NEW).token
+
+
+def test_root_visiting_has_no_password_here(make: Any, acme: Any, ada: Any) -> None:
+    visiting = make.actor(make.root(), user=ada).acting_in(acme.id, frozenset({"users:write"}))
+    with pytest.raises(Forbidden):
+        change_password(visiting, PASSWORD, NEW)

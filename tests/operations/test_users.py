@@ -1,0 +1,103 @@
+"""Users: one per address and organization, renamed by themselves, disabled by whoever may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.role_assignments import LastAdministrator
+from app.operations.user_status import disable_user
+from app.operations.users import create_user, find_user_by_email, get_user, rename_user
+from app.rules.claims import claims_for
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.identifiers import new_id
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_an_address_is_one_user_in_an_organization_and_another_elsewhere(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    first = make.user(acme, email="Ada@Example.com")
+    with pytest.raises(Conflict):
+        create_user(acme.id, email="ada@EXAMPLE.com")
+    other = make.user(globex, email="ada@example.com")
+    assert find_user_by_email(acme.id, "ADA@example.com").id == first.id
+    assert find_user_by_email(globex.id, "ada@example.com").id == other.id
+    assert get_user(acme.id, first.id).email == "Ada@Example.com"
+    with pytest.raises(NotFound):
+        get_user(globex.id, first.id)
+
+
+@pytest.mark.parametrize(
+    ("email", "other"), [("ádmin@x.example", "admin@x.example"), ("straße@x.example", "strasse@x.example")]
+)
+def test_accents_make_two_users_on_every_engine(make: Any, email: str, other: str) -> None:
+    """TK-4: the database's own collation would call them equal."""
+    acme = make.organization()
+    assert make.user(acme, email=email).id != make.user(acme, email=other).id
+
+
+@pytest.mark.parametrize(
+    "fields", [{"email": "nobody"}, {"email": "a@b.example", "name": "A\u202eB"}, {"email": ""}]
+)
+def test_what_is_no_address_or_misleads_makes_no_user(make: Any, fields: dict[str, str]) -> None:
+    acme = make.organization()
+    with pytest.raises(InvalidInput):
+        create_user(acme.id, **fields)
+    assert db.session.scalar(select(func.count()).select_from(User)) == 0
+
+
+def test_claims_of_a_user_are_typed_and_whole(make: Any) -> None:
+    acme = make.organization()
+    view = get_user(acme.id, make.user(acme, email="ada@acme.example").id)
+    claims = claims_for(view.claims, {"openid", "profile", "email"})
+    assert claims["sub"] == view.public_id
+    assert claims["email_verified"] is True
+    assert claims["updated_at"] == int(view.updated_at.timestamp())
+    assert None not in claims.values()
+
+
+def test_people_rename_themselves_where_the_organization_lets_them(make: Any) -> None:
+    acme = make.organization()
+    ada = make.user(acme)
+    assert rename_user(make.actor(acme, "none", user=ada), " Ada King ").name == "Ada King"
+    closed = make.organization(settings={"user_permissions": {"members_can_edit_profile": False}})
+    eve = make.user(closed)
+    with pytest.raises(Forbidden):
+        rename_user(make.actor(closed, "none", user=eve), "Eve")
+    assert rename_user(make.actor(closed, "users:write", user=eve), "Eve").name == "Eve"
+
+
+@pytest.mark.parametrize("name", ["", "   ", "x" * 101, "A\u202eB", "A\nB", "A\x00"])
+def test_a_misleading_name_is_refused(make: Any, name: str) -> None:
+    acme = make.organization()
+    with pytest.raises(InvalidInput) as refusal:
+        rename_user(make.actor(acme, "none", user=make.user(acme)), name)
+    assert refusal.value.field == "name"
+
+
+def test_the_last_administrator_cannot_be_disabled(make: Any) -> None:
+    acme = make.organization()
+    ada, member = make.user(acme, role="admin"), make.user(acme)
+    actor = make.actor(acme)
+    with pytest.raises(LastAdministrator):
+        disable_user(actor, ada.id)
+    assert get_user(acme.id, ada.id).is_active
+    assert disable_user(actor, member.id).status == "disabled"
+    make.user(acme, role="admin")
+    assert disable_user(actor, ada.id).status == "disabled"
+
+
+def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> None:
+    acme = make.organization()
+    ada = make.user(acme, role="admin")
+    make.user(acme, role="admin")
+    for actor in (make.actor(acme, "users:read"), make.actor(acme, "users:write")):
+        with pytest.raises(Forbidden):
+            disable_user(actor, ada.id)
+    with pytest.raises(NotFound):
+        disable_user(make.actor(acme), new_id())
