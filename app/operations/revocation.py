@@ -80,12 +80,14 @@ def _revoke_access_token(actor: Actor, token: str) -> None:
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:
+    if actor.client_id == client_id or actor.may("tokens:revoke"):
+        return
     owner = db.session.scalar(
         select(Client.created_by_user_id).where(
             Client.organization_id == actor.organization_id, Client.id == client_id
         )
     )
-    if not actor.may("tokens:revoke", owner_id=owner) and actor.client_id != client_id:
+    if not actor.may("tokens:revoke", owner_id=owner):
         raise InvalidInput("The token was not issued to this client.", field="token")
 
 
