@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Response, g, request
+from flask import Response, request
 
+from app.oauth.authentication import authenticate
 from app.oauth.server import answer, refusal_of
-from app.oauth.wire import read_client, read_form
-from app.operations import client_authentication, directory, introspections, usage
+from app.oauth.wire import read_form
+from app.operations import directory, introspections, usage
 from app.operations.client_authentication import AuthenticatedClient
 from app.operations.introspections import ActiveToken
 from app.rules.errors import DomainError, Unavailable
@@ -23,9 +24,7 @@ def introspect() -> Response:
     """What the token is, to a client that may know (IT-1)."""
     try:
         sent = read_form()
-        authenticated = client_authentication.authenticate_client(
-            read_client(sent), organization_id=g.get("organization_id")
-        )
+        authenticated = authenticate(sent)
         if authenticated.client.is_public:
             raise InvalidClient
         if "token" not in sent:

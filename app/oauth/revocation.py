@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from flask import Response, g, request
+from flask import Response, request
 
 from app.oauth import cors
+from app.oauth.authentication import authenticate
 from app.oauth.server import answer, refusal_of
-from app.oauth.wire import read_client, read_form
-from app.operations import client_authentication, grants, revocation
+from app.oauth.wire import read_form
+from app.operations import grants, revocation
 from app.rules.errors import DomainError, InvalidInput
 from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
 from app.web.request_log import request_id
@@ -18,9 +19,7 @@ def revoke() -> Response:
     authenticated = None
     try:
         sent = read_form()
-        authenticated = client_authentication.authenticate_client(
-            read_client(sent), organization_id=g.get("organization_id")
-        )
+        authenticated = authenticate(sent)
         if "token" not in sent:
             raise OAuthRefusal("The parameter token is missing.")
         actor = grants.client_actor(authenticated.client, request.remote_addr, request_id())

@@ -14,12 +14,13 @@ from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServ
 from flask import Flask, Response, g, request
 
 from app import config
+from app.oauth.authentication import authenticate
 from app.oauth.client import ProtocolClient
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
-from app.oauth.wire import WireRequest, read_client
-from app.operations import client_authentication, directory
+from app.oauth.wire import WireRequest
+from app.operations import directory
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import InvalidClient
 from app.web.headers import program_headers
@@ -55,10 +56,7 @@ class AuthorizationServer(AuthlibServer):
         self, request: WireRequest, methods: Any, endpoint: str = "token"
     ) -> ProtocolClient:
         """The client that authenticated, by its registered method alone."""
-        proven = client_authentication.authenticate_client(
-            read_client(request.form), organization_id=g.get("organization_id")
-        )
-        g.authenticated_client = proven
+        proven = authenticate(request.form)
         return ProtocolClient(proven.client, proven.credential_id)
 
     def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from app.operations import clock, directory
+from app.operations.client_failures import note_failure
 from app.operations.directory import ClientView
 from app.rules.oauth_errors import InvalidClient
 from app.rules.tokens import CLIENT_SECRET, digest, parse_token
@@ -32,15 +33,20 @@ class AuthenticatedClient:
     credential_id: UUID | None
 
 
-def authenticate_client(presented: Presented, *, organization_id: str | None = None) -> AuthenticatedClient:
-    """The client that is who it says. Raises InvalidClient, alike for every cause (CA-3).
+def authenticate_client(
+    presented: Presented, *, organization_id: str | None = None, address: str | None = None
+) -> AuthenticatedClient:
+    """The client that is who it says. Raises InvalidClient, alike for every cause (CA-3), or TooManyRequests.
 
     ``organization_id`` is the organization of the path where there is one: another's client is unknown there
     (MX-3). The client may be one that must not act; whoever issues something looks at that.
     """
     proven = _proven(presented, organization_id, fresh=False)
+    if proven is not None:
+        return proven
+    note_failure(presented.client_id, address)
     # A secret made a moment ago on another worker is not in the view that is cached here.
-    proven = proven or _proven(presented, organization_id, fresh=True)
+    proven = _proven(presented, organization_id, fresh=True)
     if proven is None:
         raise InvalidClient
     return proven
