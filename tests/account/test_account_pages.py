@@ -1,0 +1,165 @@
+"""The pages of one's own account, and the ways in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.invitations import invite
+from app.operations.sessions import find_session
+from tests.account.conftest import Visitor
+from tests.factories import PASSWORD
+
+NEW = "nine small otters in a kiln"
+PAGES = ("profile", "apps", "sessions", "password")
+
+
+@pytest.fixture
+def at_home(visitor: Visitor, ada: Any) -> Visitor:
+    visitor.sign_in(ada)
+    return visitor
+
+
+def url(organization: Any, page: str = "") -> str:
+    return f"/organizations/{organization.slug}/account{'/' + page if page else ''}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_answers_its_owner_and_sends_strangers_to_sign_in(
+    at_home: Visitor, app: Flask, acme: Any, page: str
+) -> None:
+    assert at_home.get(url(acme, page)).status_code == 200
+    stranger = Visitor(app).get(url(acme, page))
+    assert (
+        stranger.location
+        == f"/organizations/{acme.slug}/login?next=%2Forganizations%2F{acme.slug}%2Faccount%2F{page}"
+    )
+
+
+def test_the_name_is_changed_and_a_wrong_one_explained_at_its_field(at_home: Visitor, acme: Any) -> None:
+    at_home.get(url(acme, "profile"))
+    wrong = at_home.post(url(acme, "profile"), name="x" * 101)
+    assert wrong.status_code == 400
+    assert 'id="name-error"' in wrong.text
+    assert 'aria-describedby="name-hint name-error"' in wrong.text
+    done = at_home.post(url(acme, "profile"), name="Ada King")
+    assert done.status_code == 303
+    assert "Ada King" in at_home.get(done.location).text
+
+
+def test_a_closed_profile_has_no_form(make: Any, app: Flask) -> None:
+    acme = make.organization(settings={"user_permissions": {"members_can_edit_profile": False}})
+    visitor = Visitor(app)
+    visitor.sign_in(make.user(acme, email="ada@acme.example"))
+    assert 'name="name"' not in visitor.get(url(acme, "profile")).text
+    assert visitor.post(url(acme, "profile"), name="Eve").status_code == 403
+
+
+def test_changing_the_password_keeps_this_browser_and_ends_the_others(
+    make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any
+) -> None:
+    elsewhere = make.sign_in(ada).token
+    at_home.get(url(acme, "password"))
+    wrong = at_home.post(url(acme, "password"), current_password="wrong", new_password=NEW)
+    assert (wrong.status_code, 'id="current_password-error"' in wrong.text) == (400, True)
+    done = at_home.post(url(acme, "password"), current_password=PASSWORD, new_password=NEW)
+    assert done.status_code == 303
+    assert "Your password is changed" in at_home.get(done.location).text
+    with app.app_context():
+        assert find_session(elsewhere) is None
+    assert Visitor(app).sign_in(ada, NEW).status_code == 303
+
+
+def test_no_password_ever_stands_in_a_page(at_home: Visitor, acme: Any) -> None:
+    at_home.get(url(acme, "password"))
+    wrong = at_home.post(
+        url(acme, "password"), current_password=PASSWORD, new_password="short-" + PASSWORD[:3]
+    )
+    assert PASSWORD not in wrong.text
+    assert "short-" not in wrong.text
+
+
+def test_sign_ins_are_listed_and_ended(make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any) -> None:
+    token = make.sign_in(ada).token
+    with app.app_context():
+        public_id = find_session(token).public_id
+    page = at_home.get(url(acme, "sessions")).text
+    assert page.count("This browser") == 1
+    assert public_id in page
+    assert at_home.post(url(acme, f"sessions/{public_id}/end")).status_code == 303
+    with app.app_context():
+        assert find_session(token) is None
+    assert at_home.post(url(acme, f"sessions/{public_id}/end")).status_code == 404
+    assert at_home.post(url(acme, "sessions/ses_nonsense/end")).status_code == 404
+
+
+def test_ending_this_sign_in_is_signing_out(make: Any, at_home: Visitor, app: Flask, acme: Any) -> None:
+    with app.app_context():
+        own = find_session(at_home.cookie(make.cookie_name(acme))).public_id
+    at_home.get(url(acme, "sessions"))
+    answer = at_home.post(url(acme, f"sessions/{own}/end"))
+    assert 'id="logged-out"' in at_home.get(answer.location).text
+    assert at_home.cookie(make.cookie_name(acme)) is None
+
+
+def test_all_others_are_ended_by_one_button(
+    make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any
+) -> None:
+    token = make.sign_in(ada).token
+    at_home.get(url(acme, "sessions"))
+    at_home.post(url(acme, "sessions/end-others"))
+    with app.app_context():
+        assert find_session(token) is None
+    assert at_home.get(url(acme, "sessions")).status_code == 200
+
+
+def test_signing_out_is_asked_by_get_and_done_by_post(
+    make: Any, at_home: Visitor, app: Flask, acme: Any
+) -> None:
+    """CF-4, SS-5."""
+    token = at_home.cookie(make.cookie_name(acme))
+    path = f"/organizations/{acme.slug}/logout"
+    assert 'id="logout-confirm"' in at_home.get(path).text
+    with app.app_context():
+        assert find_session(token) is not None
+    assert at_home.post(path).location == path
+    assert 'id="logged-out"' in at_home.get(path).text
+    with app.app_context():
+        assert find_session(token) is None
+
+
+def test_signing_out_without_a_sign_in_is_no_fault(visitor: Visitor, acme: Any) -> None:
+    visitor.get(f"/organizations/{acme.slug}/login")
+    assert visitor.post(f"/organizations/{acme.slug}/logout").status_code == 303
+
+
+def test_an_invitation_is_accepted_once_and_signs_its_holder_in(make: Any, app: Flask, acme: Any) -> None:
+    with app.app_context():
+        link = invite(
+            make.actor(acme), acme.slug, email="grace@acme.example", name="Grace", role="developer"
+        ).link
+    path = link.removeprefix(app.config["TEST_BASE_URL"])
+    grace = Visitor(app)
+    assert "grace@acme.example" in grace.get(path).text
+    weak = grace.post(path, name="Grace", password="password1234")
+    assert (weak.status_code, 'id="password-error"' in weak.text) == (400, True)
+    done = grace.post(path, name="Grace Hopper", password=NEW)
+    assert (done.status_code, done.location) == (303, f"/portal/{acme.slug}")
+    assert "Grace Hopper" in grace.get(url(acme, "profile")).text
+    ended = Visitor(app).get(path)
+    assert (ended.status_code, "invitation_ended" in ended.text) == (409, True)
+
+
+def test_an_invitation_is_unknown_at_another_organization_s_address(make: Any, app: Flask, acme: Any) -> None:
+    globex = make.organization()
+    with app.app_context():
+        link = invite(make.actor(acme), acme.slug, email="grace@acme.example").link
+    path = link.removeprefix(app.config["TEST_BASE_URL"]).replace(acme.slug, globex.slug)
+    assert Visitor(app).get(path).status_code == 409
+
+
+@pytest.mark.parametrize("token", ["x", "gth_iv_" + "0" * 59, "%00", "a" * 300])
+def test_a_made_up_invitation_is_a_page_and_no_fault(visitor: Visitor, acme: Any, token: str) -> None:
+    assert visitor.get(f"/organizations/{acme.slug}/invite/{token}").status_code in (404, 409)

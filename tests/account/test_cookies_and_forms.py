@@ -1,0 +1,161 @@
+"""One browser, several organizations; forms of other sites; cookies that somebody planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from tests.account.conftest import Visitor
+from tests.factories import PASSWORD
+
+
+@pytest.fixture
+def globex(make: Any) -> Any:
+    return make.organization(name="Globex")
+
+
+def test_two_sign_ins_stand_side_by_side_and_end_one_by_one(
+    make: Any, visitor: Visitor, acme: Any, globex: Any, ada: Any
+) -> None:
+    """TN-16."""
+    bob = make.user(globex, email="bob@globex.example", name="Bob")
+    visitor.sign_in(ada)
+    visitor.sign_in(bob)
+    at_acme, at_globex = (f"/organizations/{slug}/account/profile" for slug in (acme.slug, globex.slug))
+    assert "ada@acme.example" in visitor.get(at_acme).text
+    assert "bob@globex.example" not in visitor.get(at_acme).text
+    assert "bob@globex.example" in visitor.get(at_globex).text
+    visitor.post(f"/organizations/{globex.slug}/logout")
+    assert visitor.get(at_globex).location.startswith(f"/organizations/{globex.slug}/login?next=")
+    assert visitor.get(at_acme).status_code == 200
+
+
+def test_a_sign_in_counts_nowhere_else(make: Any, visitor: Visitor, acme: Any, globex: Any, ada: Any) -> None:
+    visitor.sign_in(ada)
+    token = visitor.cookie(make.cookie_name(acme))
+    assert token is not None
+    assert visitor.get(f"/organizations/{globex.slug}/account/profile").status_code == 303
+    visitor.http.set_cookie(make.cookie_name(globex), token, domain="localhost")
+    assert visitor.get(f"/organizations/{globex.slug}/account/profile").status_code == 303
+
+
+def test_root_s_administrator_has_no_account_in_the_organization(
+    make: Any, visitor: Visitor, acme: Any
+) -> None:
+    boss = make.user(make.root(), role="admin")
+    visitor.sign_in(boss)
+    assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 303
+
+
+def test_a_planted_sign_in_is_dead_once_its_victim_signs_in(
+    make: Any, app: Flask, acme: Any, ada: Any
+) -> None:
+    """SS-2: the attacker's own valid cookie, planted in the victim's browser, is replaced and ended."""
+    eve, victim = make.user(acme, email="eve@acme.example"), Visitor(app)
+    planted = make.sign_in(eve, victim.http).token
+    path = f"/organizations/{acme.slug}/login?reauthenticate=1"
+    victim.get(path)
+    victim.post(path, email=ada.email, password=PASSWORD)
+    assert victim.cookie(make.cookie_name(acme)) not in (None, planted)
+    attacker = Visitor(app)
+    attacker.http.set_cookie(make.cookie_name(acme), planted, domain="localhost")
+    assert attacker.get(f"/organizations/{acme.slug}/account/profile").status_code == 303
+
+
+def test_form_tokens_change_when_somebody_signs_in_or_out(visitor: Visitor, acme: Any, ada: Any) -> None:
+    visitor.get(f"/organizations/{acme.slug}/login")
+    before = visitor.cookie("gatehouse")
+    visitor.sign_in(ada)
+    visitor.get(f"/organizations/{acme.slug}/account/profile")
+    during = visitor.cookie("gatehouse")
+    old = visitor.token()
+    visitor.post(f"/organizations/{acme.slug}/logout")
+    assert before != during
+    answer = visitor.http.post(
+        f"/organizations/{acme.slug}/login",
+        data={"csrf_token": old, "email": ada.email, "password": PASSWORD},
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    assert answer.status_code == 400
+    assert "form_expired" in answer.text
+
+
+FORMS = ("login", "logout", "account/profile", "account/password", "account/sessions/end-others")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "nonsense"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_form_of_another_site_is_refused_even_with_its_token(
+    visitor: Visitor, acme: Any, ada: Any, form: str, headers: dict[str, str]
+) -> None:
+    """CF-1."""
+    visitor.sign_in(ada)
+    visitor.get(f"/organizations/{acme.slug}/account/password")
+    answer = visitor.post(
+        f"/organizations/{acme.slug}/{form}", headers=headers, email=ada.email, password=PASSWORD
+    )
+    assert answer.status_code == 400
+    assert "form_expired" in answer.text
+    assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 200
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("token", [None, "", "x", "gth_ss_x"])
+def test_a_form_without_its_token_is_refused(
+    visitor: Visitor, acme: Any, ada: Any, form: str, token: str | None
+) -> None:
+    visitor.sign_in(ada)
+    data = {} if token is None else {"csrf_token": token}
+    answer = visitor.http.post(
+        f"/organizations/{acme.slug}/{form}", data=data, headers={"Sec-Fetch-Site": "same-origin"}
+    )
+    assert answer.status_code == 400
+    assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 200
+
+
+def test_another_browser_s_form_token_is_refused(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
+    """Login CSRF: a form prepared in the attacker's browser does not work in the victim's."""
+    attacker = Visitor(app)
+    attacker.get(f"/organizations/{acme.slug}/login")
+    visitor.get(f"/organizations/{acme.slug}/login")
+    answer = visitor.post(
+        f"/organizations/{acme.slug}/login", csrf_token=attacker.token(), email=ada.email, password=PASSWORD
+    )
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://localhost"}])
+def test_our_own_forms_work_with_old_browsers_too(
+    visitor: Visitor, acme: Any, ada: Any, headers: dict[str, str]
+) -> None:
+    path = f"/organizations/{acme.slug}/login"
+    visitor.get(path)
+    assert visitor.post(path, headers=headers, email=ada.email, password=PASSWORD).status_code == 303
+
+
+@pytest.mark.parametrize("value", ["", "x", "e30", "e30.x", "a.b.c", "gth_ss_" + "0" * 59])
+def test_a_forged_anonymous_cookie_is_as_none(visitor: Visitor, acme: Any, value: str) -> None:
+    visitor.http.set_cookie("gatehouse", value, domain="localhost")
+    assert visitor.get(f"/organizations/{acme.slug}/login").status_code == 200
+
+
+def test_answers_to_programs_neither_read_nor_set_cookies(visitor: Visitor, acme: Any, ada: Any) -> None:
+    """CF-3: the API and token endpoint do not know cookies."""
+    visitor.sign_in(ada)
+    for path in ("/clients", f"/organizations/{acme.slug}/settings"):
+        answer = visitor.http.get(path)
+        assert answer.status_code == 401
+        assert "Set-Cookie" not in answer.headers
+    answer = visitor.http.post("/oauth/token", data={"grant_type": "client_credentials"})
+    assert "Set-Cookie" not in answer.headers
