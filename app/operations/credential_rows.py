@@ -52,6 +52,7 @@ class CredentialRecord:
     live_tokens: int
     verdict: str
     revealable: bool
+    is_retiring: bool
 
     @property
     def public_id(self) -> str:
@@ -181,6 +182,7 @@ def _record(
             live_tokens=live_tokens,
         ),
         revealable=row.sealed is not None and status in LIVE and may_reveal(settings),
+        is_retiring=row.retiring_since is not None and status in LIVE,
     )
 
 

@@ -1,9 +1,22 @@
-"""Face."""
+"""Face: pages of developers and administrators."""
 
 from __future__ import annotations
 
+import importlib
+
 from flask import Flask
+
+from app.portal.blueprint import portal
+
+# Each module adds its views to the blueprint by being imported.
+_PAGES = (
+    "chooser", "overview", "clients", "client_pages", "credentials", "settings", "roles", "administrators",
+    "organizations", "setup",
+)  # fmt: skip
 
 
 def register(app: Flask) -> None:
-    """The face answers."""
+    """/portal answers."""
+    for name in _PAGES:
+        importlib.import_module(f"app.portal.{name}")
+    app.register_blueprint(portal)

@@ -1,0 +1,81 @@
+"""Forms about a client: the scopes to choose from, and what a tab's form sends to the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.operations.scopes import ScopeRecord
+from app.rules.actor import Actor
+from app.rules.permissions import PERMISSIONS
+from app.web.forms import is_ticked, lines, text, ticked
+
+Choice = tuple[str, str, str | None]
+
+
+def scope_choices(actor: Actor, scopes: Iterable[ScopeRecord], *, for_people: bool = True) -> dict[str, Any]:
+    """The variables of the scope lists: (name, title, description) of each that may be chosen.
+
+    A client without users has no use for scopes about a person. Management scopes are offered to who may grant them.
+    """
+    offered: list[Choice] = [
+        (scope.name, scope.title or scope.name, _described(scope))
+        for scope in scopes
+        if for_people or not scope.is_identity
+    ]
+    management: list[Choice] = [(name, words, name) for name, words in PERMISSIONS.items()]
+    return {
+        "scope_choices": sorted(offered, key=lambda choice: choice[0] != "openid"),
+        "management_choices": management if actor.may("clients:trust") else [],
+        "may_add_scopes": actor.may("resources:write"),
+    }
+
+
+def _described(scope: ScopeRecord) -> str:
+    if scope.title is None:
+        return "wants words for the consent page"
+    return f"{scope.name} · {scope.description}" if scope.description else scope.name
+
+
+def redirects_sent() -> dict[str, Any]:
+    """The fields of the Redirects tab."""
+    return {
+        "redirect_uris": lines("redirect_uris"),
+        "post_logout_redirect_uris": lines("post_logout_redirect_uris"),
+    }
+
+
+def access_sent() -> dict[str, Any]:
+    """The fields of the Access tab."""
+    scopes = list(dict.fromkeys([*ticked("scopes"), *lines("more_scopes")]))
+    return {
+        "scopes": scopes,
+        "optional_scopes": [scope for scope in ticked("optional_scopes") if scope in scopes],
+    }
+
+
+def details_sent(actor: Actor) -> dict[str, Any]:
+    """The fields of the Details tab; an empty address goes back to none. Trust is sent by who sees its field."""
+    sent: dict[str, Any] = {
+        "name": text("name"),
+        "description": text("description").replace("\r\n", "\n"),
+        "contacts": lines("contacts"),
+        "status": "active" if is_ticked("is_active") else "disabled",
+    }
+    for name in ("client_uri", "policy_uri", "tos_uri"):
+        sent[name] = text(name) or None
+    if actor.may("clients:trust"):
+        sent["trust"] = text("trust")
+    return sent
+
+
+def advanced_sent() -> dict[str, Any]:
+    """The fields of the Advanced tab."""
+    return {
+        "grant_types": ticked("grant_types"),
+        "token_endpoint_auth_method": text("token_endpoint_auth_method"),
+        "access_token_format": text("access_token_format") or None,
+        "id_token_signed_response_alg": text("id_token_signed_response_alg") or None,
+        "jwks_uri": text("jwks_uri") or None,
+        "resources": lines("resources"),
+    }

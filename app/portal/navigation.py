@@ -1,0 +1,45 @@
+"""Side navigation: the pages of an organization that the visitor may open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.operations.directory import OrganizationView
+from app.rules.actor import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the navigation."""
+
+    label: str
+    url: str
+    icon: str
+    current: bool
+
+
+# Label, path below the organization's, icon, the permission that opens it.
+_PAGES = (
+    ("Overview", "", "home", "organization:read"),
+    ("Clients", "/clients", "apps", "clients:read"),
+    ("Administrators", "/administrators", "people", "admins:read"),
+    ("Settings", "/settings", "settings", "settings:read"),
+)
+_ROOT_PAGES = (("Organizations", "/organizations", "building", "organizations:read"),)
+
+
+def entries(organization: OrganizationView, actor: Actor, path: str) -> list[Entry]:
+    """What stands in the side navigation; the entry of the page at ``path`` is marked."""
+    base = f"/portal/{organization.slug}"
+    pages = _PAGES + (_ROOT_PAGES if organization.is_root else ())
+    return [
+        Entry(label, f"{base}{below}", icon, _is_current(path, base, below))
+        for label, below, icon, permission in pages
+        if actor.may_some(permission)
+    ]
+
+
+def _is_current(path: str, base: str, below: str) -> bool:
+    if not below:
+        return path == base
+    return path == f"{base}{below}" or path.startswith(f"{base}{below}/")

@@ -1,0 +1,26 @@
+"""Notices: what a page says after something was done. Keys travel in the address, so that none can be made up."""
+
+from __future__ import annotations
+
+_TEXTS = {
+    "saved": "Saved. It is live now.",
+    "unchanged": "Nothing was different, so nothing was changed.",
+    "reset": "Back to the default. It is live now.",
+    "client-deleted": "The client is deleted. Its secrets, tokens and consents no longer work.",
+    "secret-revoked": "The secret is revoked and no longer works.",
+    "secret-and-tokens-revoked": "The secret and every token it minted are revoked and no longer work.",
+    "rotation-cancelled": "The rotation is cancelled: the earlier secret keeps working.",
+    "administrator-added": "The administrator is added. They may act at once.",
+    "administrator-removed": "The administrator is removed. Their rights ended at once.",
+    "invitation-withdrawn": "The invitation is withdrawn. Its link no longer works.",
+    "role-removed": "The role is removed.",
+    "organization-suspended": "The organization is suspended: sign-ins, tokens and its API are refused from now on.",
+    "organization-resumed": "The organization works again.",
+    "organization-deleted": "The organization is deleted. You can restore it until its data is purged.",
+    "organization-restored": "The organization is restored.",
+}
+
+
+def notice(key: str | None) -> str | None:
+    """The text of a key; nothing for a key that is none of ours."""
+    return _TEXTS.get(key or "")

@@ -1,0 +1,180 @@
+"""Fields of the settings forms, made from the table of settings: what is shown, and what was typed into them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flask import request
+
+from app.portal.setting_topics import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS, Topic
+from app.rules.setting_kinds import Choice, Flag, Listing, Number, Text
+from app.rules.settings import value_at
+from app.rules.settings_table import SETTINGS, Setting
+from app.web.forms import is_ticked, lines, text, ticked
+from app.web.wording import duration
+
+# What a reason says to those who send JSON means nothing on a form.
+_FOR_PROGRAMS = re.compile(r"; null: [^.;]*")
+UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """One field. ``control``: flag, seconds, number, choice, choices, lines, paragraph, color or text.
+
+    ``value`` is what stands in it (for seconds the number of ``unit``), ``default`` and ``bounds`` are words,
+    ``options`` are (word, title, whether it is the default).
+    """
+
+    path: str
+    label: str
+    why: str
+    control: str
+    value: Any
+    default: str
+    bounds: str
+    unit: int = 1
+    options: tuple[tuple[str, str, bool], ...] = ()
+    is_set_here: bool = False
+
+
+def field_groups(
+    topic: Topic, values: Mapping[str, Any], overridden: Iterable[str]
+) -> list[tuple[str, list[SettingField]]]:
+    """The topic's groups with their fields; ``values`` by path."""
+    own = frozenset(overridden)
+    return [
+        (heading, [_field(SETTINGS[path], label, values[path], path in own) for path, label in rows])
+        for heading, rows in topic.groups
+    ]
+
+
+def values_of(topic: Topic, document: Mapping[str, Any]) -> Values:
+    """The topic's values in an effective document, by path."""
+    return {path: value_at(document, path) for path in topic.paths}
+
+
+def typed(topic: Topic) -> Values:
+    """What was typed, by path, as the operation wants it; None for a field left empty.
+
+    What is no number stays the text it is, so that the operation refuses it at its field.
+    """
+    return {path: _typed(SETTINGS[path]) for path in topic.paths}
+
+
+def base_values(topic: Topic, name: str = "base") -> Values:
+    """The values that a form was made of, or those of a conflict page, from its hidden field."""
+    try:
+        found = json.loads(request.form.get(name, ""))
+    except (ValueError, RecursionError):
+        return {}
+    return {path: found[path] for path in topic.paths if path in found} if isinstance(found, dict) else {}
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by path as the nested document that the operation takes."""
+    document: dict[str, Any] = {}
+    for path, value in values.items():
+        *heads, last = path.split(".")
+        node = document
+        for head in heads:
+            node = node.setdefault(head, {})
+        node[last] = value
+    return document
+
+
+def in_words(path: str, value: Any) -> str:
+    """The value as people read it."""
+    setting = SETTINGS[path]
+    if value is None:
+        return NOTHING_WORDS.get(path, "none")
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(setting.kind, Number) and isinstance(value, int):
+        if path.endswith("_seconds"):
+            return duration(value)
+        return f"{value:,} days" if path.endswith("_days") else f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(_words(path, str(entry)) for entry in value) or NOTHING_WORDS.get(path, "none")
+    return _words(path, str(value))
+
+
+def _field(setting: Setting, label: str, value: Any, is_set_here: bool) -> SettingField:
+    path, kind = setting.path, setting.kind
+    control, bounds, unit = _text_control(kind), "", 1
+    options: tuple[tuple[str, str, bool], ...] = ()
+    if isinstance(kind, Flag):
+        control = "flag"
+    elif isinstance(kind, Number):
+        bounds = f"{in_words(path, kind.minimum)} to {in_words(path, kind.maximum)}"
+        control = "seconds" if path.endswith("_seconds") else "number"
+        if control == "seconds":
+            value, unit = _in_units(value)
+    elif isinstance(kind, Choice):
+        control, options = "choice", _options(setting, kind)
+    elif isinstance(kind, Listing):
+        control = "lines"
+        if isinstance(kind.item, Choice):
+            control, options = "choices", _options(setting, kind.item)
+    return SettingField(
+        path=path,
+        label=label,
+        why=_FOR_PROGRAMS.sub("", setting.why),
+        control=control,
+        value=value,
+        default=in_words(path, setting.default),
+        bounds=bounds,
+        unit=unit,
+        options=options,
+        is_set_here=is_set_here,
+    )
+
+
+def _in_units(value: Any) -> tuple[Any, int]:
+    """The seconds in the largest unit that divides them; an empty field waits for days."""
+    if not isinstance(value, int):
+        return value, UNITS[0][0]
+    unit = next((size for size, _ in UNITS if value and value % size == 0), 1)
+    return value // unit, unit
+
+
+def _options(setting: Setting, kind: Choice) -> tuple[tuple[str, str, bool], ...]:
+    standard = setting.default if isinstance(setting.default, list) else [setting.default]
+    return tuple((word, _words(setting.path, word), word in standard) for word in kind.words)
+
+
+def _text_control(kind: Any) -> str:
+    if isinstance(kind, Text) and kind.lines:
+        return "paragraph"
+    return "color" if isinstance(kind, Text) and kind.form == "color" else "text"
+
+
+def _typed(setting: Setting) -> Any:
+    path, kind = setting.path, setting.kind
+    if isinstance(kind, Flag):
+        return is_ticked(path)
+    if isinstance(kind, Number):
+        return _number(path)
+    if isinstance(kind, Listing):
+        return ticked(path) if isinstance(kind.item, Choice) else lines(path)
+    return text(path).replace("\r\n", "\n") or None
+
+
+def _number(path: str) -> Any:
+    found = text(path)
+    if not found:
+        return None
+    if not found.isdecimal() or len(found) > 12:
+        return found
+    unit = text(f"{path}.unit")
+    sizes = {str(size) for size, _ in UNITS}
+    return int(found) * (int(unit) if unit in sizes else 1)
+
+
+def _words(path: str, word: str) -> str:
+    return PATH_WORDS.get((path, word)) or CHOICE_WORDS.get(word, word)

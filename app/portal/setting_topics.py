@@ -1,0 +1,244 @@
+"""Topics of the settings: which page shows which paths, under which label.
+
+What a setting may be, its default and its reason come from the table in ``rules/settings_table``; here are only the
+words of pages. Settings whose feature has no page or endpoint yet are left to the API: a form that promises what does
+not happen would be worse than none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One page of settings: groups of (heading, ((path, label), …))."""
+
+    key: str
+    title: str
+    sentence: str
+    icon: str
+    groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its paths, in order."""
+        return tuple(path for _, rows in self.groups for path, _ in rows)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Path to label."""
+        return {path: label for _, rows in self.groups for path, label in rows}
+
+
+def _rows(head: str, **labels: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{head}.{name}", label) for name, label in labels.items())
+
+
+_TOPICS = (
+    Topic(
+        "sign-in",
+        "Sign-in",
+        "Passwords, and what happens after wrong ones.",
+        "key",
+        (
+            (
+                "Passwords",
+                _rows(
+                    "authentication.password",
+                    min_length="Shortest password",
+                    block_common="Refuse common passwords",
+                    block_personal="Refuse passwords made of names",
+                ),
+            ),
+            (
+                "Wrong passwords",
+                _rows(
+                    "authentication.lockout",
+                    max_failures="Wrong passwords before a wait",
+                    window_seconds="A wrong password counts for",
+                    delay_seconds="First wait",
+                    max_delay_seconds="Longest wait",
+                ),
+            ),
+        ),
+    ),
+    Topic(
+        "sessions",
+        "Sessions",
+        "How long a sign-in lasts.",
+        "clock",
+        (
+            (
+                "Sign-ins",
+                _rows(
+                    "authentication.sessions",
+                    idle_timeout_seconds="Ends when unused for",
+                    absolute_timeout_seconds="Ends in any case after",
+                    reauthentication_seconds="Counts as fresh for",
+                    max_per_user="Sign-ins per person",
+                ),
+            ),
+        ),
+    ),
+    Topic(
+        "registration",
+        "People",
+        "How people come in.",
+        "people",
+        (
+            (
+                "Invitations",
+                _rows("authentication.registration", invitation_ttl_seconds="An invitation is good for"),
+            ),
+            (
+                "Own account",
+                _rows("user_permissions", members_can_edit_profile="Members may change their profile"),
+            ),
+        ),
+    ),
+    Topic(
+        "tokens",
+        "Tokens and consent",
+        "How long tokens live, how they look, and who is asked.",
+        "shield",
+        (
+            (
+                "Access tokens",
+                _rows(
+                    "oauth.access_token",
+                    format="Form",
+                    ttl_seconds="Opaque ones live for",
+                    jwt_ttl_seconds="JWTs live for",
+                ),
+            ),
+            (
+                "Refresh tokens",
+                _rows(
+                    "oauth.refresh_token",
+                    ttl_seconds="End in any case after",
+                    idle_ttl_seconds="End when unused for",
+                    rotation="Change at each use",
+                    reuse_grace_seconds="A lost answer can be had again for",
+                ),
+            ),
+            (
+                "Sign-in with OpenID Connect",
+                (
+                    ("oauth.id_token_ttl_seconds", "ID tokens live for"),
+                    ("oauth.authorization_code_ttl_seconds", "Authorization codes live for"),
+                    ("oauth.signing.algorithm", "Signature"),
+                    ("oauth.signing.rotation_seconds", "A signing key grows at most"),
+                ),
+            ),
+            (
+                "Consent",
+                _rows("oauth.consent", policy="Who asks people", ttl_seconds="A consent is good for"),
+            ),
+        ),
+    ),
+    Topic(
+        "clients",
+        "Clients and secrets",
+        "What clients may do, and how their secrets are kept.",
+        "apps",
+        (
+            (
+                "Secrets",
+                (
+                    ("oauth.clients.secret_display", "Viewing secrets"),
+                    ("oauth.clients.max_secrets", "Secrets per client"),
+                    ("oauth.clients.secret_ttl_seconds", "A new secret ends after"),
+                    ("oauth.clients.rotation_overlap_seconds", "After a rotation the old one works for"),
+                ),
+            ),
+            (
+                "Registration",
+                (
+                    ("oauth.grant_types", "Grant types"),
+                    ("oauth.clients.token_endpoint_auth_methods", "How clients authenticate"),
+                    ("oauth.redirect_uris.allowed_hosts", "Hosts of redirect URIs"),
+                    ("oauth.redirect_uris.max_per_client", "Redirect URIs per client"),
+                    ("user_permissions.members_can_register_clients", "Members may register clients"),
+                ),
+            ),
+        ),
+    ),
+    Topic(
+        "branding",
+        "Branding",
+        "Name, colour and words of the sign-in page.",
+        "brush",
+        (
+            (
+                "Sign-in page",
+                _rows(
+                    "branding",
+                    display_name="Name",
+                    accent_color="Colour",
+                    theme="Light or dark",
+                    login_message="Message",
+                ),
+            ),
+            ("Help", _rows("branding", support_email="E-mail address", support_uri="Web address")),
+        ),
+    ),
+    Topic(
+        "localization",
+        "Language",
+        "The language where a person’s own is not known.",
+        "globe",
+        (("Language", _rows("localization", default_locale="Default language")),),
+    ),
+    Topic(
+        "audit",
+        "Audit",
+        "How long evidence is kept.",
+        "book",
+        (
+            (
+                "Evidence",
+                _rows(
+                    "audit",
+                    retention_days="Audit events are kept for",
+                    notify_root_access="Tell administrators when root acts here",
+                ),
+            ),
+        ),
+    ),
+)
+TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}
+
+# What the words of a choice mean to people.
+CHOICE_WORDS: dict[str, str] = {
+    "opaque": "Opaque: can be revoked at once everywhere",
+    "jwt": "JWT (RFC 9068): others check it without asking us, until it expires",
+    "always": "Always",
+    "public_clients": "Only those of public clients",
+    "third_party": "Only clients of others: first-party clients do not ask",
+    "reveal": "Can be viewed again, by a fresh sign-in; each view is in the audit log",
+    "once": "Are shown once and never kept. Choosing this wipes the copies there are.",
+    "auto": "As the visitor’s device says",
+    "light": "Light",
+    "dark": "Dark",
+    "authorization_code": "Authorization code",
+    "refresh_token": "Refresh token",
+    "client_credentials": "Client credentials",
+    "urn:ietf:params:oauth:grant-type:device_code": "Device code",
+    "client_secret_basic": "Secret in the header (client_secret_basic)",
+    "client_secret_post": "Secret in the body (client_secret_post)",
+    "private_key_jwt": "Signed assertion (private_key_jwt)",
+    "none": "Not at all: public clients (none)",
+}
+# Where one word means different things.
+PATH_WORDS: dict[tuple[str, str], str] = {
+    ("oauth.consent.policy", "always"): "All clients, first-party ones too",
+}
+# What leaving a field empty means where null is a value.
+NOTHING_WORDS: dict[str, str] = {
+    "authentication.sessions.max_per_user": "no bound",
+    "oauth.consent.ttl_seconds": "for ever",
+    "oauth.clients.secret_ttl_seconds": "never",
+    "oauth.redirect_uris.allowed_hosts": "any host",
+    "branding.display_name": "the organization’s name",
+}

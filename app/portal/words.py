@@ -1,0 +1,108 @@
+"""Words of the portal: what types of clients, grants and events are called on its pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TypeWords:
+    """A type of client, for the card that chooses it and the badge that names it."""
+
+    title: str
+    sentence: str
+    gets: str
+    icon: str
+
+
+TYPES: dict[str, TypeWords] = {
+    "web": TypeWords(
+        "Web app",
+        "Runs on a server and can keep a secret: Flask, Django, Rails, Next.js.",
+        "Authorization code flow with PKCE, a client secret, refresh tokens.",
+        "server",
+    ),
+    "spa": TypeWords(
+        "Single-page app",
+        "Runs in the browser alone, where no secret is safe: React, Vue, Svelte.",
+        "Authorization code flow with PKCE, no secret, refresh tokens that change at each use.",
+        "browser",
+    ),
+    "native": TypeWords(
+        "Mobile, desktop or command line",
+        "Is installed on people's devices and returns to a loopback address or its own scheme.",
+        "Authorization code flow with PKCE, no secret, loopback redirects on any port.",
+        "phone",
+    ),
+    "machine": TypeWords(
+        "Service without users",
+        "A job, a daemon or an API that calls another one in its own name.",
+        "Client credentials flow and a client secret.",
+        "machine",
+    ),
+    "device": TypeWords(
+        "TV or limited device",
+        "Has no browser or keyboard; people confirm a code on their phone.",
+        "Device flow (RFC 8628).",
+        "screen",
+    ),
+}
+# The device flow has no endpoint here yet, so the wizard does not offer it.
+REGISTRABLE = ("web", "spa", "native", "machine")
+
+GRANTS: dict[str, str] = {
+    "authorization_code": "Authorization code (people sign in)",
+    "refresh_token": "Refresh token (stay signed in)",
+    "client_credentials": "Client credentials (in its own name)",
+    "urn:ietf:params:oauth:grant-type:device_code": "Device code",
+}
+AUTH_METHODS: dict[str, str] = {
+    "client_secret_basic": "Secret in the Authorization header (client_secret_basic)",
+    "client_secret_post": "Secret in the body (client_secret_post)",
+    "private_key_jwt": "Signed assertion, no secret (private_key_jwt)",
+    "none": "None: a public client",
+}
+TRUST: dict[str, str] = {
+    "first_party": "First party",
+    "verified": "Reviewed",
+    "unverified": "Not reviewed",
+}
+HAPPENINGS: dict[str, str] = {
+    "administrator.added": "added an administrator",
+    "administrator.removed": "removed an administrator",
+    "client.deleted": "deleted a client",
+    "client.registered": "registered a client",
+    "client.updated": "changed a client",
+    "code.replayed": "used an authorization code twice",
+    "consent.denied": "denied a client access",
+    "consent.given": "allowed a client access",
+    "consent.withdrawn": "took a client’s access away",
+    "credential.created": "made a secret",
+    "credential.revealed": "viewed a secret",
+    "credential.revoked": "revoked a secret",
+    "grant.created": "signed in to a client",
+    "instance.set_up": "set up this installation",
+    "invitation.accepted": "accepted an invitation",
+    "invitation.created": "invited somebody",
+    "invitation.revoked": "withdrew an invitation",
+    "organization.created": "created the organization",
+    "organization.deleted": "deleted the organization",
+    "organization.restored": "restored the organization",
+    "organization.resumed": "resumed the organization",
+    "organization.suspended": "suspended the organization",
+    "organization.updated": "renamed the organization",
+    "refresh_token.reused": "used a refresh token twice",
+    "scope.added": "added a scope",
+    "session.ended": "signed out",
+    "session.others_ended": "signed out everywhere else",
+    "session.started": "signed in",
+    "settings.updated": "changed the settings",
+    "sign_in.failed": "failed to sign in",
+    "signing_key.added": "made a signing key",
+    "signing_key.rotated": "rotated the signing keys",
+    "token.revoked": "revoked a token",
+    "user.disabled": "disabled a user",
+    "user.enabled": "enabled a user",
+    "user.password_changed": "changed the password",
+    "user.updated": "changed a profile",
+}
