@@ -183,8 +183,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
 
 def current() -> Config:
     """The configuration of the application that is at work; operations ask here and know no Flask."""
-    config: Config = current_app.config["GATEHOUSE"]
-    return config
+    return current_app.config["GATEHOUSE"]
 
 
 def is_loopback_url(url: str) -> bool:
@@ -208,10 +207,9 @@ def make_key(path: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     try:
-        # A link appears with its whole content or not at all, and only for the first of several workers.
         os.link(temporary, path)
     except FileExistsError:
-        pass
+        pass  # a link appears whole or not at all, and only for the first of several workers
     finally:
         os.unlink(temporary)
     return _parse_key(path.read_text(), str(path))
