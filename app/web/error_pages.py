@@ -10,7 +10,7 @@ import re
 
 from flask import Flask, Response, jsonify, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
 from app.web.request_log import request_id
@@ -47,6 +47,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(CSRFError, _expired_form)
     app.register_error_handler(DomainError, _refusal)
     app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(SecurityError, _foreign_host)
 
 
 def _expired_form(error: CSRFError) -> Response:
@@ -68,6 +69,11 @@ def _refusal(error: DomainError) -> Response:
     if retry_after is not None:
         response.headers["Retry-After"] = str(retry_after)
     return response
+
+
+def _foreign_host(_error: SecurityError) -> Response:
+    # Without a host of ours no address can be built, so this page has no style and no links (TR-2).
+    return Response("This host name is not served here.\n", 400, mimetype="text/plain")
 
 
 def _http_error(error: HTTPException) -> Response | HTTPException:

@@ -1,0 +1,73 @@
+"""Connected apps: seen in words, and removed with all that they held (CO-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.grant import Consent
+from app.operations.consents import list_consents, remember
+from app.operations.directory import find_client
+from app.operations.sessions import find_session
+from app.operations.transaction import transaction
+from tests.account.conftest import Visitor
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any) -> Any:
+    """A client of the organization."""
+    return make.client(acme, name="Orchard & Sons")
+
+
+def allow(make: Any, app: Flask, client: Any, user: Any) -> str:
+    """The user allowed the client; returns the consent's public id."""
+    with app.app_context():
+        actor = find_session(make.sign_in(user).token).actor()
+        view = find_client(client.client_id)
+        transaction(remember)(actor, view, user.id, ("openid", "profile", "offline_access"))
+        return list_consents(actor)[0].public_id
+
+
+def test_what_an_app_may_do_stands_in_words(
+    make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
+) -> None:
+    allow(make, app, orchard, ada)
+    visitor.sign_in(ada)
+    page = visitor.get(f"/organizations/{acme.slug}/account/apps").text
+    assert "Orchard &amp; Sons" in page
+    assert "Sign you in" in page
+    assert "Keep access while you are away" in page
+
+
+def test_removing_is_asked_and_then_done(
+    make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
+) -> None:
+    consent = allow(make, app, orchard, ada)
+    visitor.sign_in(ada)
+    path = f"/organizations/{acme.slug}/account/apps/{consent}/remove"
+    assert "Remove Orchard &amp; Sons?" in visitor.get(path).text
+    assert _consents(app) == 1
+    done = visitor.post(path)
+    assert "Access is removed" in visitor.get(done.location).text
+    assert _consents(app) == 0
+    assert visitor.get(path).status_code == 404
+
+
+def test_nobody_removes_another_person_s_app(
+    make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
+) -> None:
+    consent = allow(make, app, orchard, ada)
+    visitor.sign_in(make.user(acme, email="eve@acme.example"))
+    path = f"/organizations/{acme.slug}/account/apps/{consent}/remove"
+    visitor.get(f"/organizations/{acme.slug}/account/profile")
+    assert visitor.post(path).status_code == 404
+    assert _consents(app) == 1
+
+
+def _consents(app: Flask) -> int:
+    with app.app_context():
+        return db.session.scalar(select(func.count()).select_from(Consent)) or 0

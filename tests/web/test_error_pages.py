@@ -1,0 +1,73 @@
+"""Failures that no face meets: a page for people, the envelope for programs, and never the reason itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+PROGRAMS = {"Accept": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/organizations/nobody/account/profile", "/organizations/acme/login/x"]
+)
+def test_people_get_a_page(http: Any, app: Flask, path: str) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, answer.mimetype) == (404, "text/html")
+    assert 'id="error-title"' in answer.text
+    assert answer.headers["X-Request-Id"] in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/clients/x/y/z", {}),
+        ("/api/v1/nothing", {}),
+        ("/organizations/acme/nothing", {}),
+        ("/nothing", PROGRAMS),
+        ("/.well-known/nothing", {}),
+    ],
+)
+def test_programs_get_the_envelope(http: Any, app: Flask, path: str, headers: dict[str, str]) -> None:
+    answer = http.get(path, headers=headers)
+    assert answer.status_code == 404
+    assert answer.get_json() == {
+        "success": False,
+        "error_code": 404,
+        "error_msg": answer.get_json()["error_msg"],
+        "error": "not_found",
+        "errors": [],
+        "request_id": answer.headers["X-Request-Id"],
+    }
+
+
+def test_a_wrong_method_names_the_right_ones(http: Any, app: Flask) -> None:
+    answer = http.delete("/login")
+    assert answer.status_code == 405
+    assert "GET" in answer.headers["Allow"]
+
+
+def test_a_foreign_host_is_refused_before_anything_else(http: Any, app: Flask) -> None:
+    """TR-2, RP-2."""
+    assert http.get("/login", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_a_body_that_is_too_large_is_413(http: Any, app: Flask) -> None:
+    answer = http.post("/organizations/acme/login", data={"email": "x" * 70_000})
+    assert answer.status_code == 413
+
+
+def test_a_fault_tells_nobody_what_it_was(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    from app.account import chooser
+
+    def fail() -> None:
+        raise RuntimeError("secret reason")
+
+    monkeypatch.setattr(chooser, "current_sessions", fail)
+    monkeypatch.setitem(app.config, "PROPAGATE_EXCEPTIONS", False)
+    answer = app.test_client().get("/login")
+    assert answer.status_code == 500
+    assert "secret reason" not in answer.text
+    assert "internal_error" in answer.text

@@ -1,0 +1,96 @@
+"""Headers of every answer (HD-1 to HD-4, CJ-1, portal.md's traps)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.web.headers import _harden
+
+BASE = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@pytest.fixture
+def slug(make: Any) -> str:
+    return make.organization("acme").slug
+
+
+def test_pages_between_a_form_and_a_client_have_no_form_action_and_keep_popups(http: Any, slug: str) -> None:
+    """Chromium holds form-action against the whole redirect chain of a form (portal.md, trap 1)."""
+    for path in (
+        f"/organizations/{slug}/login",
+        f"/organizations/{slug}/logout",
+        "/login",
+        "/oauth/authorize",
+    ):
+        headers = http.get(path).headers
+        assert headers["Content-Security-Policy"] == BASE
+        assert headers["Cross-Origin-Opener-Policy"] == "unsafe-none"
+
+
+def test_account_pages_post_to_ourselves_alone(make: Any, http: Any, slug: str) -> None:
+    from app.operations.directory import organization_by_slug
+
+    with http.application.app_context():
+        organization = organization_by_slug(slug)
+    make.sign_in(make.user(organization), http)
+    headers = http.get(f"/organizations/{slug}/account/profile").headers
+    assert headers["Content-Security-Policy"] == f"{BASE}; form-action 'self'"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    "path", ["/organizations/acme/login", "/login", "/nothing", "/organizations/nobody/login"]
+)
+def test_every_page_is_unframeable_uncached_and_tells_nobody_else_its_address(
+    http: Any, slug: str, path: str
+) -> None:
+    headers = http.get(path).headers
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "Cookie" in headers["Vary"]
+    assert "camera=()" in headers["Permissions-Policy"]
+    assert "Strict-Transport-Security" not in headers
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "path", ["/clients", "/organizations/acme/nothing", "/api/v1/nothing", "/oauth/nothing"]
+)
+def test_answers_to_programs_load_and_frame_nothing(http: Any, slug: str, path: str) -> None:
+    answer = http.get(path)
+    assert answer.mimetype == "application/json"
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; frame-ancestors 'none'")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_style_sheet_is_cached_and_is_no_page(http: Any, app: Flask) -> None:
+    with http.get("/static/app.css") as answer:
+        headers = answer.headers
+    assert headers["Cache-Control"] == "public, max-age=3600"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_https_is_promised_only_where_it_is_used(app: Flask) -> None:
+    class Https:
+        is_https = True
+
+    with app.test_request_context("/login"):
+        response = _harden(app, Https(), app.make_response("page"))  # type: ignore[arg-type]
+    assert response.headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
+
+
+def test_no_header_names_the_software(http: Any, slug: str) -> None:
+    headers = http.get("/login").headers
+    assert "X-Powered-By" not in headers
+    assert "Werkzeug" not in str(headers)
