@@ -16,7 +16,7 @@ from tests.bench import scenarios
 from tests.bench.instance import Instance
 from tests.bench.load import MakeVisitor, run
 from tests.bench.report import Line, Report
-from tests.bench.servers import resident, serving
+from tests.bench.servers import cpu_seconds, resident, serving
 from tests.support.mariadb import MariaDB
 
 
@@ -41,6 +41,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, database: MariaDB, folder: Path) -> None:
         self.options, self.database, self.folder = options, database, folder
         self.report = Report()
+        self.server = 0
 
     def measure(self, name: str, port: int, make: MakeVisitor, floor: str = "") -> None:
         """One scenario, its median run, as a line of the report."""
@@ -48,24 +49,42 @@ class Bench:
         if wanted and not name.startswith((*wanted, "floor", "hello")):
             return
         options = self.options
+        before = [cpu_seconds(pid) for pid in (self.server, self.database.pid)]
         results = [
             run(port, make, connections=options.connections, seconds=options.seconds)
             for _ in range(options.repeats)
+        ]
+        done = sum(result.rate for result in results) * options.seconds
+        used = [
+            (cpu_seconds(pid) - spent) / done * 1e6
+            for pid, spent in zip((self.server, self.database.pid), before, strict=True)
         ]
         rate = statistics.median(result.rate for result in results)
         result = min(results, key=lambda each: abs(each.rate - rate))
         errors = sum(each.errors for each in results)
         sample = next((each.sample for each in results if each.sample), "")
-        line = Line(name, result.rate, result.percentile(0.5), result.percentile(0.99), errors, sample, floor)
+        line = Line(
+            name, result.rate, result.percentile(0.5), result.percentile(0.99), errors, sample, floor, *used
+        )
         self.report.add(line)
 
     def floors(self) -> None:
         """What this machine can do at all."""
         env = self._serve_floor()
-        with serving("tests.bench.floor:app", env, probe="/select", **self._server("floor")) as (port, *_):
+        with serving("tests.bench.floor:app", env, probe="/select", **self._server("floor")) as (
+            port,
+            process,
+            _,
+        ):
+            self.server = process.pid
             self.measure("floor: one durable INSERT", port, scenarios.insert())
             self.measure("floor: one SELECT by key", port, scenarios.get("/select", b'"active"'))
-        with serving("tests.bench.hello:app", {}, probe="/hello", **self._server("hello")) as (port, *_):
+        with serving("tests.bench.hello:app", {}, probe="/hello", **self._server("hello")) as (
+            port,
+            process,
+            _,
+        ):
+            self.server = process.pid
             self.measure("hello: bare Flask", port, scenarios.get("/hello", b"world"))
 
     def gatehouse(self) -> None:
@@ -73,6 +92,7 @@ class Bench:
         instance = Instance(self.database, self.folder)
         server = serving("wsgi:app", instance.env, probe="/healthz", **self._server("gatehouse"))
         with server as (port, process, started):
+            self.server = process.pid
             self.report.note(f"import to first answer: {started:.2f} s")
             self.report.note(f"resident, idle: {resident(process.pid)}")
             self._flows(instance, port)

@@ -18,6 +18,8 @@ class Line:
     errors: int
     sample: str
     floor: str
+    app_us: float
+    database_us: float
 
 
 class Report:
@@ -34,14 +36,17 @@ class Report:
             f"{options.connections} connections, {options.repeats} x {options.seconds:g} s, "
             "MariaDB with innodb_flush_log_at_trx_commit=1\n"
         )
-        print(f"{'':<40}{'ops/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}  ratio", flush=True)
+        print(
+            f"{'':<40}{'ops/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'errors':>8}{'app us':>8}{'db us':>7}  ratio",
+            flush=True,
+        )
 
     def add(self, line: Line) -> None:
         """The line is printed, with its ratio to its floor."""
         self._lines[line.name] = line
         print(
             f"{line.name:<40}{line.rate:>9.0f}{line.p50:>9.2f}{line.p99:>9.2f}{line.errors:>8}"
-            f"  {self._ratio(line.name, line.floor)}",
+            f"{line.app_us:>8.0f}{line.database_us:>7.0f}  {self._ratio(line.name, line.floor)}",
             flush=True,
         )
         if line.sample:
