@@ -1,0 +1,181 @@
+"""The whole way in a real browser: first run, a client, its secret, a sign-in through somebody else's application
+in a process of its own, an API call, a revocation, and the call refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from playwright.sync_api import Browser, Page, expect
+
+from app.operations.setup import issue_setup_token
+from tests.factories import PASSWORD
+from tests.support import process
+from tests.support.browser import watched
+from tests.support.databases import MariaDBDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.servers import ROOT, LiveServer, granian
+
+
+@pytest.fixture
+def new_server(mariadb: MariaDB, tmp_path: Path, worker: str) -> Iterator[LiveServer]:
+    """Two workers of an installation that nobody has set up."""
+    keys = tmp_path / "instance"
+    keys.mkdir(mode=0o700)
+    server = LiveServer(MariaDBDatabase(mariadb, f"first_run_{worker}"), keys, tmp_path / "server.log")
+    server.start()
+    yield server
+    server.stop()
+
+
+class Application:
+    """Somebody else's application, in a process of its own; see ``relying_party``."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.port = process.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: Any = None
+
+    @property
+    def callback(self) -> str:
+        """Its redirect URI."""
+        return f"{self.url}/callback"
+
+    def start(self, issuer: str, client_id: str, client_secret: str) -> None:
+        """It answers, knowing what its developer copied from the portal."""
+        env = os.environ | {
+            "RP_CLIENT_ID": client_id,
+            "RP_CLIENT_SECRET": client_secret,
+            "RP_METADATA_URL": f"{issuer}/.well-known/openid-configuration",
+            "RP_SCOPE": "openid profile email",
+        }
+        command = granian("tests.journeys.relying_party:app", self.port, workers=1)
+        self._process = process.start(command, self.log, env=env, cwd=ROOT)
+        process.wait_until(self._answers, f"the application (log: {self.log})")
+
+    def stop(self) -> None:
+        """It is gone."""
+        if self._process is not None:
+            process.stop(self._process)
+
+    def _answers(self) -> bool:
+        try:
+            return requests.get(self.url, timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[Application]:
+    """An application whose address is known before it starts."""
+    made = Application(tmp_path / "application.log")
+    yield made
+    made.stop()
+
+
+def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
+    """The first run, by the link that the terminal prints; (id, secret) of the management client."""
+    with server.app.app_context():
+        token = issue_setup_token()
+    page.goto(f"{server.url}/setup?token={token}")
+    page.fill("#email", "root@example.com")
+    page.fill("#name", "Rosa Root")
+    page.fill("#password", PASSWORD)
+    page.fill("#password_again", PASSWORD)
+    page.fill("#organization_name", "Orchard")
+    page.click("#setup-submit")
+    expect(page.locator("h1")).to_have_text("Gatehouse is set up")
+    made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
+    # Once, and never again.
+    assert page.request.get(f"{server.url}/setup?token={token}").status == 404
+    page.click("#setup-sign-in")
+    sign_in(page, "root@example.com")
+    return made
+
+
+def sign_in(page: Page, email: str) -> None:
+    page.fill("#username", email)
+    page.fill("#password", PASSWORD)
+    page.click("#login-submit")
+
+
+def register(page: Page, server: LiveServer, application: Application) -> tuple[str, str]:
+    """A web client by the portal's form; (id, secret) as the portal shows them then and later."""
+    page.goto(f"{server.url}/portal/orchard/clients/new")
+    page.get_by_role("button", name="Continue").click()
+    page.fill("#name", "Fruit Shop")
+    page.fill("#redirect_uris", application.callback)
+    page.get_by_role("button", name="Register").click()
+    expect(page.locator("h1")).to_have_text("Fruit Shop is registered")
+    made = page.inner_text("#client-id").strip(), page.inner_text("#client-secret").strip()
+    page.get_by_role("link", name="Go to the client").click()
+    page.get_by_role("button", name="Reveal").click()
+    assert page.inner_text("#client-secret").strip() == made[1]
+    assert made[1] not in page.url
+    return made
+
+
+def invite(page: Page, server: LiveServer, email: str) -> str:
+    """The link of an invitation to the organization."""
+    page.goto(f"{server.url}/portal/orchard/administrators/new")
+    page.fill("#email", email)
+    page.get_by_role("button", name="Add").click()
+    return page.inner_text("#invitation-link").strip()
+
+
+def accept(page: Page, link: str) -> None:
+    page.goto(link)
+    page.fill("#name", "Grace Hopper")
+    page.fill("#password", PASSWORD)
+    page.click("#invitation-accept")
+
+
+def management(server: LiveServer, client: tuple[str, str]) -> dict[str, str]:
+    """The header that the management client calls the API with."""
+    answer = requests.post(
+        f"{server.url}/oauth/token", data={"grant_type": "client_credentials"}, auth=client, timeout=10
+    )
+    return {"Authorization": f"Bearer {answer.json()['access_token']}"}
+
+
+def test_from_the_first_run_to_a_refused_token(
+    new_server: LiveServer, application: Application, chromium: Browser
+) -> None:
+    with watched(chromium) as administrator:
+        page = administrator.new_page()
+        client = set_up(page, new_server)
+        expect(page).to_have_url(re.compile(r"/portal/orchard/clients/new"))
+        client_id, secret = register(page, new_server, application)
+        link = invite(page, new_server, "grace@example.com")
+
+    application.start(f"{new_server.url}/organizations/orchard", client_id, secret)
+    with watched(chromium) as visitor:
+        page = visitor.new_page()
+        accept(page, link)
+        page.goto(f"{new_server.url}/organizations/orchard/logout")
+        visitor.clear_cookies()
+        page.goto(application.url)
+        page.click("#sign-in")
+        expect(page).to_have_url(re.compile(r"/organizations/orchard/login"))
+        sign_in(page, "grace@example.com")
+        expect(page.locator("h1")).to_contain_text("Fruit Shop wants to use your")
+        page.click("#consent-allow")
+        expect(page.locator("#who")).to_have_text("grace@example.com")
+        page.goto(f"{application.url}/call")
+        expect(page.locator("#status")).to_have_text("200")
+        expect(page.locator("#body")).to_have_text("grace@example.com")
+
+        header = management(new_server, client)
+        token = requests.get(f"{application.url}/tokens", timeout=10).json()["access_token"]
+        body = {"organization_id": "orchard", "token_type": "access_token", "token": token}
+        revoked = requests.post(f"{new_server.url}/api/v1/revoke", json=body, headers=header, timeout=10)
+        assert (revoked.status_code, revoked.json()) == (200, {"success": True, "data": "Token revoked"})
+
+        page.goto(f"{application.url}/call")
+        expect(page.locator("#status")).to_have_text("401")
