@@ -1,0 +1,278 @@
+"""Sign-in, consent and account pages in a real Chromium: forms under the real headers, keyboards, narrow screens."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+NEW = "nine small otters in a kiln"
+ACCOUNT_PAGES = ("profile", "apps", "sessions", "password")
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+class Pages:
+    """Ways through the pages of one server."""
+
+    def __init__(self, page: Any, base: str, organization: Any) -> None:
+        self.page, self.base, self.organization = page, base, organization
+
+    def open(self, path: str) -> Any:
+        """The page at a path; one that begins with no slash lies under the organization's own address."""
+        below = path if path.startswith("/") else f"/organizations/{self.organization.slug}/{path}"
+        self.page.goto(f"{self.base}{below}")
+        return self.page
+
+    def sign_in(self, user: Any, password: str = PASSWORD) -> Any:
+        self.page.fill("#username", user.email)
+        self.page.fill("#password", password)
+        self.page.click("#login-submit")
+        return self.page
+
+
+@pytest.fixture
+def pages(page: Any, live_server: Any, acme: Any) -> Pages:
+    return Pages(page, live_server.url, acme)
+
+
+def authorize(client: Any, redirect_uri: str, **more: str) -> str:
+    """The path and query of an authorization request."""
+    challenge = urlsafe_b64encode(sha256(secrets.token_bytes(32)).digest()).rstrip(b"=").decode()
+    parameters = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": redirect_uri,
+        "scope": "openid profile email offline_access",
+        "state": "a state, with spaces",
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+    }
+    return f"/oauth/authorize?{urlencode(parameters | more)}"
+
+
+def caught(page: Any, pattern: str) -> list[str]:
+    """Addresses beyond our server that the browser was sent to; none of them is really visited."""
+    seen: list[str] = []
+
+    def answer(route: Any) -> None:
+        seen.append(route.request.url)
+        route.fulfill(status=200, content_type="text/html", body="<title>the app</title>")
+
+    page.route(re.compile(pattern), answer)
+    return seen
+
+
+def test_signing_in_and_out_by_forms(pages: Pages, ada: Any) -> None:
+    page = pages.open("login")
+    pages.sign_in(ada, "wrong")
+    assert "9 tries left" in page.inner_text("#refusal")
+    assert page.input_value("#username") == ada.email
+    assert page.input_value("#password") == ""
+    pages.sign_in(ada)
+    page.wait_for_url("**/account/profile")
+    page.click("text=Sign out")
+    page.wait_for_selector("#logged-out")
+
+
+def test_every_form_of_the_account_is_accepted(pages: Pages, make: Factory, ada: Any) -> None:
+    """CF-2: under the real Referrer-Policy and CSP no form's origin is refused."""
+    page = pages.open("login")
+    pages.sign_in(ada)
+    page.wait_for_url("**/profile")
+    page.fill("#name", "Ada King")
+    page.click("text=Save")
+    page.wait_for_selector("[role=status]")
+    assert page.input_value("#name") == "Ada King"
+    make.sign_in(ada)
+    pages.open("account/sessions")
+    page.click("text=Sign out all others")
+    page.wait_for_selector("text=Every other browser is signed out")
+    pages.open("account/password")
+    page.fill("#current_password", PASSWORD)
+    page.fill("#new_password", NEW)
+    page.click("#password-change")
+    page.wait_for_selector("text=Your password is changed")
+    pages.open("logout")
+    page.click("#logout-confirm")
+    page.wait_for_selector("#logged-out")
+
+
+@pytest.mark.parametrize(
+    ("kind", "redirect_uri", "pattern"),
+    [
+        ("web", "https://calendarbot.example/callback?keep=1", r"https://calendarbot\.example/"),
+        ("native", "http://127.0.0.1:9/callback", r"http://127\.0\.0\.1:9/"),
+    ],
+)
+def test_sign_in_and_consent_end_at_the_client_of_another_origin(
+    pages: Pages, make: Factory, acme: Any, ada: Any, kind: str, redirect_uri: str, pattern: str
+) -> None:
+    """portal.md, trap 1: the whole chain of forms and redirects is let through by our own policy."""
+    method = {"token_endpoint_auth_method": "none"} if kind == "native" else {}
+    client = make.client(acme, name="Calendar Bot", type=kind, redirect_uris=[redirect_uri], **method)
+    seen = caught(pages.page, pattern)
+    page = pages.open(authorize(client, redirect_uri))
+    assert "to continue to Calendar Bot" in page.inner_text("main")
+    pages.sign_in(ada)
+    page.wait_for_selector("#consent-allow")
+    text = page.inner_text("main")
+    assert "Calendar Bot wants to use your Acme account" in text
+    assert "Not reviewed by Acme" in text
+    assert ("calendarbot.example" in text) == (kind == "web")
+    assert ("return to an app on this device" in text) == (kind == "native")
+    page.click("#consent-allow")
+    page.wait_for_function("document.title === 'the app'")
+    query = parse_qs(urlsplit(seen[0]).query)
+    assert query["code"][0].startswith("gth_ac_")
+    assert query["state"] == ["a state, with spaces"]
+    assert query["iss"] == [acme.issuer]
+
+
+def test_an_app_scheme_gets_its_code_too(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+    redirect_uri = "com.example.orchard:/callback"
+    client = make.client(
+        acme, name="Orchard", type="native", redirect_uris=[redirect_uri], token_endpoint_auth_method="none"
+    )
+    pages.open(authorize(client, redirect_uri))
+    pages.sign_in(ada)
+    pages.page.wait_for_selector("#consent-allow")
+    with pages.page.expect_response(lambda answer: "/decision" in answer.url) as decided:
+        pages.page.click("#consent-allow")
+    assert decided.value.status == 303
+    assert decided.value.headers["location"].startswith(f"{redirect_uri}?code=gth_ac_")
+
+
+def test_cancel_tells_the_client_that_access_was_denied(
+    pages: Pages, make: Factory, acme: Any, ada: Any
+) -> None:
+    redirect_uri = "https://calendarbot.example/callback"
+    client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
+    seen = caught(pages.page, r"https://calendarbot\.example/")
+    pages.open(authorize(client, redirect_uri))
+    pages.sign_in(ada)
+    pages.page.click("#consent-deny")
+    pages.page.wait_for_function("document.title === 'the app'")
+    assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
+
+
+def test_not_you_leads_to_another_sign_in_and_back(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+    grace = make.user(acme, email="grace@acme.example", name="Grace")
+    redirect_uri = "https://calendarbot.example/callback"
+    client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
+    page = pages.open(authorize(client, redirect_uri))
+    pages.sign_in(ada)
+    page.click("text=Not you?")
+    pages.sign_in(grace)
+    page.wait_for_selector("#consent-allow")
+    assert "grace@acme.example" in page.inner_text("main")
+
+
+def test_a_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme: Any, ada: Any) -> None:
+    redirect_uri = "https://calendarbot.example/callback"
+    client = make.client(acme, name="Calendar Bot", redirect_uris=[redirect_uri])
+    caught(pages.page, r"https://calendarbot\.example/")
+    page = pages.open(authorize(client, redirect_uri))
+    pages.sign_in(ada)
+    page.click("#consent-allow")
+    page.wait_for_function("document.title === 'the app'")
+    pages.open("account/apps")
+    page.click("text=Remove")
+    page.click("#app-remove")
+    page.wait_for_selector("text=No app may use your account")
+
+
+def test_two_organizations_in_one_browser(pages: Pages, make: Factory, ada: Any) -> None:
+    globex = make.organization(name="Globex")
+    bob = make.user(globex, email="bob@globex.example", name="Bob")
+    page = pages.open("login")
+    pages.sign_in(ada)
+    pages.open(f"/organizations/{globex.slug}/login")
+    pages.sign_in(bob)
+    pages.open("/login")
+    assert page.locator("ul.list li").count() == 2
+    pages.open(f"/organizations/{globex.slug}/logout")
+    page.click("#logout-confirm")
+    page.wait_for_selector("#logged-out")
+    pages.open("account/profile")
+    assert "ada@acme.example" in page.inner_text("main")
+
+
+def test_the_keyboard_alone_signs_in(pages: Pages, ada: Any) -> None:
+    page = pages.open("login")
+    assert page.evaluate("document.activeElement.id") == "username"
+    page.keyboard.type(ada.email)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "password"
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/profile")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_every_page_fits_its_screen_and_breaks_no_rule_of_its_own(
+    chromium: Any, live_server: Any, ada: Any, scheme: str, width: int, scripts: bool
+) -> None:
+    """Reflow at 320 px (WCAG 1.4.10), targets of 24 px (2.5.8), labels, one heading, no refused resource."""
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    with watched(chromium, java_script_enabled=scripts, **options) as context:
+        pages = Pages(context.new_page(), live_server.url, ada.organization)
+        for path in ("/login", "/login?organization=nobody", "login", "/nothing"):
+            _check(pages.open(path), width)
+        pages.open("login")
+        pages.sign_in(ada, "wrong")
+        _check(pages.page, width)
+        pages.sign_in(ada)
+        pages.page.wait_for_url("**/profile")
+        for name in ACCOUNT_PAGES:
+            _check(pages.open(f"account/{name}"), width)
+        _check(pages.open("logout"), width)
+
+
+_CHECK = """() => {
+  const visible = (element) => element.getClientRects().length && getComputedStyle(element).clipPath === 'none'
+  const small = [...document.querySelectorAll('button, .btn, input:not([type=hidden]), select, nav a')]
+    .filter(visible).filter((element) => element.getBoundingClientRect().height < 24)
+  const nameless = [...document.querySelectorAll('input:not([type=hidden])')].filter(visible)
+    .filter((element) => !element.labels.length)
+  return {
+    width: document.documentElement.scrollWidth,
+    headings: document.querySelectorAll('h1').length,
+    small: small.map((element) => element.outerHTML),
+    nameless: nameless.map((element) => element.outerHTML),
+    lang: document.documentElement.lang,
+    inline: document.querySelectorAll('[style], style, script:not([src])').length,
+  }
+}"""
+
+
+def _check(page: Any, width: int) -> None:
+    found = page.evaluate(_CHECK)
+    assert found["width"] <= width, page.url
+    assert (found["headings"], found["lang"], found["inline"]) == (1, "en", 0), page.url
+    assert found["small"] == [], page.url
+    assert found["nameless"] == [], page.url
