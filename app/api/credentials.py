@@ -1,0 +1,120 @@
+"""Credentials of a client: the ledger, a new secret, rotation, revocation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from app.api import representations
+from app.api.blueprint import api
+from app.operations import credentials
+from app.operations.idempotency import Outcome
+from app.rules.fields import Findings, find_unknown
+from app.web.bearer import Call, management
+from app.web.idempotency import created, once
+from app.web.json_api import envelope, read_object
+from app.web.parameters import flag
+
+_FIELDS = ("name", "expires_at", "retire_others_in_seconds")
+
+
+@api.get("/clients/<client_id>/credentials")
+@management("reveal")
+def list_credentials(call: Call, client_id: str) -> Response:
+    """The ledger. ``?reveal=true`` adds the secrets that may be viewed; that is audited and rate limited."""
+    reveals = flag(call.parameters, "reveal")
+    listed = credentials.list_credentials(call.actor, client_id)
+    secrets: dict[str, str] = {}
+    wanted = [record.public_id for record in listed if record.revealable]
+    if reveals and wanted:
+        secrets = credentials.reveal_credentials(call.actor, client_id, wanted)
+    data = [
+        representations.credential(record, client_id, secret=secrets.get(record.public_id))
+        for record in listed
+    ]
+    return envelope(data, meta={"next_cursor": None})
+
+
+@api.get("/clients/<client_id>/credentials/<credential_id>")
+@management("reveal")
+def get_credential(call: Call, client_id: str, credential_id: str) -> Response:
+    """One entry of the ledger; ``?reveal=true`` adds its secret."""
+    reveals = flag(call.parameters, "reveal")
+    record = credentials.get_credential(call.actor, client_id, credential_id)
+    secret = credentials.reveal_credential(call.actor, client_id, credential_id) if reveals else None
+    return envelope(representations.credential(record, client_id, secret=secret))
+
+
+@api.post("/clients/<client_id>/credentials")
+@management()
+def create_credential(call: Call, client_id: str) -> Response:
+    """A further secret; with ``retire_others_in_seconds`` those before it end then."""
+    body = read_object(optional=True)
+    findings = Findings()
+    find_unknown(findings, body, _FIELDS)
+    findings.raise_if_any()
+
+    def work() -> Outcome:
+        return _made(credentials.create_credential(call.actor, client_id, **body), client_id)
+
+    return once(call.actor, body, work)
+
+
+@api.post("/clients/<client_id>/credentials/rotation")
+@management()
+def rotate_credential(call: Call, client_id: str) -> Response:
+    """A new secret, and an end for those before it when the organization's overlap has passed."""
+    body = read_object(optional=True)
+    findings = Findings()
+    find_unknown(findings, body, ())
+    findings.raise_if_any()
+
+    def work() -> Outcome:
+        return _made(credentials.rotate_credential(call.actor, client_id), client_id)
+
+    return once(call.actor, body, work)
+
+
+@api.delete("/clients/<client_id>/credentials/rotation")
+@management()
+def cancel_rotation(call: Call, client_id: str) -> Response:
+    """The secrets that were about to end keep working; the answer is the ledger of live ones."""
+    kept = credentials.cancel_rotation(call.actor, client_id)
+    return envelope([representations.credential(record, client_id) for record in kept])
+
+
+@api.delete("/clients/<client_id>/credentials")
+@management("credential_id", "revoke_tokens")
+def revoke_credentials(call: Call, client_id: str) -> Response:
+    """All live secrets end, or with ``credential_id`` one; ``revoke_tokens=true`` ends what they minted."""
+    return _revoked(call, client_id, call.parameters.get("credential_id"))
+
+
+@api.delete("/clients/<client_id>/credentials/<credential_id>")
+@management("revoke_tokens")
+def revoke_credential(call: Call, client_id: str, credential_id: str) -> Response:
+    """One secret ends."""
+    return _revoked(call, client_id, credential_id)
+
+
+def _made(new: credentials.NewCredential, client_id: str) -> Outcome:
+    data: dict[str, Any] = representations.credential(new.credential, client_id, secret=new.secret)
+    data["retired"] = [representations.credential(record, client_id) for record in new.retired]
+    outcome = created(data, new.credential.public_id)
+    location = outcome.headers["Location"].replace("/credentials/rotation/", "/credentials/")
+    return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})
+
+
+def _revoked(call: Call, client_id: str, credential_id: str | None) -> Response:
+    revokes_tokens = flag(call.parameters, "revoke_tokens")
+    counts = credentials.revoke_credentials(
+        call.actor, client_id, credential_id=credential_id, revoke_tokens=revokes_tokens
+    )
+    return envelope(
+        {
+            "client_id": client_id,
+            "credential_id": credential_id,
+            "revoked": {"credentials": counts.credentials, "tokens": counts.tokens},
+        }
+    )

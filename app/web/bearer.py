@@ -1,0 +1,82 @@
+"""Callers of the management API: ``Authorization: Bearer`` becomes an actor; nothing else does (CF-3)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flask import Response, request
+
+from app.operations.acting import acting_in
+from app.operations.directory import OrganizationView
+from app.operations.management_access import find_token_actor
+from app.rules.actor import Actor
+from app.rules.errors import InvalidInput, Unauthenticated
+from app.web.parameters import query_parameters
+from app.web.request_log import note, request_id
+
+ACTING = "organization_id"
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/-]+=*) *")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One authenticated request: who acts, in which organization, and the query parameters, checked."""
+
+    actor: Actor
+    organization: OrganizationView
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+def management(
+    *parameters: str, names_organization: bool = True
+) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
+    """A decorator: the view gets a Call first, or the caller a 401; ``parameters`` are the known ones.
+
+    With ``names_organization`` the parameter ``organization_id`` names the organization to act in, which only root
+    may choose; routes that have it in their path go without.
+    """
+    known = (*parameters, ACTING) if names_organization else parameters
+
+    def decorate(view: Callable[..., Response]) -> Callable[..., Response]:
+        @functools.wraps(view)
+        def run(**values: Any) -> Response:
+            actor, organization = caller()
+            sent = query_parameters(known)
+            named = sent.pop(ACTING, None)
+            if named is not None:
+                actor, organization = acting_in(actor, named)
+            return view(Call(actor, organization, sent), **values)
+
+        return run
+
+    return decorate
+
+
+def caller() -> tuple[Actor, OrganizationView]:
+    """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came."""
+    token = bearer_token()
+    if token is None:
+        raise Unauthenticated("Send an access token for the management API: Authorization: Bearer <token>.")
+    found = find_token_actor(token, address=request.remote_addr, request_id=request_id())
+    if found is None:
+        raise Unauthenticated(
+            "The access token is unknown, has ended, or is not meant for the management API."
+        )
+    actor, organization = found
+    note(organization=organization.slug)
+    return actor, organization
+
+
+def bearer_token() -> str | None:
+    """The token of the one ``Authorization: Bearer`` header, or None when there is no such header."""
+    headers = request.headers.getlist("Authorization")
+    if not headers:
+        return None
+    if len(headers) > 1:
+        raise InvalidInput("The header Authorization was sent twice.", field="Authorization")
+    match = _BEARER.fullmatch(headers[0])
+    return match[1] if match is not None else None

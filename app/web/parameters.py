@@ -1,0 +1,37 @@
+"""Query parameters of the API: each known, each once; a typo must not return everything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from flask import request
+
+from app.rules.errors import InvalidInput
+from app.rules.fields import Findings, find_unknown
+
+LONGEST = 1000
+
+
+def query_parameters(known: Collection[str]) -> dict[str, str]:
+    """The parameters of the request. Raises InvalidInput naming each that is unknown, empty, long or sent twice."""
+    findings = Findings()
+    find_unknown(findings, request.args, known, noun="parameter")
+    for name, values in request.args.lists():
+        if len(values) > 1:
+            findings.add(name[:100], "repeated", "Send this parameter once.")
+        elif not values[0]:
+            findings.add(name[:100], "empty", "Send a value, or leave the parameter out.")
+        elif len(values[0]) > LONGEST or any(char < " " for char in values[0]) or "\ufffd" in values[0]:
+            findings.add(
+                name[:100], "malformed", "This value is too long or holds characters that cannot be."
+            )
+    findings.raise_if_any()
+    return {name: values[0] for name, values in request.args.lists()}
+
+
+def flag(parameters: dict[str, str], name: str) -> bool:
+    """A parameter that is ``true`` or ``false``; false when left out."""
+    value = parameters.get(name, "false")
+    if value not in ("true", "false"):
+        raise InvalidInput("This must be true or false.", field=name, code="not_allowed")
+    return value == "true"
