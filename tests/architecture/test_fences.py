@@ -1,0 +1,94 @@
+"""The database itself refuses a row that names another organization's row (TN-4)."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flask import Flask
+from sqlalchemy import Boolean, Column, ForeignKeyConstraint, Integer, LargeBinary, Table, insert
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models import Base
+from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
+from app.rules.identifiers import new_id
+from tests.factories import Factory
+
+FENCES = [
+    pytest.param(table, key, id=f"{table.name}.{key.column_keys[-1]}")
+    for table in Base.metadata.sorted_tables
+    for key in table.foreign_key_constraints
+    if key.referred_table.name != "organizations" and key.column_keys[0] == "organization_id"
+]
+
+
+def value_for(column: Column[Any]) -> Any:
+    """Some good value of the column's type."""
+    kind = column.type
+    if isinstance(kind, Uuid):
+        return new_id()
+    if isinstance(kind, Digest):
+        return os.urandom(32)
+    if isinstance(kind, Identifier):
+        return os.urandom(4).hex()[: kind.length]
+    if isinstance(kind, UtcDateTime):
+        return datetime(2026, 1, 1, tzinfo=UTC)
+    if isinstance(kind, Json):
+        return {}
+    if isinstance(kind, Boolean | Integer):
+        return 0
+    return b"x" if isinstance(kind, Sealed | LargeBinary) else "x"
+
+
+def add(table: Table, organization: str, **given: Any) -> UUID:
+    """A row of the organization, with whatever rows it has to rest on; returns its id."""
+    values: dict[str, Any] = {"organization_id": organization} | given
+    for key in table.foreign_key_constraints:
+        column = key.column_keys[-1]
+        if column in values or key.referred_table.name == "organizations":
+            continue
+        values[column] = None if table.c[column].nullable else add(key.referred_table, organization)
+        if key.column_keys[0] != "organization_id":
+            values[key.column_keys[0]] = organization
+    for column in table.columns:
+        if column.name not in values:
+            values[column.name] = None if column.nullable else value_for(column)
+    db.session.execute(insert(table).values(values))
+    return values.get("id", new_id())
+
+
+@pytest.mark.parametrize(("table", "key"), FENCES)
+def test_a_row_rests_on_its_own_organization_alone(
+    context: Flask, make: Factory, table: Table, key: ForeignKeyConstraint
+) -> None:
+    ours, theirs = make.organization().id, make.organization().id
+    column = key.column_keys[-1]
+    parent = add(key.referred_table, theirs)
+    add(table, theirs, **{column: parent})
+    with pytest.raises(IntegrityError) as refusal:
+        add(table, ours, **{column: parent})
+    assert "foreign key" in str(refusal.value.orig).lower()
+    db.session.rollback()
+
+
+@pytest.mark.parametrize("table", [table for table in Base.metadata.sorted_tables if "id" in table.c])
+def test_identifiers_are_told_apart_byte_for_byte(context: Flask, make: Factory, table: Table) -> None:
+    """Case, accents and trailing spaces make another identifier, on every engine (TK-3, TK-4)."""
+    texts = [column for column in table.columns if isinstance(column.type, Identifier)]
+    if "organization_id" not in table.c:
+        return
+    organization = make.organization().id
+    for column in texts:
+        if column.name == "organization_id" or column.foreign_keys or column.type.length < 4:
+            continue
+        add(table, organization, **{column.name: "abc"})
+        for other in ("ABC", "abc ", "ábc"[:3]):
+            found = db.session.execute(
+                table.select().where(table.c.organization_id == organization, column == other)
+            ).first()
+            assert found is None, f"{column} finds {other!r}"
+    db.session.rollback()
