@@ -24,6 +24,7 @@ from app.rules.tokens import CLIENT_SECRET, digest, hint, new_token
 
 REVEAL = "reveal"
 MOST_ADDRESSES = 20
+MOST_NAMES_LOOKED_AT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def add_credential(
         organization_id=client.organization_id,
         id=credential_id,
         client_id=client.id,
-        name=name or f"{now:%Y-%m}",
+        name=name or _free_name(client, f"{now:%Y-%m}"),
         digest=digest(secret),
         hint=hint(secret),
         sealed=_sealed(client, credential_id, secret) if may_reveal(settings) else None,
@@ -92,6 +93,13 @@ def add_credential(
     db.session.add(row)
     db.session.flush()
     return records_of([row], settings)[0], secret
+
+
+def _free_name(client: Client, wanted: str) -> str:
+    """The month, or when several secrets were made in it the month and a number."""
+    taken = {row.name for row in rows_of(client, limit=MOST_NAMES_LOOKED_AT)}
+    numbered = (wanted, *(f"{wanted}-{number}" for number in range(2, MOST_NAMES_LOOKED_AT + 2)))
+    return next(name for name in numbered if name not in taken)
 
 
 def may_reveal(settings: Mapping[str, Any]) -> bool:
