@@ -25,7 +25,12 @@ def test_the_wait_runs_from_the_last_failure_and_is_rounded_up():
 
 
 def test_a_longest_wait_below_the_first_one_does_not_shorten_it():
-    assert Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=5)).seconds_to_wait(9, NOW, NOW) == 60
+    assert (
+        Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=5)).seconds_to_wait(
+            9, NOW, NOW
+        )
+        == 60
+    )
 
 
 def test_tries_are_counted_down_to_none():
