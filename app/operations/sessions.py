@@ -12,13 +12,13 @@ from sqlalchemy import ColumnElement, delete, select, update
 from app.extensions import db
 from app.models.session import Session
 from app.models.user import ACTIVE, User
-from app.operations import audit, clock
+from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.rights import roles_of_user
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, NotFound
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.errors import NotFound
+from app.rules.identifiers import new_id, public_id
 from app.rules.permissions import permissions_of_roles
 from app.rules.tokens import SESSION, digest, new_token, parse_token
 
@@ -72,19 +72,6 @@ class SessionView:
             request_id=request_id,
             authenticated_at=self.authenticated_at,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SignIn:
-    """A sign-in as its owner sees it in a list."""
-
-    public_id: str
-    is_current: bool
-    created_at: datetime
-    last_seen_at: datetime
-    expires_at: datetime
-    address: str | None
-    user_agent: str
 
 
 def find_session(token: str) -> SessionView | None:
@@ -166,64 +153,6 @@ def renew_session(actor: Actor) -> str | None:
     return token if renewed else None
 
 
-@read
-def list_sessions(actor: Actor) -> list[SignIn]:
-    """The actor's own living sign-ins, this one first, then by last use."""
-    organization, user_id = _own(actor)
-    rows = db.session.scalars(
-        select(Session)
-        .where(Session.organization_id == organization.id, Session.user_id == user_id, _lives(organization))
-        .order_by(Session.last_seen_at.desc())
-        .limit(1000)
-    )
-    listed = [
-        SignIn(
-            public_id("ses", row.id),
-            row.id == actor.session_id,
-            row.created_at,
-            row.last_seen_at,
-            row.expires_at,
-            row.address,
-            row.user_agent,
-        )
-        for row in rows
-    ]
-    return sorted(listed, key=lambda sign_in: not sign_in.is_current)
-
-
-@transaction
-def end_session(actor: Actor, session_id: str | None = None) -> bool:
-    """The actor's own sign-in (this one when left out) is over; says whether it lived until now.
-
-    Raises NotFound for anybody else's. Audit: ``session.ended``.
-    """
-    organization, user_id = _own(actor)
-    row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
-    ended = count_changed(
-        delete(Session).where(
-            Session.organization_id == organization.id, Session.id == row_id, Session.user_id == user_id
-        )
-    )
-    if not ended and session_id is not None:
-        raise NotFound("This sign-in is over already.")
-    if ended and row_id is not None:
-        audit.record(actor, "session.ended", target_type="session", target_id=public_id("ses", row_id))
-    return bool(ended)
-
-
-@transaction
-def end_other_sessions(actor: Actor) -> int:
-    """Every sign-in of the actor but the present one is over; returns how many. Audit: ``session.others_ended``."""
-    organization, user_id = _own(actor)
-    ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
-    if ended:
-        target = public_id("usr", user_id)
-        audit.record(
-            actor, "session.others_ended", target_type="user", target_id=target, after={"sessions": ended}
-        )
-    return ended
-
-
 @transaction
 def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | None = None) -> int:
     """Every sign-in of the user but ``keep`` is over; part of the change that audits it. Returns how many."""
@@ -242,7 +171,7 @@ def _read_session(organization: OrganizationView, token_digest: bytes) -> Sessio
             Session.organization_id == organization.id,
             Session.digest == token_digest,
             User.status == ACTIVE,
-            _lives(organization),
+            living(organization),
         )
     ).first()
     if row is None:
@@ -281,7 +210,8 @@ def _note_seen(view: SessionView) -> None:
     )
 
 
-def _lives(organization: OrganizationView) -> ColumnElement[bool]:
+def living(organization: OrganizationView) -> ColumnElement[bool]:
+    """The condition that a session row is neither ended nor idle or older than the settings allow now."""
     now = clock.now()
     limits: Any = organization.settings["authentication"]["sessions"]
     # A timeout that was shortened counts for sign-ins made before, too.
@@ -310,13 +240,6 @@ def _make_room(organization_id: str, user_id: UUID, most: int) -> None:
 def _sampling(organization: OrganizationView) -> timedelta:
     idle = timedelta(seconds=organization.settings["authentication"]["sessions"]["idle_timeout_seconds"])
     return min(SEEN_EVERY, idle / 10)
-
-
-def _own(actor: Actor) -> tuple[OrganizationView, UUID]:
-    """The actor's own organization and id: an account is reached from its own sign-in alone."""
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("This is a page of one's own account.")
-    return organization_by_id(actor.organization_id, fresh=False), actor.user_id
 
 
 def _printable(text: str) -> str:

@@ -12,13 +12,8 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.session import Session
 from app.operations.administrators import add_administrator, remove_administrator
-from app.operations.sessions import (
-    end_other_sessions,
-    end_session,
-    find_session,
-    list_sessions,
-    renew_session,
-)
+from app.operations.own_sessions import end_other_sessions, end_session, list_sessions
+from app.operations.sessions import find_session, renew_session
 from app.operations.settings import update_settings
 from app.operations.sign_in import sign_in
 from app.rules.errors import Forbidden, NotFound
