@@ -21,7 +21,7 @@ from tests.factories import Factory
 FENCES = [
     pytest.param(table, key, id=f"{table.name}.{key.column_keys[-1]}")
     for table in Base.metadata.sorted_tables
-    for key in table.foreign_key_constraints
+    for key in sorted(table.foreign_key_constraints, key=lambda key: list(key.column_keys))
     if key.referred_table.name != "organizations" and key.column_keys[0] == "organization_id"
 ]
 

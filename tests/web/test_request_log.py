@@ -111,6 +111,7 @@ def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
         ("headers %s", ({"Authorization": "Basic Y2xpOnNlY3JldA=="},)),
         ("form %s", ({"password": "plain"},)),
     ],
+    ids=["a token answer", "a token in the text", "a header", "a password"],
 )
 def test_a_library_that_logs_a_secret_at_debug_logs_none(
     message: str, arguments: tuple[Any, ...], debug_logs: None, caplog: pytest.LogCaptureFixture
