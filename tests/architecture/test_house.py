@@ -24,7 +24,8 @@ FACES = ("api", "portal", "account", "oauth", "cli", "web")
 WITHOUT_ACTOR = {
     "they find out who asks": {
         *("client_authentication.authenticate_client", "sessions.find_session", "sign_in.sign_in"),
-        *("grants.client_actor", "rights.rights_of_user", "directory.find_client", "tokens.find_bearer"),
+        *("grants.client_actor", "rights.rights_of_user", "directory.find_client"),
+        "management_access.find_token_actor",
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
     },
