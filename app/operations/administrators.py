@@ -30,7 +30,7 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import Findings, find_unknown, type_name
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
 from app.rules.organizations import email_and_name
-from app.rules.permissions import ADMIN
+from app.rules.permissions import ADMIN, roles_of
 
 ADDITION_FIELDS = ("user_id", "email", "name", "role")
 
@@ -85,6 +85,8 @@ def list_administrators(
     order = RoleAssignment.id.desc() if descending else RoleAssignment.id
     statement = _assignments(organization).order_by(order).limit(limit + 1)
     if role is not None:
+        if role not in roles_of(organization.settings):
+            raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
     begin = decode_uuid(after[0]) if after else None
     if begin is not None:

@@ -19,10 +19,11 @@ from app.operations.invitations import NewInvitation, invite
 from app.operations.pages import DEFAULT_LIMIT, Page
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations import new_organization, organization_changes
 from app.rules.slugs import slug_candidates
 
+SHOWN_STATUSES = (ACTIVE, SUSPENDED, DELETED)
 KEPT_AFTER_DELETION = timedelta(days=30)
 
 
@@ -46,6 +47,10 @@ class OrganizationRecord:
     created_by: str | None
     updated_at: datetime
     purge_at: datetime | None
+
+    def issuer(self, base_url: str) -> str:
+        """The issuer of its tokens; root's is the base URL itself."""
+        return base_url if self.is_root else f"{base_url}/organizations/{self.slug}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,9 @@ def list_organizations(
     ``query`` is the beginning of an id or a part of a name, ``status`` one of active, suspended and deleted; without
     it deleted ones are left out.
     """
+    if status is not None and status not in SHOWN_STATUSES:
+        allowed = ", ".join(SHOWN_STATUSES)
+        raise InvalidInput(f"This must be one of: {allowed}.", field="status", code="not_allowed")
     if not actor.may("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))

@@ -35,3 +35,11 @@ def flag(parameters: dict[str, str], name: str) -> bool:
     if value not in ("true", "false"):
         raise InvalidInput("This must be true or false.", field=name, code="not_allowed")
     return value == "true"
+
+
+def is_descending(parameters: dict[str, str], column: str) -> bool:
+    """Whether ``sort`` turns the one order there is round: ``id`` or ``-id``."""
+    sort = parameters.get("sort", column)
+    if sort.removeprefix("-") != column:
+        raise InvalidInput(f"This must be {column} or -{column}.", field="sort", code="not_allowed")
+    return sort.startswith("-")

@@ -1,0 +1,109 @@
+"""Administrators of an organization: list, add or invite, show, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from app.api import representations
+from app.api.blueprint import api
+from app.operations import administrators
+from app.operations.administrators import AddedAdministrator, AdministratorRecord
+from app.operations.idempotency import Outcome
+from app.operations.invitations import NewInvitation
+from app.rules.identifiers import public_id
+from app.web.bearer import Call, management
+from app.web.idempotency import created, once
+from app.web.json_api import envelope, read_object
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.parameters import is_descending
+
+
+def administrator(record: AdministratorRecord) -> dict[str, Any]:
+    """A role that a person holds."""
+    return {
+        "id": record.public_id,
+        "organization_id": record.organization_slug,
+        "user_id": public_id("usr", record.user_id),
+        "user_organization_id": record.user_organization,
+        "email": record.email,
+        "name": record.name,
+        "role": record.role,
+        "status": record.status,
+        "created_at": representations.time(record.created_at),
+        "created_by": record.created_by,
+    }
+
+
+def invited(new: NewInvitation) -> dict[str, Any]:
+    """Somebody who is invited to the role, in the form of an administrator, with the link."""
+    view = new.invitation
+    return {
+        "id": view.public_id,
+        "organization_id": view.organization_slug,
+        "user_id": None,
+        "user_organization_id": None,
+        "email": view.email,
+        "name": view.name,
+        "role": view.role,
+        "status": "invited",
+        "created_at": representations.time(view.created_at),
+        "created_by": view.created_by,
+        "expires_at": representations.time(view.expires_at),
+        "invitation_link": new.link,
+    }
+
+
+@api.get("/organizations/<slug>/admins")
+@management(*PARAMETERS, "role", "sort", names_organization=False)
+def list_administrators(call: Call, slug: str) -> Response:
+    """Everybody who holds a role in the organization."""
+    listing = f"admins {slug}"
+    page = administrators.list_administrators(
+        call.actor,
+        slug,
+        limit=page_limit(call.parameters),
+        after=page_position(call.parameters, call.organization.id, listing),
+        role=call.parameters.get("role"),
+        descending=is_descending(call.parameters, "created_at"),
+    )
+    data = [administrator(record) for record in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, call.organization.id, listing))
+
+
+@api.post("/organizations/<slug>/admins")
+@management(names_organization=False)
+def add_administrator(call: Call, slug: str) -> Response:
+    """A known person holds the role; an unknown address is invited."""
+    body = read_object()
+    return once(
+        call.actor,
+        body,
+        lambda: _outcome(slug, administrators.add_administrator_from(call.actor, slug, body)),
+    )
+
+
+@api.get("/organizations/<slug>/admins/<admin_id>")
+@management(names_organization=False)
+def get_administrator(call: Call, slug: str, admin_id: str) -> Response:
+    """One role that a person holds."""
+    return envelope(administrator(administrators.get_administrator(call.actor, slug, admin_id)))
+
+
+@api.delete("/organizations/<slug>/admins/<admin_id>")
+@management(names_organization=False)
+def remove_administrator(call: Call, slug: str, admin_id: str) -> Response:
+    """From the next call on the person may no longer."""
+    return envelope(administrator(administrators.remove_administrator(call.actor, slug, admin_id)))
+
+
+def _outcome(slug: str, added: AddedAdministrator) -> Outcome:
+    if added.admin is not None:
+        return created(administrator(added.admin), added.admin.public_id)
+    if added.invitation is None:
+        raise RuntimeError("somebody was added or invited")
+    view = added.invitation.invitation
+    outcome = created(invited(added.invitation), view.public_id)
+    location = outcome.headers["Location"].replace("/admins/", "/invitations/")
+    return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})

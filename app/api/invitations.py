@@ -1,0 +1,41 @@
+"""Open invitations of an organization: list, show, withdraw."""
+
+from __future__ import annotations
+
+from flask import Response
+
+from app.api.blueprint import api
+from app.api.organizations import invitation
+from app.operations import invitations
+from app.web.bearer import Call, management
+from app.web.json_api import envelope
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+
+
+@api.get("/organizations/<slug>/invitations")
+@management(*PARAMETERS, names_organization=False)
+def list_invitations(call: Call, slug: str) -> Response:
+    """Who is invited and has not come yet."""
+    listing = f"invitations {slug}"
+    page = invitations.list_invitations(
+        call.actor,
+        slug,
+        limit=page_limit(call.parameters),
+        after=page_position(call.parameters, call.organization.id, listing),
+    )
+    data = [invitation(view) for view in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, call.organization.id, listing))
+
+
+@api.get("/organizations/<slug>/invitations/<invitation_id>")
+@management(names_organization=False)
+def get_invitation(call: Call, slug: str, invitation_id: str) -> Response:
+    """One open invitation."""
+    return envelope(invitation(invitations.get_invitation(call.actor, slug, invitation_id)))
+
+
+@api.delete("/organizations/<slug>/invitations/<invitation_id>")
+@management(names_organization=False)
+def revoke_invitation(call: Call, slug: str, invitation_id: str) -> Response:
+    """Its link works no longer."""
+    return envelope(invitation(invitations.revoke_invitation(call.actor, slug, invitation_id)))

@@ -1,0 +1,178 @@
+"""OpenAPI: client applications."""
+
+from __future__ import annotations
+
+from app.api.openapi.common import CLIENT_ID, SLUG
+from app.api.openapi.parts import (
+    Schema,
+    answer,
+    closed,
+    moment,
+    nullable,
+    operation,
+    page,
+    path_item,
+    query_parameter,
+    ref,
+    request_object,
+    success,
+    text,
+)
+from app.rules.client_fields import ID_TOKEN_ALGORITHMS, STATUS, TOKEN_FORMATS, TRUST
+from app.rules.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
+
+_URI = text(minLength=1, maxLength=2000)
+
+
+def _list(item: Schema, most: int = 100, description: str = "") -> Schema:
+    schema = {"type": "array", "items": item, "maxItems": most, "uniqueItems": True}
+    return schema | ({"description": description} if description else {})
+
+
+_METADATA: dict[str, Schema] = {
+    "name": text("For people; shown at consent.", minLength=1, maxLength=100),
+    "type": text("Derived when left out; fixes the defaults.", enum=list(CLIENT_TYPES)),
+    "redirect_uris": _list(_URI, description="Matched code point for code point."),
+    "post_logout_redirect_uris": _list(_URI),
+    "scopes": _list(text(minLength=1, maxLength=128), description="All that the client may ask for."),
+    "optional_scopes": _list(
+        text(minLength=1, maxLength=128), description="Those a user may leave out at consent."
+    ),
+    "grant_types": _list(text(enum=list(GRANT_TYPES)), len(GRANT_TYPES)),
+    "response_types": _list(text(enum=["code"]), 1),
+    "token_endpoint_auth_method": text(enum=list(AUTH_METHODS)),
+    "jwks": nullable({"type": "object", "description": "Public keys, for private_key_jwt."}),
+    "jwks_uri": nullable(_URI),
+    "client_uri": nullable(_URI),
+    "logo_uri": nullable(_URI),
+    "policy_uri": nullable(_URI),
+    "tos_uri": nullable(_URI),
+    "contacts": _list(text(minLength=3, maxLength=254), 10, "E-mail addresses."),
+    "backchannel_logout_uri": nullable(_URI),
+    "id_token_signed_response_alg": nullable(
+        text("The organization's choice when null.", enum=list(ID_TOKEN_ALGORITHMS))
+    ),
+    "access_token_format": nullable(text("The organization's choice when null.", enum=list(TOKEN_FORMATS))),
+    "dpop_bound_access_tokens": {"type": "boolean"},
+    "require_pushed_authorization_requests": {"type": "boolean"},
+    "resources": _list(text(minLength=1, maxLength=255), 10, "Audiences of its tokens (RFC 8707)."),
+    "trust": text("Others than unverified need `clients:trust`.", enum=list(TRUST)),
+    "status": text(enum=list(STATUS)),
+    "description": text(maxLength=1000),
+    "metadata": nullable(
+        {
+            "type": "object",
+            "maxProperties": 50,
+            "propertyNames": {"pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+            "additionalProperties": text(maxLength=500),
+        }
+    ),
+}
+_RECORD: dict[str, Schema] = {
+    "client_id": CLIENT_ID,
+    "organization_id": SLUG,
+    **_METADATA,
+    "created_at": moment(),
+    "created_by": nullable(text()),
+    "updated_at": moment(),
+    "last_used_at": nullable(moment("Sampled, about once a minute.")),
+}
+_SECRET = {
+    "client_secret": nullable(
+        text("Shown in this answer; keep it confidential. Null for a client without one.")
+    ),
+    "client_secret_expires_at": nullable(moment()),
+    "credential_id": nullable(text()),
+}
+_NULLABLE = {name: schema if name == "name" else nullable(schema) for name, schema in _METADATA.items()}
+_WARNINGS = {
+    "warnings": {"type": "array", "items": text(), "description": "Worth a look; nothing was refused."}
+}
+_CHANGED = {"changed": {"type": "array", "items": text(), "description": "The fields that changed."}}
+
+SCHEMAS: Schema = {
+    "Client": closed(_RECORD),
+    "RegisteredClient": closed(_RECORD | _SECRET, optional=_SECRET),
+    "NewClient": request_object(
+        {name: schema for name, schema in _NULLABLE.items() if name != "status"}, required=("name",)
+    ),
+    "ClientChange": request_object(_NULLABLE),
+}
+
+_FILTERS = (
+    query_parameter("q", text(minLength=1, maxLength=100), "A part of the name."),
+    query_parameter("type", text(enum=list(CLIENT_TYPES)), "Those of one type."),
+    query_parameter("status", text(enum=list(STATUS)), "Those of one status."),
+    query_parameter("trust", text(enum=list(TRUST)), "Those of one trust."),
+    query_parameter(
+        "sort", text(enum=["name", "-name", "created_at", "-created_at"], default="name"), "Order."
+    ),
+)
+
+PATHS: Schema = {
+    "/clients": path_item(
+        (),
+        get=operation(
+            "listClients",
+            "List registered client applications",
+            tag="Clients",
+            scope="clients:read",
+            parameters=("Limit", "Cursor", "Acting"),
+            query=_FILTERS,
+            answers={"200": answer("A page of clients, without secrets.", page(ref("Client")))},
+            extra=("404",),
+        ),
+        post=operation(
+            "registerClient",
+            "Register a new client application",
+            tag="Clients",
+            scope="clients:write",
+            parameters=("IdempotencyKey", "Acting"),
+            body=ref("NewClient"),
+            answers={
+                "201": answer(
+                    "The client with its first secret.",
+                    success(ref("RegisteredClient"), closed(_WARNINGS)),
+                    headers=("Location", "ETag"),
+                )
+            },
+            extra=("404",),
+        ),
+    ),
+    "/clients/{clientId}": path_item(
+        ("ClientId", "Acting"),
+        get=operation(
+            "getClient",
+            "Read a client application",
+            tag="Clients",
+            scope="clients:read",
+            answers={"200": answer("The client.", success(ref("Client")), headers=("ETag",))},
+            extra=("404",),
+        ),
+        put=operation(
+            "updateClient",
+            "Update an existing client application",
+            tag="Clients",
+            scope="clients:write",
+            parameters=("IfMatch",),
+            body=ref("ClientChange"),
+            answers={
+                "200": answer(
+                    "The client.", success(ref("Client"), closed(_CHANGED | _WARNINGS)), headers=("ETag",)
+                )
+            },
+            extra=("404", "409"),
+        ),
+        delete=operation(
+            "deleteClient",
+            "Delete a client application",
+            tag="Clients",
+            scope="clients:write",
+            description="Its tokens, codes, consents and credentials are dead at once.",
+            parameters=("IfMatch",),
+            answers={"200": answer("What went with it.", success(ref("DeletedClient")))},
+            extra=("404", "409"),
+        ),
+    ),
+}
+SCHEMAS["DeletedClient"] = {"type": "object"}

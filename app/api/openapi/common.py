@@ -1,0 +1,123 @@
+"""What many operations share: the error, headers, parameters, and how callers prove who they are."""
+
+from __future__ import annotations
+
+from app.api.openapi.parts import Schema, closed, text
+from app.rules.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.slugs import SLUG_PATTERN
+
+SLUG = text(
+    "The immutable id of an organization, as in addresses.", minLength=3, maxLength=40, pattern=SLUG_PATTERN
+)
+
+
+def public_id(prefix: str) -> Schema:
+    """An id: its prefix and 26 characters that sort by time."""
+    return text(pattern=f"^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")
+
+
+CLIENT_ID = text(pattern="^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$")
+
+SCHEMAS: Schema = {
+    "Error": closed(
+        {
+            "success": {"const": False},
+            "error_code": {
+                "type": "integer",
+                "minimum": 400,
+                "maximum": 599,
+                "description": "The HTTP status.",
+            },
+            "error_msg": text("What is wrong, for people."),
+            "error": text("A stable code, for programs."),
+            "errors": {
+                "type": "array",
+                "description": "Every wrong field.",
+                "items": closed(
+                    {
+                        "field": text("Its path, such as `redirect_uris[1]`."),
+                        "code": text(),
+                        "message": text(),
+                    }
+                ),
+            },
+            "required_scope": text("What the token lacks."),
+            "details": {"type": "object"},
+            "request_id": text("Finds the request in the log."),
+        },
+        optional=("errors", "required_scope", "details"),
+    )
+}
+
+HEADERS: Schema = {
+    "X-Request-Id": {"description": "The request in the log.", "schema": {"type": "string"}},
+    "ETag": {"description": "The version, for If-Match.", "schema": {"type": "string"}},
+    "Location": {"description": "Where the new resource is.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}},
+}
+
+
+def _path(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+
+
+def _query(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+def _header(name: str, description: str, **schema: object) -> Schema:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+PARAMETERS: Schema = {
+    "OrganizationId": _path("id", SLUG, "The organization."),
+    "ClientId": _path("clientId", CLIENT_ID, "The client."),
+    "CredentialId": _path("credentialId", public_id("sec"), "The client secret."),
+    "AdminId": _path("adminId", public_id("adm"), "The role assignment."),
+    "InvitationId": _path("invitationId", public_id("inv"), "The invitation."),
+    "Limit": _query(
+        "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "Items on a page."
+    ),
+    "Cursor": _query(
+        "cursor",
+        {"type": "string", "minLength": 1, "maxLength": 1000},
+        "`meta.next_cursor` of the page before.",
+    ),
+    "Acting": _query(
+        "organization_id", SLUG, "The organization to act in; another than the token's is for root alone."
+    ),
+    "IfMatch": _header(
+        "If-Match", "The ETag that was read: 412 when it was changed since.", pattern='^(\\*|"[!-~]{1,64}")$'
+    ),
+    "IdempotencyKey": _header(
+        "Idempotency-Key",
+        "The same key and body within 24 hours give the same result; no secret is kept for it.",
+        pattern="^[!-~]{1,200}$",
+    ),
+}
+
+SECURITY: Schema = {
+    "bearer": {
+        "type": "oauth2",
+        "description": "An access token of this service for the audience `{base_url}/management`.",
+        "flows": {
+            "clientCredentials": {"tokenUrl": "/oauth/token", "scopes": dict(PERMISSIONS) | dict(ROOT_ONLY)},
+            "authorizationCode": {
+                "authorizationUrl": "/oauth/authorize",
+                "tokenUrl": "/oauth/token",
+                "scopes": dict(PERMISSIONS) | dict(ROOT_ONLY),
+            },
+        },
+    },
+    "client": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A client's own `client_id` and `client_secret`.",
+    },
+}

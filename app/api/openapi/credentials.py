@@ -1,0 +1,116 @@
+"""OpenAPI: the secrets of a client, as a ledger."""
+
+from __future__ import annotations
+
+from app.api.openapi.common import public_id
+from app.api.openapi.parts import (
+    Schema,
+    answer,
+    closed,
+    moment,
+    nullable,
+    operation,
+    path_item,
+    query_parameter,
+    ref,
+    request_object,
+    success,
+    text,
+)
+from app.rules.credential_terms import LONGEST_OVERLAP_SECONDS
+
+_COUNT = {"type": "integer", "minimum": 0}
+_RECORD: dict[str, Schema] = {
+    "id": public_id("sec"),
+    "name": text(),
+    "hint": text("The last four characters."),
+    "status": text(enum=["active", "expiring", "expired", "revoked"]),
+    "created_at": moment(),
+    "created_by": nullable(text()),
+    "expires_at": nullable(moment()),
+    "revoked_at": nullable(moment()),
+    "last_used_at": nullable(moment("Sampled, about once a minute.")),
+    "last_used_address": nullable(text()),
+    "addresses": {
+        "type": "array",
+        "items": closed({"address": text(), "last_used_at": moment()}),
+        "description": "Where it was used from within 30 days.",
+    },
+    "live_tokens": _COUNT | {"description": "Living tokens that it minted; 1000 means that or more."},
+    "verdict": text("Whether it can go, in words."),
+    "revealable": {"type": "boolean"},
+}
+_SECRET = {"client_secret": text("In clear. Keep it confidential.")}
+_ANSWERED = closed(_RECORD | _SECRET, optional=_SECRET)
+
+SCHEMAS: Schema = {
+    "Credential": _ANSWERED,
+    "NewCredential": request_object(
+        {
+            "name": nullable(text(minLength=1, maxLength=100)),
+            "expires_at": nullable(text("RFC 3339, with its zone.", minLength=1)),
+            "retire_others_in_seconds": nullable(
+                {
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": LONGEST_OVERLAP_SECONDS,
+                    "description": "When the secrets before it end.",
+                }
+            ),
+        }
+    ),
+    "RevokedCredentials": closed({"credentials": _COUNT, "tokens": _COUNT}),
+}
+_REVOKE_TOKENS = query_parameter(
+    "revoke_tokens", {"type": "boolean", "default": False}, "Also every token that was minted with them."
+)
+_ONE = query_parameter("credential_id", public_id("sec"), "One secret in place of all.")
+_REVEAL = query_parameter(
+    "reveal", {"type": "boolean", "default": False}, "With the secrets in clear; audited and limited."
+)
+
+PATHS: Schema = {
+    "/clients/{clientId}/credentials": path_item(
+        ("ClientId", "Acting"),
+        get=operation(
+            "listCredentials",
+            "Retrieve the credentials of a client application",
+            tag="Credentials",
+            scope="credentials:read",
+            query=(_REVEAL,),
+            answers={"200": answer("The ledger.", success({"type": "array", "items": ref("Credential")}))},
+            extra=("404", "409"),
+        ),
+        post=operation(
+            "createCredential",
+            "Generate new credentials for a client application",
+            tag="Credentials",
+            scope="credentials:write",
+            parameters=("IdempotencyKey",),
+            body=ref("NewCredential"),
+            answers={"201": answer("The new secret.", success(ref("Credential")), headers=("Location",))},
+            extra=("404", "409"),
+        ),
+        delete=operation(
+            "revokeCredentials",
+            "Revoke the credentials of a client application",
+            tag="Credentials",
+            scope="credentials:write",
+            query=(_ONE, _REVOKE_TOKENS),
+            answers={"200": answer("How many ended.", success(ref("RevokedCredentials")))},
+            extra=("404", "409"),
+        ),
+    ),
+    "/clients/{clientId}/credentials/{credentialId}": path_item(
+        ("ClientId", "CredentialId", "Acting"),
+        delete=operation(
+            "revokeCredential",
+            "Revoke one secret",
+            tag="Credentials",
+            scope="credentials:write",
+            query=(_REVOKE_TOKENS,),
+            answers={"200": answer("How many ended.", success(ref("RevokedCredentials")))},
+            extra=("404", "409"),
+        ),
+    ),
+}

@@ -1,0 +1,53 @@
+"""Settings of an organization: read as a whole, changed in part."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from flask import Response
+
+from app.api import representations
+from app.api.blueprint import api
+from app.operations import settings
+from app.operations.settings import SettingsView, UpdatedSettings
+from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
+from app.web.json_api import envelope, read_object
+from app.web.parameters import flag
+
+
+@api.get("/organizations/<slug>/settings")
+@management(names_organization=False)
+def get_settings(call: Call, slug: str) -> Response:
+    """The effective document; ``meta`` says what the organization set itself."""
+    return _answer(settings.get_settings(call.actor, slug))
+
+
+@api.put("/organizations/<slug>/settings")
+@management("dry_run", names_organization=False)
+def update_settings(call: Call, slug: str) -> Response:
+    """The fields sent hold from now on; with ``dry_run=true`` the answer says what would follow."""
+    updated = settings.update_settings(
+        call.actor,
+        slug,
+        read_object(),
+        expected_version=expected_version(),
+        dry_run=flag(call.parameters, "dry_run"),
+    )
+    return _answer(updated.settings, updated)
+
+
+def _answer(view: SettingsView, updated: UpdatedSettings | None = None) -> Response:
+    meta: dict[str, Any] = {
+        "version": view.version,
+        "updated_at": representations.time(view.updated_at),
+        "updated_by": view.updated_by,
+        "overridden": list(view.overridden),
+        "limits": view.limits,
+    }
+    if updated is not None:
+        meta["changed"] = list(updated.changed)
+    if updated is not None and updated.impact is not None:
+        meta["impact"] = asdict(updated.impact)
+    return envelope(view.document, meta=meta, headers={"ETag": etag_of(view.version)})

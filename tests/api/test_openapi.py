@@ -1,0 +1,104 @@
+"""The OpenAPI document: valid, complete in itself, and the same as the routes, both ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.api.openapi.document import is_versioned
+from app.rules.permissions import EVERY_PERMISSION
+from tests.support.openapi import operations, resolve
+
+# Pages for people: their forms are described on the pages themselves.
+_PAGES = {"portal", "account", "static", "setup"}
+
+
+@pytest.fixture
+def document(http: FlaskClient) -> dict[str, Any]:
+    answer = http.get("/openapi.json")
+    assert answer.status_code == 200 and answer.mimetype == "application/json"
+    found: dict[str, Any] = answer.get_json()
+    return found
+
+
+def _shape(path: str) -> str:
+    """The path with every parameter alike."""
+    return re.sub(r"\{[^}]*\}", "{}", re.sub(r"<[^>]*>", "{}", path))
+
+
+def _routes(app: Flask) -> set[tuple[str, str]]:
+    found = set()
+    for rule in app.url_map.iter_rules():
+        if rule.endpoint.split(".")[0] in _PAGES or rule.endpoint == "static":
+            continue
+        methods = set(rule.methods or ()) - {"HEAD"}
+        if methods != {"OPTIONS"}:
+            methods -= {"OPTIONS"}
+        found |= {(method, _shape(rule.rule)) for method in methods}
+    return found
+
+
+def test_every_route_is_documented_and_every_documented_one_is_there(app: Flask, document: dict[str, Any]) -> None:
+    described = {(operation.method.upper(), _shape(operation.path)) for operation in operations(document)}
+    described |= {(method, f"/api/v1{path}") for method, path in described if is_versioned(path)}
+    assert _routes(app) - described == set(), "routes that the document leaves out"
+    assert described - _routes(app) == set(), "operations that no route answers"
+
+
+def test_the_document_answers_under_both_prefixes_alike(http: FlaskClient, document: dict[str, Any]) -> None:
+    assert http.get("/api/v1/openapi.json").get_json() == document
+    assert [server["url"] for server in document["servers"]] == ["http://localhost", "http://localhost/api/v1"]
+
+
+def test_every_reference_leads_somewhere_and_every_component_is_used(document: dict[str, Any]) -> None:
+    used = {reference for reference in _references(document)}
+    for reference in used:
+        resolve(document, {"$ref": reference})
+    for kind in ("schemas", "parameters", "responses", "headers"):
+        for name in document["components"][kind]:
+            assert f"#/components/{kind}/{name}" in used, f"{kind}/{name} is used nowhere"
+
+
+def test_every_schema_is_json_schema_2020_12(document: dict[str, Any]) -> None:
+    for name in document["components"]["schemas"]:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        jsonschema_rs.Draft202012Validator(schema)
+
+
+def test_operation_ids_are_unique_and_path_parameters_declared(document: dict[str, Any]) -> None:
+    every = operations(document)
+    assert len({operation.id for operation in every}) == len(every)
+    for operation in every:
+        declared = {parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"}
+        assert declared == set(re.findall(r"\{([^}]*)\}", operation.path)), operation.id
+
+
+def test_every_scope_is_a_permission_and_every_status_has_its_envelope(document: dict[str, Any]) -> None:
+    for operation in operations(document):
+        if not operation.is_management:
+            continue
+        assert operation.scope is None or operation.scope in EVERY_PERMISSION, operation.id
+        responses = operation.document["responses"]
+        assert {"400", "401", "403", "405", "429", "500", "503"} <= set(responses), operation.id
+        for status, response in responses.items():
+            schema = resolve(document, response)["content"]["application/json"]["schema"]
+            success = resolve(document, schema)["properties"]["success"]
+            assert success == {"const": status < "300"}, (operation.id, status)
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
