@@ -24,7 +24,6 @@ def before_serving(*, with_demo: bool = False) -> None:
     elif not setup.is_set_up():
         _say("", "This installation is new. Open this link to set it up (once, within an hour):", "")
         _say(f"    {config.base_url}/setup?token={setup.issue_setup_token()}", "")
-    _say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
 
 
 def _say(*lines: str) -> None:

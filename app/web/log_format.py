@@ -73,6 +73,9 @@ _traceback = logging.Formatter()
 def configure_logging(level: str) -> None:
     """Every log of the process goes to standard error as JSON at ``level`` and above. Repeating is harmless."""
     logging.setLogRecordFactory(redacting_record)
+    # Of Alembic's notes only those that tell of a change: it prints two more whenever it is asked anything.
+    migrations = logging.getLogger("alembic.runtime.migration")
+    migrations.filters = [lambda record: record.levelno > logging.INFO or record.msg.startswith("Running")]
     root = logging.getLogger()
     root.setLevel(level.upper())
     if not any(isinstance(handler, _Stderr) for handler in root.handlers):

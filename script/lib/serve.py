@@ -1,27 +1,54 @@
-"""What script/server does once .venv stands: keys, migrations, where to click; then Granian takes this process over.
+"""What script/server does once .venv stands: keys, migrations, where to click; then Granian serves.
 
-Granian's main process must not have imported the application: on SIGHUP it forks new workers, and those import the
-code of that moment. So the preparation ends with exec.
+This process never imports the application, except in a child that prepares a first start: on SIGHUP it forks new
+workers, and those import the code of that moment. It also makes the usual start one import shorter.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from granian.constants import HTTPModes, Interfaces
+from granian.log import LogLevels
+from granian.server import Server
+from standing import stands
 
 ROOT = Path(__file__).resolve().parents[2]
+# A worker that is told to end finishes the requests it has begun, for at most so long.
+GRACE_SECONDS = 30
 
 
 def main() -> None:
     options = parse(sys.argv[1:])
-    # People click on what is printed, so it names the port that is served; given settings win.
-    os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
-    sys.path.insert(0, str(ROOT))
-    prepare(with_demo=options.demo)
     os.chdir(ROOT)
-    os.execv(sys.executable, granian(options))  # noqa: S606 - the program is our own interpreter
+    sys.path.insert(0, str(ROOT))
+    # People click on what is printed, so it names the port that is served; a setting that was given wins.
+    os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
+    config = read_configuration()
+    if options.demo or not stands(config.database_url, ROOT / "migrations" / "versions"):
+        in_child(prepare, options.demo)
+    say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
+    Server(
+        "wsgi:app",
+        address=options.host,
+        port=options.port,
+        interface=Interfaces.WSGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=options.workers,
+        blocking_threads=options.threads,
+        respawn_failed_workers=True,
+        workers_kill_timeout=GRACE_SECONDS,
+        # Its only warning is that there are more threads than cores, which is meant: they wait for commits.
+        log_level=LogLevels.error,
+    ).serve(target_loader=load_application, wrap_loader=False)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -38,27 +65,72 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def prepare(*, with_demo: bool) -> None:
-    from app import config, create_app
+def read_configuration() -> Any:
+    """The checked settings, with keys made at the first start; an unsafe one ends the start with its message."""
+    module = load_file(ROOT / "app" / "config.py")
+    try:
+        return module.load()
+    except module.UnsafeConfiguration as refusal:
+        say(str(refusal))
+        raise
+
+
+def load_file(path: Path) -> ModuleType:
+    """One module of the application without the package around it."""
+    spec = importlib.util.spec_from_file_location("gatehouse_config", path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is missing")
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def prepare(with_demo: bool) -> None:
+    """The schema is the newest, and somebody is told where to click."""
+    from app import create_app
     from app.cli.start import before_serving
 
-    try:
-        app = create_app()
-    except config.UnsafeConfiguration as refusal:
-        print(refusal, file=sys.stderr)
-        raise SystemExit(config.EXIT_CONFIGURATION) from None
-    with app.app_context():
+    with create_app().app_context():
         before_serving(with_demo=with_demo)
 
 
-def granian(options: argparse.Namespace) -> list[str]:
-    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
-    command += ["--host", options.host, "--port", str(options.port)]
-    command += ["--workers", str(options.workers), "--blocking-threads", str(options.threads)]
-    # A worker that dies is replaced; one that ends finishes what it has begun, for at most half a minute.
-    command += ["--respawn-failed-workers", "--workers-kill-timeout", "30"]
-    command += ["--log-level", "warning", "--working-dir", str(ROOT), "wsgi:app"]
-    return command
+def in_child(work: Any, *arguments: Any) -> None:
+    """The work was done by a process of its own; its failure is ours."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work(*arguments)
+        except KeyboardInterrupt:
+            os._exit(130)
+        except SystemExit as end:
+            say(str(end))
+            os._exit(1)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit(os.waitstatus_to_exitcode(status))
+
+
+def load_application() -> Any:
+    """The WSGI application, in a worker that has just begun.
+
+    Until Granian's handlers stand, the worker has inherited those of the main process, which would swallow a
+    SIGTERM: it ends at once instead.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    from wsgi import app
+
+    return app
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
