@@ -20,6 +20,7 @@ from app.extensions import db
 from app.models.event import InstanceFact
 from app.operations import audit, clock
 from app.operations.administrators import add_administrator
+from app.operations.clients import register_client
 from app.operations.founding import found_organization
 from app.operations.organizations import create_organization
 from app.operations.passwords import new_password_hash
@@ -123,8 +124,6 @@ def complete_setup(
         authenticated_at=clock.now(),
     )
     organization = create_organization(actor, {"name": organization_name, "id": slug}).organization
-    from app.operations.clients import register_client
-
     registered = register_client(actor, management_client("Management"))
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
