@@ -43,7 +43,7 @@ class AccessToken(Tenant, Base):
     credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the secret that minted it")
     scope: Mapped[str] = mapped_column(String(4000))
     audience: Mapped[str] = mapped_column(
-        String(1000), comment="resource indicators, space-separated (RFC 8707)"
+        String(3200), comment="resource indicators, space-separated (RFC 8707)"
     )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

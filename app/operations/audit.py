@@ -29,7 +29,10 @@ def record(
     ``action`` is past tense (``client.registered``), ``target_id`` a public id, ``before`` and ``after`` the changed
     fields; neither ever holds a secret, token or code.
     """
-    event_id = current_unit().once(f"audit {action} {target_id}", new_id)
+    unit = current_unit()
+    unit.events += 1
+    # The same id at each attempt: were an attempt committed after all, a second one could not be.
+    event_id = unit.once(f"audit {unit.events} {action} {target_id}", new_id)
     db.session.add(
         AuditEvent(
             organization_id=actor.organization_id,

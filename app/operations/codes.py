@@ -13,6 +13,7 @@ from sqlalchemy import insert, select, update
 from app.extensions import db
 from app.models import user as user_model
 from app.models.grant import AuthorizationCode
+from app.models.session import Session
 from app.models.user import User
 from app.operations import audit, clock, grants
 from app.operations.client_authentication import AuthenticatedClient
@@ -25,6 +26,7 @@ from app.rules.authorization_request import AuthorizationParameters
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.rules.oauth_errors import InvalidGrant
 from app.rules.redirect_uris import find_match
+from app.rules.scopes import narrow
 from app.rules.tokens import AUTHORIZATION_CODE, digest, new_token, parse_token
 
 KEPT_AFTER_USE = timedelta(days=1)
@@ -83,7 +85,6 @@ def add_code(
     return code
 
 
-@transaction
 def redeem_code(
     authenticated: AuthenticatedClient,
     presented: PresentedCode,
@@ -97,12 +98,24 @@ def redeem_code(
     anything it rests on has ended (CD-8); StaleView when the client changed. Audit: ``grant.created``,
     ``code.replayed``.
     """
+    grants.ready_keys(authenticated.client)
+    return _redeem(authenticated, presented, address, request_id)
+
+
+@transaction
+def _redeem(
+    authenticated: AuthenticatedClient, presented: PresentedCode, address: str | None, request_id: str | None
+) -> TokenAnswer | Replayed:
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
     row = _find_valid(client, presented)
     unit = current_unit()
     if row.used_at is not None:
         return _own_answer(unit, row) or _second_use(actor, row)
+    # Taken from the client since: it is not handed out any more.
+    scopes = narrow(row.scope.split(), client.document["scopes"])
+    if not scopes:
+        raise InvalidGrant
     claimed = count_changed(
         update(AuthorizationCode)
         .where(
@@ -126,7 +139,7 @@ def redeem_code(
             id=row.grant_id,
             user_id=row.user_id,
             session_id=row.session_id,
-            scopes=tuple(row.scope.split()),
+            scopes=scopes,
             auth_time=row.auth_time,
             amr=row.amr,
             nonce=row.nonce,
@@ -145,11 +158,22 @@ def _find_valid(client: ClientView, presented: PresentedCode) -> Any:
     ):
         raise InvalidGrant
     row = db.session.execute(
-        select(AuthorizationCode.__table__, User.status.label("user_status"), User.password_changed_at)
+        select(
+            AuthorizationCode.__table__,
+            User.status.label("user_status"),
+            User.password_changed_at,
+            Session.id.label("living_session"),
+        )
         .join(
             User,
             (User.organization_id == AuthorizationCode.organization_id)
             & (User.id == AuthorizationCode.user_id),
+        )
+        .outerjoin(
+            Session,
+            (Session.organization_id == AuthorizationCode.organization_id)
+            & (Session.id == AuthorizationCode.session_id)
+            & Session.revoked_at.is_(None),
         )
         .where(
             AuthorizationCode.organization_id == client.organization.id,
@@ -172,6 +196,8 @@ def _require_alive(row: Any) -> None:
         raise InvalidGrant("The code has ended.")
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant
+    if row.session_id is not None and row.living_session is None:
+        raise InvalidGrant  # Signed out since.
     if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
         raise InvalidGrant
 

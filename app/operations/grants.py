@@ -17,7 +17,7 @@ from app.models.event import Revocation
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
-from app.operations import access_tokens, audit, clock, id_tokens, keyring
+from app.operations import access_tokens, audit, clock, id_tokens, keyring, signing_keys
 from app.operations.client_authentication import AuthenticatedClient
 from app.operations.directory import ClientView
 from app.operations.tokens import TokenAnswer
@@ -105,6 +105,15 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         after={"user": public_id("usr", new.user_id), "scopes": list(new.scopes)},
     )
     return prepared.answer
+
+
+def ready_keys(client: ClientView) -> None:
+    """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
+    organization = client.organization
+    if "openid" in client.document["scopes"]:
+        signing_keys.active_key(organization, id_tokens.algorithm_of(client))
+    if access_tokens.is_jwt(client):
+        signing_keys.active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
 
 
 def prepare_tokens(

@@ -23,7 +23,7 @@ from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
-from app.rules.scopes import is_within
+from app.rules.scopes import is_within, narrow
 from app.rules.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 
 
@@ -32,7 +32,6 @@ class Reused:
     """A refresh token came again after its successor was used, or too late: its family is revoked (RF-4)."""
 
 
-@transaction
 def refresh(
     authenticated: AuthenticatedClient,
     refresh_token: str,
@@ -46,15 +45,30 @@ def refresh(
     A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
     Raises InvalidGrant, InvalidScope, or StaleView when the client changed. Audit: ``refresh_token.reused``.
     """
+    grants.ready_keys(authenticated.client)
+    return _refresh(authenticated, refresh_token, scopes, address, request_id)
+
+
+@transaction
+def _refresh(
+    authenticated: AuthenticatedClient,
+    refresh_token: str,
+    scopes: tuple[str, ...],
+    address: str | None,
+    request_id: str | None,
+) -> TokenAnswer | Reused:
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
     row = _find(client, refresh_token)
     grants.require_true_view(client)
-    if not is_within(scopes, row.scope.split()):
-        raise InvalidScope("The scope may only narrow what the user allowed.")
-    sent = digest(refresh_token)
-    if hmac.compare_digest(sent, row.refresh_digest):
-        answer = _advance(authenticated, row, refresh_token, scopes or tuple(row.scope.split()))
+    if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
+        # What was taken from the client since the user allowed it is not handed out any more.
+        allowed = narrow(row.scope.split(), client.document["scopes"])
+        if not is_within(scopes, allowed):
+            raise InvalidScope("The scope may only narrow what the user allowed.")
+        if not allowed:
+            raise InvalidGrant
+        answer = _advance(authenticated, row, refresh_token, scopes or allowed)
         if answer is not None:
             return answer
         # Somebody was faster; under READ COMMITTED this sees what the winner left.

@@ -19,7 +19,7 @@ from app.models import signing_key as key_model
 from app.models.signing_key import SigningKey
 from app.operations import audit, clock, directory, keyring
 from app.operations.directory import OrganizationView
-from app.operations.transaction import read, transaction
+from app.operations.transaction import after_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.rules.identifiers import new_id
@@ -57,15 +57,23 @@ def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return cached[1]
     view = _load(organization.id, algorithm)
+    if view is not None:
+        _keep(key, view)
+        return view
+    _make(organization.id, algorithm, state=key_model.ACTIVE)
+    view = _load(organization.id, algorithm)
     if view is None:
-        _make(organization.id, algorithm, state=key_model.ACTIVE)
-        view = _load(organization.id, algorithm)
-        if view is None:
-            raise RuntimeError("a signing key that was just stored is not there")
+        raise RuntimeError("a signing key that was just stored is not there")
+    made = view
+    # Rolled back with the unit that made it, the key would go on signing from here and be published nowhere.
+    after_commit(lambda: _keep(key, made))
+    return view
+
+
+def _keep(key: tuple[bytes, str, int, str], view: SigningKeyView) -> None:
     if len(_cache) > 5000:
         _cache.clear()
     _cache[key] = (time.monotonic(), view)
-    return view
 
 
 def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any], *, token_type: str) -> str:

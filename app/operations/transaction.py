@@ -45,6 +45,7 @@ class Unit:
     nonce: UUID = field(default_factory=new_id)
     values: dict[str, Any] = field(default_factory=dict)
     witness: Select[Any] | None = None
+    events: int = 0
     after_commit: list[Callable[[], None]] = field(default_factory=list)
 
     def once(self, name: str, make: Callable[[], R]) -> R:
@@ -71,6 +72,14 @@ def on_commit(act: Callable[[], None]) -> None:
     current_unit().after_commit.append(act)
 
 
+def after_commit(act: Callable[[], None]) -> None:
+    """As ``on_commit``; outside of a unit ``act`` is called at once."""
+    if _unit.get() is None:
+        act()
+    else:
+        on_commit(act)
+
+
 def witnessed_by(statement: Select[Any]) -> None:
     """``statement`` finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
     current_unit().witness = statement
@@ -94,8 +103,15 @@ def transaction(function: Callable[P, R]) -> Callable[P, R]:
             return _outermost(functools.partial(function, *args, **kwargs), reads_only=False)
         if unit.reads_only:
             raise RuntimeError(f"{function.__name__} writes inside a unit that only reads")
-        with db.session.begin_nested():
-            return function(*args, **kwargs)
+        standing = unit.witness, len(unit.after_commit)
+        try:
+            with db.session.begin_nested():
+                return function(*args, **kwargs)
+        except BaseException:
+            # What was rolled back proves nothing and is followed by nothing, should the outer unit go on.
+            unit.witness = standing[0]
+            del unit.after_commit[standing[1] :]
+            raise
 
     return run
 
@@ -129,6 +145,7 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
     for attempt in range(1, MOST_ATTEMPTS + 1):
         unit.after_commit.clear()
         unit.witness = None
+        unit.events = 0
         db.session.remove()
         try:
             if unit.reads_only:

@@ -123,7 +123,7 @@ def upgrade() -> None:
         sa.Column("grant_id", UUID, nullable=True, comment="NULL for client_credentials: no user is behind it"),
         sa.Column("credential_id", UUID, nullable=True, comment="the secret that minted it"),
         sa.Column("scope", sa.String(4000), nullable=False),
-        sa.Column("audience", sa.String(1000), nullable=False, comment="resource indicators, space-separated (RFC 8707)"),
+        sa.Column("audience", sa.String(3200), nullable=False, comment="resource indicators, space-separated (RFC 8707)"),
         sa.Column("issued_at", UTC_DATETIME, nullable=False),
         sa.Column("expires_at", UTC_DATETIME, nullable=False),
         sa.Column("revoked_at", UTC_DATETIME, nullable=True),
