@@ -45,8 +45,11 @@ class AuthorizationServer(AuthlibServer):
         return request
 
     def query_client(self, client_id: str) -> ProtocolClient | None:
-        """The client, if the organization of the path knows it (MX-3)."""
-        view = directory.find_client(client_id)
+        """The client as it stands now, if the organization of the path knows it (MX-3).
+
+        Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5).
+        """
+        view = directory.find_client(client_id, fresh=True)
         organization_id = g.get("organization_id")
         if view is None or (organization_id is not None and view.organization.id != organization_id):
             return None

@@ -10,8 +10,9 @@ from app.oauth import cors
 from app.oauth.server import GRANT_TYPES, refusal_of, server
 from app.oauth.wire import WireRequest, read_form
 from app.operations import directory, usage
+from app.operations.directory import ClientView
 from app.rules.errors import DomainError, Unavailable
-from app.rules.oauth_errors import OAuthRefusal, StaleView
+from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, StaleView, UnauthorizedClient
 from app.web.request_log import note
 
 MOST_VIEWS = 3
@@ -43,4 +44,17 @@ def _with_a_true_view(sent: Mapping[str, str]) -> Response:
         except StaleView:
             # The cached client changed: nothing was written, and the next look decides afresh.
             directory.find_client(g.authenticated_client.client.client_id, fresh=True)
+        except (InvalidGrant, InvalidScope, UnauthorizedClient):
+            # What was allowed a moment ago on another worker is not refused here for a cached view.
+            if not _is_stale(g.authenticated_client.client):
+                raise
     raise Unavailable
+
+
+def _is_stale(client: ClientView) -> bool:
+    fresh = directory.find_client(client.client_id, fresh=True)
+    return (
+        fresh is None
+        or fresh.version != client.version
+        or fresh.organization.version != client.organization.version
+    )

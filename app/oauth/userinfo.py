@@ -21,9 +21,9 @@ def userinfo() -> Response:
         # Without a token there is no error code to tell (RFC 6750 section 3.1).
         detail = "" if error.description == _MISSING else f', error="{error.code}"'
         response.headers["WWW-Authenticate"] = f'Bearer realm="{REALM}"{detail}'
-        return response
+        return cors.allow_own_origins(response, None)
     except DomainError as error:
-        return refusal_of(error)
+        return cors.allow_own_origins(refusal_of(error), None)
     return cors.allow_own_origins(answer(found.claims), found.client)
 
 

@@ -119,12 +119,14 @@ def _parsed(encoded: bytes) -> Parameters:
     except ValueError:
         raise OAuthRefusal("The parameters must be form-encoded UTF-8, at most 100 of them.") from None
     sent: dict[str, str] = {}
+    seen: set[str] = set()
     repeated: set[str] = set()
     for name, value in pairs:
         if "\0" in value or "\0" in name:
             raise OAuthRefusal("A parameter holds a NUL character.")
-        if name in sent:
+        if name in seen:
             repeated.add(name)
         elif value:
             sent[name] = value
+        seen.add(name)
     return Parameters(sent, frozenset(repeated))

@@ -26,7 +26,11 @@ def now() -> datetime:
     """The database's time, aware, in UTC."""
     global _measured_at
     tick = time.monotonic()
-    if _measured_at is None or tick - _measured_at > MEASURED_EVERY_SECONDS:
+    if _measured_at is None:
+        # Nobody is told a time before the first measurement, whoever asks while it is under way.
+        _measure()
+        _measured_at = tick
+    elif tick - _measured_at > MEASURED_EVERY_SECONDS:
         _measured_at = tick
         _measure()
     return datetime.now(UTC) + _offset
