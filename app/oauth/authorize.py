@@ -28,6 +28,7 @@ from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
+NATIVE = "native"
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -107,7 +108,7 @@ def _take_step(
     must_ask = needs_consent(
         parameters,
         trust=client.trust,
-        is_public=client.is_public,
+        is_public=client.is_public or client.type == NATIVE,
         allowed=allowed,
         settings=client.organization.settings,
     )
@@ -127,9 +128,11 @@ def _take_step(
         return redirect(_address_of(client, Step.SIGN_IN, token), _SEE_OTHER)
     shown = authorization_requests.shown_digest(client, session, parameters)
     if decision == "allow" and stored.shown_digest == shown:
-        return _issue(
-            grant, client, session, actor, stored, _chosen(client, parameters.scopes), remember=True
-        )
+        chosen = _chosen(client, parameters.scopes)
+        if not chosen:
+            authorization_requests.deny(actor, client, stored)
+            raise AuthorizationRefusal("access_denied", "The user allowed nothing of what was asked for.")
+        return _issue(grant, client, session, actor, stored, chosen, remember=True)
     authorization_requests.note_shown(actor, stored, shown)
     return _consent_page(grant, client, session, actor, token, allowed)
 

@@ -17,6 +17,7 @@ from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.scopes import narrow
 
 MOST_LISTED = 200
 
@@ -63,7 +64,8 @@ def remember(actor: Actor, client: ClientView, user_id: UUID, scopes: tuple[str,
     ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
     expires_at = None if ttl is None else now + timedelta(seconds=ttl)
     before = allowed_scopes(client, user_id)
-    scope = " ".join(dict.fromkeys((*before, *scopes)))
+    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
+    scope = " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))
     own = (
         Consent.organization_id == client.organization.id,
         Consent.user_id == user_id,
