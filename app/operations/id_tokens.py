@@ -45,7 +45,7 @@ def sign_id_token(client: ClientView, facts: Facts, *, access_token: str, now: d
         "iat": issued_at,
         "auth_time": int(facts.auth_time.timestamp()),
         "amr": facts.amr.split(),
-        "at_hash": left_half_hash(access_token),
+        "at_hash": left_half_hash(access_token, algorithm),
     }
     if facts.nonce is not None:
         claims["nonce"] = facts.nonce

@@ -13,6 +13,10 @@ def compact(claims: dict[str, Any]) -> bytes:
     return json.dumps(claims, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def left_half_hash(value: str) -> str:
-    """``at_hash`` of a token for algorithms on SHA-256 (OIDC Core 3.1.3.6)."""
-    return urlsafe_b64encode(hashlib.sha256(value.encode()).digest()[:16]).decode().rstrip("=")
+def left_half_hash(value: str, algorithm: str) -> str:
+    """``at_hash`` of a token in an ID token signed by ``algorithm`` (OIDC Core 3.1.3.6).
+
+    The hash is the one inside the signature: SHA-512 in Ed25519, SHA-256 in the others on offer.
+    """
+    made = (hashlib.sha512 if algorithm == "EdDSA" else hashlib.sha256)(value.encode()).digest()
+    return urlsafe_b64encode(made[: len(made) // 2]).decode().rstrip("=")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
 
 def with_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
     """The URI with the parameters in its query; its own query stays byte for byte (RFC 6749 section 3.1.2, RU-6).
@@ -31,4 +33,7 @@ def host_of(uri: str) -> str:
 def origin_of(uri: str) -> str | None:
     """The web origin of an http or https URI (RFC 6454), or None for an app's own address."""
     scheme = uri.partition("://")[0]
-    return f"{scheme}://{host_of(uri)}" if scheme in {"http", "https"} else None
+    if scheme not in _DEFAULT_PORTS:
+        return None
+    # Browsers leave the default port out of Origin.
+    return f"{scheme}://{host_of(uri).removesuffix(_DEFAULT_PORTS[scheme])}"
