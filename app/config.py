@@ -12,12 +12,14 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from flask import current_app
 
 ROOT = Path(__file__).resolve().parent.parent
+_GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 
 
@@ -55,9 +57,7 @@ SETTINGS = (
         "except on the loopback interface.",
     ),
     Setting(
-        "GATEHOUSE_INSTANCE",
-        "instance",
-        "The folder of the keys and of the embedded database; mode 0700.",
+        "GATEHOUSE_INSTANCE", "instance", "The folder of the keys and of the embedded database; mode 0700."
     ),
     Setting(
         "GATEHOUSE_SECRET_KEY",
@@ -81,16 +81,8 @@ SETTINGS = (
         "the host of the base URL",
         "Comma-separated further Host values that are answered; any other is refused with 400.",
     ),
-    Setting(
-        "GATEHOUSE_LOG_LEVEL",
-        "info",
-        "debug, info, warning or error.",
-    ),
-    Setting(
-        "GATEHOUSE_REQUEST_LOG",
-        "on",
-        "One JSON line a request on standard error: on or off.",
-    ),
+    Setting("GATEHOUSE_LOG_LEVEL", "info", "debug, info, warning or error."),
+    Setting("GATEHOUSE_REQUEST_LOG", "on", "One JSON line a request on standard error: on or off."),
     Setting(
         "GATEHOUSE_DATABASE_POOL",
         "5",
@@ -212,7 +204,7 @@ def make_key(path: Path) -> bytes:
         pass  # a link appears whole or not at all, and only for the first of several workers
     finally:
         os.unlink(temporary)
-    return _parse_key(path.read_text(), str(path))
+    return _read_key(path)
 
 
 def _key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -> bytes:
@@ -222,7 +214,7 @@ def _key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -
     if named is not None:
         path = Path(named)
     if path.exists():
-        return _parse_key(path.read_text(), str(path))
+        return _read_key(path)
     if named is None and may_make:
         return make_key(path)
     raise UnsafeConfiguration(
@@ -231,28 +223,35 @@ def _key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) -
     )
 
 
+def _read_key(path: Path) -> bytes:
+    try:
+        return _parse_key(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnsafeConfiguration(
+            f"The key file {path} cannot be read: {type(error).__name__}. Look at its owner and mode."
+        ) from error
+
+
 def _parse_key(text: str, source: str) -> bytes:
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:
         key = b""
-    if len(key) != 32 or len(set(key)) < 12:
+    # Repeated bytes and counted ones (000102…) are samples of documents; no random key looks so.
+    steps = {(after - before) % 256 for before, after in pairwise(key)}
+    if len(key) != 32 or len(set(key)) < 12 or len(steps) < 12:
         raise UnsafeConfiguration(f"{source} is no 256-bit random key. Make one: openssl rand -hex 32")
     return key
 
 
 def _check_base_url(base_url: str) -> None:
-    parts = urlsplit(base_url)
-    if (
-        parts.scheme not in {"http", "https"}
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or parts.path
-    ):
-        raise UnsafeConfiguration(
-            f"GATEHOUSE_BASE_URL is {base_url!r}; it must look like https://id.example.com, without path or query."
-        )
+    try:
+        parts = urlsplit(base_url)
+        is_plain = parts.geturl() == f"{parts.scheme}://{parts.netloc}" and parts.port != 0
+    except ValueError:
+        raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {base_url!r}; {_GOOD_BASE_URL}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain or "@" in parts.netloc:
+        raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {base_url!r}; {_GOOD_BASE_URL}")
     if parts.scheme == "http" and not is_loopback_url(base_url):
         raise UnsafeConfiguration(
             f"GATEHOUSE_BASE_URL is {base_url!r}: plain http beyond this machine shows every secret. "
@@ -263,8 +262,12 @@ def _check_base_url(base_url: str) -> None:
 def _check_surroundings(env: Mapping[str, str], base_url: str) -> None:
     if is_loopback_url(base_url):
         return
-    for variable in ("AUTHLIB_INSECURE_TRANSPORT", "FLASK_DEBUG"):
-        if env.get(variable, "0") not in {"", "0", "false"}:
+    # Authlib takes any text for yes, "0" too.
+    for variable, harmless in (
+        ("AUTHLIB_INSECURE_TRANSPORT", {""}),
+        ("FLASK_DEBUG", {"", "0", "false", "no"}),
+    ):
+        if env.get(variable, "").lower() not in harmless:
             raise UnsafeConfiguration(
                 f"{variable} is set; it is for development alone. Type: unset {variable}"
             )
