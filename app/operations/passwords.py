@@ -1,6 +1,7 @@
-"""Password hashing within bounds: at most one hash per core of this process at a time, and never in a transaction.
+"""Password hashing within bounds: one hash per core at a time, a short queue, and never in a transaction.
 
-Each hash takes 19 MiB and 18 ms. Without the bound a storm of sign-ins would starve the token endpoints (PW-6).
+Each hash takes 19 MiB and 18 ms. Without the bounds a storm of sign-ins would take every core and every thread of
+the process, and the token endpoints would starve (PW-6).
 """
 
 from __future__ import annotations
@@ -15,24 +16,38 @@ from app.rules import passwords
 from app.rules.errors import InvalidInput, Unavailable
 
 LONGEST_WAIT_SECONDS = 2.0
+MOST_WAITING = 4
+"""Threads that may wait for a place. With the hashing ones they stay below the eight of a process."""
 
 _hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
+_queue = threading.BoundedSemaphore((os.cpu_count() or 1) + MOST_WAITING)
 
 
 @contextmanager
 def _place_to_hash() -> Iterator[None]:
-    if not _hashing.acquire(timeout=LONGEST_WAIT_SECONDS):
-        raise Unavailable("Too many people are signing in at this moment. Try again in a few seconds.")
+    if not _queue.acquire(blocking=False):
+        raise _too_many()
     try:
-        yield
+        if not _hashing.acquire(timeout=LONGEST_WAIT_SECONDS):
+            raise _too_many()
+        try:
+            yield
+        finally:
+            _hashing.release()
     finally:
-        _hashing.release()
+        _queue.release()
+
+
+def _too_many() -> Unavailable:
+    return Unavailable(
+        "Too many people are signing in at this moment. Try again in a few seconds.", retry_after=3
+    )
 
 
 def verify_password(stored_hash: str | None, password: str) -> tuple[bool, str | None]:
     """(whether it is right, the hash to store from now on when the old one's parameters are outdated).
 
-    Takes as long for nobody's password as for somebody's. Raises Unavailable after waiting two seconds.
+    Takes as long for nobody's password as for somebody's. Raises Unavailable when too many wait, or for two seconds.
     """
     with _place_to_hash():
         is_right = passwords.is_password(stored_hash, password)
