@@ -9,10 +9,17 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory import organization_by_slug
+from app.operations.setup import is_set_up
 from app.rules.errors import NotFound
 from app.web.browser_session import current_sessions
 from app.web.headers import page_class
 from app.web.local_paths import own_path
+
+
+@account.get("/")
+def front_door() -> Response:
+    """Set-up on the first run, the portal ever after."""
+    return redirect("/portal" if is_set_up() else "/setup", 303)
 
 
 @account.get("/login")

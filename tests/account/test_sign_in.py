@@ -147,6 +147,13 @@ def test_a_suspended_organization_says_so(make: Any, visitor: Visitor, acme: Any
     assert visitor.cookie(make.cookie_name(acme)) is None
 
 
+def test_the_front_door_leads_to_set_up_once_and_then_to_the_portal(make: Any, visitor: Visitor) -> None:
+    assert visitor.get("/").location == "/setup"
+    make.root()
+    assert visitor.get("/").location == "/portal"
+    assert visitor.get("/portal").location == "/login"
+
+
 def test_an_unknown_organization_is_a_page_that_helps(visitor: Visitor) -> None:
     answer = visitor.get("/organizations/nobody/login")
     assert answer.status_code == 404
