@@ -44,7 +44,9 @@ def _routes(app: Flask) -> set[tuple[str, str]]:
     return found
 
 
-def test_every_route_is_documented_and_every_documented_one_is_there(app: Flask, document: dict[str, Any]) -> None:
+def test_every_route_is_documented_and_every_documented_one_is_there(
+    app: Flask, document: dict[str, Any]
+) -> None:
     described = {(operation.method.upper(), _shape(operation.path)) for operation in operations(document)}
     described |= {(method, f"/api/v1{path}") for method, path in described if is_versioned(path)}
     assert _routes(app) - described == set(), "routes that the document leaves out"
@@ -53,7 +55,10 @@ def test_every_route_is_documented_and_every_documented_one_is_there(app: Flask,
 
 def test_the_document_answers_under_both_prefixes_alike(http: FlaskClient, document: dict[str, Any]) -> None:
     assert http.get("/api/v1/openapi.json").get_json() == document
-    assert [server["url"] for server in document["servers"]] == ["http://localhost", "http://localhost/api/v1"]
+    assert [server["url"] for server in document["servers"]] == [
+        "http://localhost",
+        "http://localhost/api/v1",
+    ]
 
 
 def test_every_reference_leads_somewhere_and_every_component_is_used(document: dict[str, Any]) -> None:

@@ -51,7 +51,10 @@ class Operation:
     @property
     def is_management(self) -> bool:
         """Whether a management token is what it asks for."""
-        return any("bearer" in requirement for requirement in self.document["security"]) and "/oauth/" not in self.path
+        return (
+            any("bearer" in requirement for requirement in self.document["security"])
+            and "/oauth/" not in self.path
+        )
 
 
 def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +79,9 @@ def operations(document: dict[str, Any]) -> list[Operation]:
     return found
 
 
-def places(document: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def places(
+    document: dict[str, Any], schema: dict[str, Any], path: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every place in a body: ``oauth.access_token``, ``redirect_uris``, ``redirect_uris[0]``."""
     schema = _object_or_array(document, schema)
     for name, child in schema.get("properties", {}).items():

@@ -7,6 +7,7 @@ from app.api.openapi.parts import (
     Schema,
     answer,
     closed,
+    created,
     moment,
     nullable,
     operation,
@@ -59,14 +60,12 @@ _METADATA: dict[str, Schema] = {
     "trust": text("Others than unverified need `clients:trust`.", enum=list(TRUST)),
     "status": text(enum=list(STATUS)),
     "description": text(maxLength=1000),
-    "metadata": nullable(
-        {
-            "type": "object",
-            "maxProperties": 50,
-            "propertyNames": {"pattern": "^[A-Za-z0-9_.-]{1,64}$"},
-            "additionalProperties": text(maxLength=500),
-        }
-    ),
+    "metadata": {
+        "type": "object",
+        "maxProperties": 50,
+        "propertyNames": {"pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+        "additionalProperties": text(maxLength=500),
+    },
 }
 _RECORD: dict[str, Schema] = {
     "client_id": CLIENT_ID,
@@ -77,6 +76,7 @@ _RECORD: dict[str, Schema] = {
     "updated_at": moment(),
     "last_used_at": nullable(moment("Sampled, about once a minute.")),
 }
+_COUNT = {"type": "integer", "minimum": 0, "maximum": 1000, "description": "1000 means that or more."}
 _SECRET = {
     "client_secret": nullable(
         text("Shown in this answer; keep it confidential. Null for a client without one.")
@@ -94,13 +94,22 @@ SCHEMAS: Schema = {
     "Client": closed(_RECORD),
     "RegisteredClient": closed(_RECORD | _SECRET, optional=_SECRET),
     "NewClient": request_object(
-        {name: schema for name, schema in _NULLABLE.items() if name != "status"}, required=("name",)
+        {name: schema for name, schema in _NULLABLE.items() if name != "status"}
+        | {"organization_id": SLUG | {"description": "May repeat the organization of the call."}},
+        required=("name",),
     ),
     "ClientChange": request_object(_NULLABLE),
+    "DeletedClient": closed(
+        {
+            "client_id": CLIENT_ID,
+            "deleted": {"const": True},
+            "revoked": closed(dict.fromkeys(("access_tokens", "grants", "consents", "credentials"), _COUNT)),
+        }
+    ),
 }
 
 _FILTERS = (
-    query_parameter("q", text(minLength=1, maxLength=100), "A part of the name."),
+    query_parameter("q", text(minLength=1, maxLength=1000), "A part of the name, or a whole client_id."),
     query_parameter("type", text(enum=list(CLIENT_TYPES)), "Those of one type."),
     query_parameter("status", text(enum=list(STATUS)), "Those of one status."),
     query_parameter("trust", text(enum=list(TRUST)), "Those of one trust."),
@@ -132,7 +141,7 @@ PATHS: Schema = {
             answers={
                 "201": answer(
                     "The client with its first secret.",
-                    success(ref("RegisteredClient"), closed(_WARNINGS)),
+                    created(ref("RegisteredClient"), **_WARNINGS),
                     headers=("Location", "ETag"),
                 )
             },
@@ -158,7 +167,9 @@ PATHS: Schema = {
             body=ref("ClientChange"),
             answers={
                 "200": answer(
-                    "The client.", success(ref("Client"), closed(_CHANGED | _WARNINGS)), headers=("ETag",)
+                    "The client.",
+                    success(ref("Client"), closed(_CHANGED | _WARNINGS, optional=_WARNINGS)),
+                    headers=("ETag",),
                 )
             },
             extra=("404", "409"),
@@ -175,4 +186,3 @@ PATHS: Schema = {
         ),
     ),
 }
-SCHEMAS["DeletedClient"] = {"type": "object"}

@@ -45,7 +45,7 @@ SCHEMAS: Schema = {
             "details": {"type": "object"},
             "request_id": text("Finds the request in the log."),
         },
-        optional=("errors", "required_scope", "details"),
+        optional=("required_scope", "details"),
     )
 }
 

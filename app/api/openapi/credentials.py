@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from app.api.openapi.common import public_id
+from app.api.openapi.common import CLIENT_ID, public_id
 from app.api.openapi.parts import (
     Schema,
     answer,
     closed,
+    created,
     moment,
     nullable,
     operation,
+    page,
     path_item,
     query_parameter,
     ref,
@@ -22,6 +24,7 @@ from app.rules.credential_terms import LONGEST_OVERLAP_SECONDS
 _COUNT = {"type": "integer", "minimum": 0}
 _RECORD: dict[str, Schema] = {
     "id": public_id("sec"),
+    "client_id": CLIENT_ID,
     "name": text(),
     "hint": text("The last four characters."),
     "status": text(enum=["active", "expiring", "expired", "revoked"]),
@@ -42,9 +45,16 @@ _RECORD: dict[str, Schema] = {
 }
 _SECRET = {"client_secret": text("In clear. Keep it confidential.")}
 _ANSWERED = closed(_RECORD | _SECRET, optional=_SECRET)
+_RETIRED = {
+    "type": "array",
+    "items": ref("Credential"),
+    "description": "Those before it that now have an end.",
+}
 
 SCHEMAS: Schema = {
+    "Nothing": request_object({}),
     "Credential": _ANSWERED,
+    "CreatedCredential": closed(_RECORD | _SECRET | {"retired": _RETIRED}, optional=_SECRET),
     "NewCredential": request_object(
         {
             "name": nullable(text(minLength=1, maxLength=100)),
@@ -59,15 +69,28 @@ SCHEMAS: Schema = {
             ),
         }
     ),
-    "RevokedCredentials": closed({"credentials": _COUNT, "tokens": _COUNT}),
+    "RevokedCredentials": closed(
+        {
+            "client_id": CLIENT_ID,
+            "credential_id": nullable(public_id("sec")),
+            "revoked": closed(
+                {"credentials": _COUNT, "tokens": _COUNT | {"description": "1000 means or more."}}
+            ),
+        }
+    ),
 }
 _REVOKE_TOKENS = query_parameter(
     "revoke_tokens", {"type": "boolean", "default": False}, "Also every token that was minted with them."
 )
-_ONE = query_parameter("credential_id", public_id("sec"), "One secret in place of all.")
+_ONE = query_parameter("credential_id", text(minLength=1), "One secret in place of all.")
 _REVEAL = query_parameter(
     "reveal", {"type": "boolean", "default": False}, "With the secrets in clear; audited and limited."
 )
+
+_MADE = {
+    "201": answer("The new secret.", created(ref("CreatedCredential")), headers=("Location",)),
+}
+_ENDED = {"200": answer("How many ended.", success(ref("RevokedCredentials")))}
 
 PATHS: Schema = {
     "/clients/{clientId}/credentials": path_item(
@@ -77,8 +100,9 @@ PATHS: Schema = {
             "Retrieve the credentials of a client application",
             tag="Credentials",
             scope="credentials:read",
+            description="The newest 50, ended ones included.",
             query=(_REVEAL,),
-            answers={"200": answer("The ledger.", success({"type": "array", "items": ref("Credential")}))},
+            answers={"200": answer("The ledger.", page(ref("Credential")))},
             extra=("404", "409"),
         ),
         post=operation(
@@ -88,7 +112,8 @@ PATHS: Schema = {
             scope="credentials:write",
             parameters=("IdempotencyKey",),
             body=ref("NewCredential"),
-            answers={"201": answer("The new secret.", success(ref("Credential")), headers=("Location",))},
+            is_body_optional=True,
+            answers=_MADE,
             extra=("404", "409"),
         ),
         delete=operation(
@@ -97,19 +122,54 @@ PATHS: Schema = {
             tag="Credentials",
             scope="credentials:write",
             query=(_ONE, _REVOKE_TOKENS),
-            answers={"200": answer("How many ended.", success(ref("RevokedCredentials")))},
+            answers=_ENDED,
+            extra=("404", "409"),
+        ),
+    ),
+    "/clients/{clientId}/credentials/rotation": path_item(
+        ("ClientId", "Acting"),
+        post=operation(
+            "rotateCredential",
+            "Rotate the secret of a client application",
+            tag="Credentials",
+            scope="credentials:write",
+            description="A new secret, and an end for those before it once the organization's overlap has passed.",
+            parameters=("IdempotencyKey",),
+            body=ref("Nothing"),
+            is_body_optional=True,
+            answers=_MADE,
+            extra=("404", "409"),
+        ),
+        delete=operation(
+            "cancelRotation",
+            "Cancel a rotation",
+            tag="Credentials",
+            scope="credentials:write",
+            description="The secrets that were about to end keep working.",
+            answers={
+                "200": answer("The live secrets.", success({"type": "array", "items": ref("Credential")}))
+            },
             extra=("404", "409"),
         ),
     ),
     "/clients/{clientId}/credentials/{credentialId}": path_item(
         ("ClientId", "CredentialId", "Acting"),
+        get=operation(
+            "getCredential",
+            "Read one secret's entry",
+            tag="Credentials",
+            scope="credentials:read",
+            query=(_REVEAL,),
+            answers={"200": answer("The entry.", success(ref("Credential")))},
+            extra=("404", "409"),
+        ),
         delete=operation(
             "revokeCredential",
             "Revoke one secret",
             tag="Credentials",
             scope="credentials:write",
             query=(_REVOKE_TOKENS,),
-            answers={"200": answer("How many ended.", success(ref("RevokedCredentials")))},
+            answers=_ENDED,
             extra=("404", "409"),
         ),
     ),

@@ -7,6 +7,7 @@ from app.api.openapi.parts import (
     Schema,
     answer,
     closed,
+    created,
     moment,
     nullable,
     operation,
@@ -50,9 +51,6 @@ SCHEMAS: Schema = {
             "purge_at": nullable(moment("When a deleted organization's data goes for ever.")),
         }
     ),
-    "OrganizationCreated": {
-        "allOf": [{"$ref": "#/components/schemas/Organization/properties/id"}],
-    },
     "NewOrganization": request_object(
         {
             "name": _NAME,
@@ -103,7 +101,10 @@ SCHEMAS: Schema = {
     "Invitation": closed(_INVITATION),
 }
 _CREATED = closed(
-    {**SCHEMAS["Organization"]["properties"], "invitation": nullable(closed({**_INVITATION, "link": _LINK}))}
+    {
+        **SCHEMAS["Organization"]["properties"],
+        "invitation": nullable(closed({**_INVITATION, "link": _LINK}, optional=("link",))),
+    }
 )
 SCHEMAS["OrganizationCreated"] = _CREATED
 
@@ -143,7 +144,7 @@ PATHS: Schema = {
             body=ref("NewOrganization"),
             answers={
                 "201": answer(
-                    "The new organization.", success(ref("OrganizationCreated")), headers=("Location", "ETag")
+                    "The new organization.", created(ref("OrganizationCreated")), headers=("Location", "ETag")
                 )
             },
         ),
@@ -207,7 +208,7 @@ PATHS: Schema = {
             answers={
                 "201": answer(
                     "The administrator, or who was invited.",
-                    success(ref("Administrator")),
+                    created(ref("Administrator")),
                     headers=("Location",),
                 )
             },

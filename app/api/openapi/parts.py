@@ -73,6 +73,14 @@ def success(data: Schema, meta: Schema | None = None) -> Schema:
     return closed(properties)
 
 
+def created(data: Schema, **meta: Schema) -> Schema:
+    """The envelope of what a POST made; ``meta`` is left out when there is nothing to say."""
+    repeated = {"const": True, "description": "The Idempotency-Key was used before; secrets are left out."}
+    schema = success(data, closed({**meta, "repeated": repeated}, optional=(*meta, "repeated")))
+    schema["required"] = ["success", "data"]
+    return schema
+
+
 def page(item: Schema) -> Schema:
     """The envelope of a list."""
     cursor = nullable(text("Pass it as `cursor` for the next page; null on the last one."))
@@ -110,6 +118,7 @@ def operation(
     answers: Mapping[str, Schema],
     description: str = "",
     body: Schema | None = None,
+    is_body_optional: bool = False,
     parameters: Iterable[str] = (),
     query: Iterable[Schema] = (),
     extra: Iterable[str] = (),
@@ -135,7 +144,7 @@ def operation(
         "security": security if security is not None else [{"bearer": [scope] if scope else []}],
     }
     if body is not None:
-        result["requestBody"] = {"required": True, "content": json_content(body)}
+        result["requestBody"] = {"required": not is_body_optional, "content": json_content(body)}
     return result
 
 

@@ -19,11 +19,11 @@ from app.api.openapi.parts import (
 SCHEMAS: Schema = {
     "Revoke": request_object(
         {
-            "organization_id": text("The caller's organization.", minLength=1, maxLength=64),
+            "organization_id": text("The caller's organization.", minLength=1),
             "token_type": text(
                 "Where to look first; both kinds are searched.", enum=["refresh_token", "access_token"]
             ),
-            "token": text("The token to revoke.", minLength=1, maxLength=4096),
+            "token": text("The token to revoke.", minLength=1),
         },
         required=("organization_id", "token_type", "token"),
     ),

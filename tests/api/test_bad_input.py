@@ -1,0 +1,200 @@
+"""Bad input for every field of every endpoint: 400 in the envelope, naming the field (JS-3, JS-4, TN-12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from tests.factories import Factory, bearer_header
+from tests.support.openapi import Operation, operations, places, refused_values, with_value
+
+SLUG = "acme-bad"
+# The least that each body needs; every test makes one thing of it wrong.
+GOOD: dict[str, dict[str, Any]] = {
+    "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
+    "updateClient": {},
+    "createCredential": {},
+    "rotateCredential": {},
+    "createOrganization": {"name": "Newly founded"},
+    "updateOrganization": {},
+    "updateSettings": {},
+    "addAdministrator": {"email": "somebody@example.com"},
+    "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
+}
+# Where the schema says more than the field: exclusive pairs are refused by naming the other one.
+_ALSO_NAMED = {"user_id": {"email", "name"}, "email": {"user_id"}}
+
+
+@pytest.fixture
+def api(http: FlaskClient, make: Factory) -> Api:
+    root = make.root()
+    acme = make.organization(SLUG)
+    client = make.client(acme)
+    document = http.get("/openapi.json").get_json()
+    return Api(http, document, make.bearer(root), make.bearer(acme), client.client_id)
+
+
+class Api:
+    """Calls operations with a body or query that is wrong in one place."""
+
+    def __init__(
+        self, http: FlaskClient, document: dict[str, Any], root: str, acme: str, client_id: str
+    ) -> None:
+        self.http, self.document, self.client_id = http, document, client_id
+        self.tokens = {"createOrganization": root, "updateOrganization": root}
+        self.default = acme
+
+    def operations(self) -> list[Operation]:
+        return [operation for operation in operations(self.document) if operation.is_management]
+
+    def send(self, operation: Operation, **request: Any) -> TestResponse:
+        path = operation.path.replace("{id}", SLUG).replace("{clientId}", self.client_id)
+        token = self.tokens.get(operation.id, self.default)
+        headers = {**bearer_header(token), **request.pop("headers", {})}
+        return self.http.open(path, method=operation.method.upper(), headers=headers, **request)
+
+
+def _is_refusal_of(answer: TestResponse, field: str) -> bool:
+    if answer.status_code != 400:
+        return False
+    body = answer.get_json()
+    named = {error["field"] for error in body["errors"]}
+    also = _ALSO_NAMED.get(field, set())
+    return body["success"] is False and any(
+        name == field or name.startswith((f"{field}[", f"{field}.")) or name in also for name in named
+    )
+
+
+def test_every_operation_with_a_body_is_tried(api: Api) -> None:
+    assert {operation.id for operation in api.operations() if operation.body is not None} == set(GOOD)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_js4_every_field_refuses_every_other_type_and_every_overstepped_bound(api: Api, name: str) -> None:
+    operation = next(operation for operation in api.operations() if operation.id == name)
+    assert operation.body is not None
+    tried = 0
+    for path, schema in places(api.document, operation.body):
+        for value in refused_values(api.document, schema):
+            body = with_value(GOOD[name], path, value)
+            answer = api.send(operation, json=body)
+            assert _is_refusal_of(answer, path), (path, value, answer.status_code, answer.text)
+            tried += 1
+    assert tried >= 3 or not list(places(api.document, operation.body))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_tn12_unknown_and_privileged_fields_are_refused_and_never_ignored(api: Api, name: str) -> None:
+    operation = next(operation for operation in api.operations() if operation.id == name)
+    for field in ("zz", "org_id", "is_root", "created_at", "__proto__", "version", "email_verified"):
+        answer = api.send(operation, json={**GOOD[name], field: "x"})
+        assert _is_refusal_of(answer, field), (field, answer.text)
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b"null", 400),
+        (b'"x"', 400),
+        (b"5", 400),
+        (b'{"name": NaN}', 400),
+        (b'{"a": 1, "a": 2}', 400),
+        (b'{"a": "\\u0000"}', 400),
+        (b'{"a": "\\ud800"}', 400),
+        (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", 400),
+        (b'{"a": 9007199254740993}', 400),
+        (b'\xef\xbb\xbf{"a": 1}', 400),
+        ('{"a": "ü"}'.encode("latin-1"), 400),
+        ('{"a": 1}'.encode("utf-16"), 400),
+        (b'{"a": "' + b"x" * 70_000 + b'"}', 413),
+    ],
+)
+def test_js2_js3_a_body_that_is_no_plain_json_object_is_refused(
+    api: Api, name: str, body: bytes, status: int
+) -> None:
+    operation = next(operation for operation in api.operations() if operation.id == name)
+    if not body and not operation.document["requestBody"]["required"]:
+        return  # No body at all is an empty one where every field may be left out.
+    answer = api.send(operation, data=body, content_type="application/json")
+    envelope = answer.get_json()
+    assert (answer.status_code, envelope["error_code"], envelope["success"]) == (status, status, False), (
+        answer.text
+    )
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/merge-patch+json",
+        "",
+        "application/json; charset=utf-16",
+    ],
+)
+def test_js1_only_json_in_utf8_is_read(api: Api, name: str, kind: str) -> None:
+    operation = next(operation for operation in api.operations() if operation.id == name)
+    answer = api.send(operation, data=b'{"name": "x"}', content_type=kind)
+    assert answer.status_code == answer.get_json()["error_code"] == 415, answer.text
+
+
+def test_every_query_parameter_refuses_what_its_schema_refuses(api: Api) -> None:
+    for operation in api.operations():
+        for parameter in operation.parameters:
+            if parameter["in"] != "query" or parameter["name"] == "organization_id":
+                continue
+            for value in refused_values(api.document, parameter["schema"]):
+                if isinstance(value, (dict, list, bool)) or value is None:
+                    continue
+                if parameter["schema"].get("type") == "string" and not isinstance(value, str):
+                    continue
+                answer = api.send(
+                    operation, query_string={parameter["name"]: value}, json=GOOD.get(operation.id)
+                )
+                assert _is_refusal_of(answer, parameter["name"]), (
+                    operation.id,
+                    parameter["name"],
+                    value,
+                    answer.text,
+                )
+
+
+def test_an_unknown_or_repeated_query_parameter_is_refused(api: Api) -> None:
+    for operation in api.operations():
+        body = GOOD.get(operation.id)
+        answer = api.send(operation, query_string={"limti": "5"}, json=body)
+        assert _is_refusal_of(answer, "limti"), (operation.id, answer.text)
+    listing = next(operation for operation in api.operations() if operation.id == "listClients")
+    assert _is_refusal_of(api.send(listing, query_string="limit=5&limit=6"), "limit")
+
+
+def test_a_cursor_that_was_not_given_here_is_refused(api: Api) -> None:
+    for operation in api.operations():
+        if any(parameter["name"] == "cursor" for parameter in operation.parameters):
+            for cursor in ("x", "AAAA", "é", "eyJhIjoxfQ"):
+                assert _is_refusal_of(api.send(operation, query_string={"cursor": cursor}), "cursor"), (
+                    operation.id
+                )
+
+
+def test_a_version_that_is_none_is_refused(api: Api) -> None:
+    for operation in api.operations():
+        if any(parameter["name"] == "If-Match" for parameter in operation.parameters):
+            answer = api.send(operation, headers={"If-Match": "latest"}, json=GOOD.get(operation.id))
+            assert answer.status_code == 400, (operation.id, answer.text)
+
+
+def test_an_idempotency_key_that_is_none_is_refused(api: Api) -> None:
+    for operation in api.operations():
+        if any(parameter["name"] == "Idempotency-Key" for parameter in operation.parameters):
+            for key in ("", "x" * 300, "a b"):
+                answer = api.send(operation, headers={"Idempotency-Key": key}, json=GOOD.get(operation.id))
+                assert answer.status_code == 400, (operation.id, key, answer.text)

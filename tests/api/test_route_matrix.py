@@ -1,0 +1,284 @@
+"""The route matrix (TN-1): every route x no token, wrong scope, another organization's id, deleted, malformed.
+
+A route that is in neither table fails: whoever adds one says here who may reach it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.models import Base
+from app.operations import organizations
+from app.rules.permissions import BUILT_IN_ROLES, PERMISSIONS
+from tests.factories import Factory, bearer_header
+from tests.support.databases import Database
+from tests.support.openapi import Operation, operations
+from tests.support.world import UNTOUCHED, Corner, absent, build, ended
+
+# A body that each operation takes: nothing but the id or the token is wrong in this file.
+BODIES: dict[str, dict[str, Any] | None] = {
+    "listClients": None,
+    "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
+    "getClient": None,
+    "updateClient": {"name": "Renamed"},
+    "deleteClient": None,
+    "listCredentials": None,
+    "getCredential": None,
+    "rotateCredential": {},
+    "cancelRotation": None,
+    "createCredential": {},
+    "revokeCredentials": None,
+    "revokeCredential": None,
+    "listOrganizations": None,
+    "createOrganization": {"name": "Newly founded"},
+    "getOrganization": None,
+    "updateOrganization": {"name": "Renamed"},
+    "deleteOrganization": None,
+    "getSettings": None,
+    "updateSettings": {"branding": {"theme": "dark"}},
+    "listAdministrators": None,
+    "addAdministrator": {"email": "somebody@example.com"},
+    "getAdministrator": None,
+    "removeAdministrator": None,
+    "listInvitations": None,
+    "getInvitation": None,
+    "revokeInvitation": None,
+    "revokeToken": {"organization_id": "acme-corner", "token_type": "access_token", "token": "unknown"},
+    "getMe": None,
+}
+MALFORMED = (
+    "x",
+    "%00",
+    "..%2f..%2fetc",
+    "' or 1=1 --",
+    "ü" * 20,
+    "x" * 2000,
+    "cli_",
+    "usr_00000000000000000000000000",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the matrix runs in."""
+
+    http: FlaskClient
+    acme: Corner
+    globex: Corner
+    ended: dict[str, str]
+    operations: tuple[Operation, ...]
+    token: str
+
+    def call(
+        self, operation: Operation, ids: dict[str, str], token: str | None, **query: str
+    ) -> TestResponse:
+        """The operation's answer for these ids; its body is a good one."""
+        path = operation.path
+        for name, value in ids.items():
+            path = path.replace(f"{{{name}}}", value)
+        body = BODIES[operation.id]
+        return self.http.open(
+            path,
+            method=operation.method.upper(),
+            json=body,
+            query_string=query,
+            headers=bearer_header(token) if token else {},
+        )
+
+
+@pytest.fixture
+def world(app: Flask, http: FlaskClient, make: Factory) -> World:
+    acme, globex = build(app, make)
+    document = http.get("/openapi.json").get_json()
+    managed = tuple(operation for operation in operations(document) if operation.is_management)
+    return World(http, acme, globex, ended(app, make, acme), managed, make.bearer(acme.organization))
+
+
+def _bytes(answer: TestResponse) -> bytes:
+    """The answer without what differs for every request."""
+    body = answer.get_json()
+    body.pop("request_id")
+    headers = sorted((name, value) for name, value in answer.headers if name != "X-Request-Id")
+    return json.dumps([answer.status_code, headers, body]).encode()
+
+
+def _is_envelope(answer: TestResponse, status: int) -> bool:
+    body = answer.get_json()
+    return (
+        answer.status_code == status == body["error_code"]
+        and body["success"] is False
+        and bool(body["error_msg"] and body["error"] and body["request_id"])
+        and answer.headers["Cache-Control"] == "no-store"
+    )
+
+
+def test_every_operation_has_a_row(world: World) -> None:
+    assert {operation.id for operation in world.operations} == set(BODIES)
+
+
+def test_without_a_token_or_with_a_bad_one_it_is_401(world: World) -> None:
+    tokens = (None, "x", "gth_at_", world.token[:-1] + ("0" if world.token[-1] != "0" else "1"), "ü")
+    for operation in world.operations:
+        for token in tokens:
+            answer = world.call(operation, world.acme.ids, token)
+            assert _is_envelope(answer, 401), (operation.id, token, answer.text)
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer"), operation.id
+
+
+def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make: Factory) -> None:
+    token = make.bearer(world.acme.organization, UNTOUCHED)
+    for operation in world.operations:
+        if operation.scope is None:
+            continue
+        answer = world.call(operation, world.acme.ids, token)
+        assert _is_envelope(answer, 403), (operation.id, answer.text)
+        assert answer.get_json()["required_scope"] == operation.scope, operation.id
+        assert f'scope="{operation.scope}"' in answer.headers["WWW-Authenticate"], operation.id
+
+
+def test_po1_each_role_may_exactly_what_the_permission_table_says(world: World, make: Factory) -> None:
+    for role in ("admin", "auditor"):
+        held = BUILT_IN_ROLES[role].permissions
+        token = make.bearer(world.acme.organization, *held)
+        for operation in world.operations:
+            if operation.method == "delete" and operation.id != "revokeInvitation" and role == "admin":
+                continue  # It would take away what the next one is asked about; each has its own test.
+            answer = world.call(operation, world.acme.ids, token)
+            is_allowed = operation.scope is None or operation.scope in held
+            assert (answer.status_code != 403) == is_allowed, (role, operation.id, answer.text)
+
+
+def test_tn2_foreign_deleted_and_absent_ids_are_the_same_bytes_and_malformed_ones_404(
+    world: World, database: Database
+) -> None:
+    before = _rows_of(database, world.globex)
+    for operation in world.operations:
+        names = [parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"]
+        if not names:
+            continue
+        own, never = world.acme.ids, absent(world.acme)
+        answers: dict[str, TestResponse] = {}
+        for label, ids in _wrong(names, own, world.globex.ids, world.ended, never):
+            answers[label] = world.call(operation, ids, world.token)
+        for label, answer in answers.items():
+            assert _is_envelope(answer, 404), (operation.id, label, answer.status_code, answer.text)
+        for group in names:
+            kinds = ("foreign", "absent", "deleted")
+            alike = {_bytes(answers[f"{group}:{kind}"]) for kind in kinds if f"{group}:{kind}" in answers}
+            assert len(alike) == 1, (operation.id, group, alike)
+    assert _rows_of(database, world.globex) == before, "TN-3: another organization's rows changed"
+
+
+def _wrong(
+    names: list[str],
+    own: dict[str, str],
+    foreign: dict[str, str],
+    gone: dict[str, str],
+    never: dict[str, str],
+) -> Iterator[tuple[str, dict[str, str]]]:
+    for name in names:
+        yield f"{name}:foreign", {**own, name: foreign[name]}
+        yield f"{name}:absent", {**own, name: never[name]}
+        if name != "credentialId":  # A revoked secret stays in the ledger: it tells which one that was.
+            yield f"{name}:deleted", {**own, name: gone[name]}
+        for text in MALFORMED:
+            yield f"{name}:malformed {text[:20]}", {**own, name: text}
+
+
+def test_naming_another_organization_is_404_whether_it_stands_or_not(world: World) -> None:
+    named = [o for o in world.operations if any(p["name"] == "organization_id" for p in o.parameters)]
+    assert {operation.id for operation in named} >= {"listClients", "registerClient", "updateClient"}
+    for operation in named:
+        alike = set()
+        for slug in ("globex-corner", "never-was", world.ended["id"], "root"):
+            answer = world.call(operation, world.acme.ids, world.token, organization_id=slug)
+            assert _is_envelope(answer, 404), (operation.id, slug, answer.text)
+            alike.add(_bytes(answer))
+        assert len(alike) == 1, operation.id
+
+
+def test_rv1_another_organizations_name_in_the_body_is_400_alike(world: World) -> None:
+    alike = set()
+    for slug in ("globex-corner", "never-was", world.ended["id"], "root", "x" * 400):
+        body = {"organization_id": slug, "token_type": "access_token", "token": "unknown"}
+        answer = world.http.post("/api/v1/revoke", json=body, headers=bearer_header(world.token))
+        assert _is_envelope(answer, 400), answer.text
+        alike.add(_bytes(answer))
+    assert len(alike) == 1
+
+
+def test_tn6_another_organizations_token_opens_nothing_here(world: World, make: Factory) -> None:
+    token = make.bearer(world.globex.organization)
+    for operation in world.operations:
+        if any(parameter["in"] == "path" for parameter in operation.parameters):
+            answer = world.call(operation, world.acme.ids, token)
+            assert _is_envelope(answer, 404), (operation.id, answer.text)
+
+
+@pytest.mark.parametrize("status", ["suspended", "deleted"])
+def test_tn13_an_organization_that_is_suspended_or_deleted_opens_nothing(
+    app: Flask, world: World, make: Factory, status: str
+) -> None:
+    with app.app_context():
+        root = make.actor(make.root())
+        if status == "suspended":
+            organizations.update_organization(root, "acme-corner", {"status": "suspended"})
+        else:
+            organizations.delete_organization(root, "acme-corner")
+    for operation in world.operations:
+        assert _is_envelope(world.call(operation, world.acme.ids, world.token), 401), operation.id
+
+
+def test_js7_another_method_is_405_and_says_which_are_allowed(world: World) -> None:
+    for path in {operation.path for operation in world.operations}:
+        allowed = {operation.method.upper() for operation in world.operations if operation.path == path}
+        target = path
+        for name, value in world.acme.ids.items():
+            target = target.replace(f"{{{name}}}", value)
+        answer = world.http.patch(target, json={}, headers=bearer_header(world.token))
+        assert _is_envelope(answer, 405), (path, answer.text)
+        assert allowed <= set(answer.headers["Allow"].replace(" ", "").split(",")), path
+
+
+def test_root_reaches_every_organization_by_naming_it(world: World, make: Factory) -> None:
+    token = make.bearer(make.root())
+    for operation in world.operations:
+        if operation.method == "get" and operation.id != "getMe":
+            answer = world.call(operation, world.globex.ids, token, **_acting(operation))
+            assert answer.status_code == 200, (operation.id, answer.text)
+
+
+def _acting(operation: Operation) -> dict[str, str]:
+    has_parameter = any(parameter["name"] == "organization_id" for parameter in operation.parameters)
+    return {"organization_id": "globex-corner"} if has_parameter else {}
+
+
+def test_the_permissions_of_the_matrix_are_those_of_the_table(world: World) -> None:
+    assert UNTOUCHED in PERMISSIONS
+    assert UNTOUCHED not in {operation.scope for operation in world.operations}
+
+
+def _rows_of(database: Database, corner: Corner) -> dict[str, list[str]]:
+    """Every row of the organization, in every table; its last uses aside, which its own calls move."""
+    key = corner.organization.id.encode()
+    rows = {}
+    for table in Base.metadata.tables:
+        found = [
+            row
+            for row in database.query(f"SELECT * FROM {table}")
+            if key in [_raw(value) for value in row[:2]]
+        ]
+        rows[table] = sorted(map(repr, found))
+    return rows
+
+
+def _raw(value: Any) -> Any:
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value

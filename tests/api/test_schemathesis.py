@@ -1,0 +1,78 @@
+"""Every operation of the OpenAPI document with input that nobody thought of: no 500, no undocumented status.
+
+Half of the calls name things that are there, so that the input meets the operation and not the 404 before it.
+The same input each time, and a bound on the time: a longer run is ``GATEHOUSE_FUZZ_EXAMPLES=1000``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+import schemathesis
+from flask import Flask
+from hypothesis import HealthCheck, Phase, given, settings, strategies
+from schemathesis import checks
+
+from tests.factories import Factory, bearer_header
+from tests.support.world import Corner, build
+
+EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "8"))
+SECONDS = 90 if EXAMPLES <= 8 else 3600
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+
+
+def _last(label: str) -> tuple[bool, bool]:
+    """Deletions come after everything that they would take away."""
+    return ("DELETE" in label, label == "DELETE /organizations/{id}")
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_no_input_makes_a_500_or_an_undocumented_status(app: Flask, make: Factory) -> None:
+    corner, _ = build(app, make)
+    tokens = {"own": make.bearer(corner.organization), "root": make.bearer(make.root())}
+    schema = schemathesis.openapi.from_wsgi("/openapi.json", app)
+    found = [result.ok() for result in schema.get_all_operations()]
+    operations = sorted(found, key=lambda operation: _last(operation.label))
+    assert len(operations) > 40
+    began = time.monotonic()
+    for number, operation in enumerate(operations):
+        left = SECONDS - (time.monotonic() - began)
+        assert left > 0, (
+            f"{number} of {len(operations)} operations in {SECONDS} s: fewer examples, or a faster machine"
+        )
+        for mode in schemathesis.GenerationMode:
+            _fuzz(operation, mode, corner, tokens)
+
+
+def _fuzz(operation: Any, mode: Any, corner: Corner, tokens: dict[str, str]) -> None:
+    wanted = [*CHECKS, checks.negative_data_rejection] if mode.is_negative else CHECKS
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        case=operation.as_strategy(mode),
+        is_there=strategies.booleans(),
+        who=strategies.sampled_from(sorted(tokens)),
+    )
+    def run(case: Any, is_there: bool, who: str) -> None:
+        if is_there:
+            case.path_parameters = {name: corner.ids[name] for name in case.path_parameters or {}}
+        answer = case.call(headers=bearer_header(tokens[who]))
+        case.validate_response(answer, checks=wanted)
+
+    run()

@@ -1,0 +1,89 @@
+"""Two organizations side by side with one of everything, and what is named by no id at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flask import Flask
+
+from app.operations import administrators, clients, credentials, invitations, organizations
+from app.operations.directory import OrganizationView
+from app.rules.actor import Actor
+from app.rules.identifiers import client_id_of, new_id, public_id
+from tests.factories import Factory, MadeClient
+
+UNTOUCHED = "webhooks:read"
+"""A permission that no route of today asks for: its holder may nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """One organization's things, by the names that path parameters have."""
+
+    organization: OrganizationView
+    client: MadeClient
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+def build(app: Flask, make: Factory) -> tuple[Corner, Corner]:
+    """Acme and Globex, each with a client, two secrets, two administrators and an invitation."""
+    return _corner(app, make, "acme-corner"), _corner(app, make, "globex-corner")
+
+
+def absent(corner: Corner) -> dict[str, str]:
+    """Well-formed ids of things that never were, in the corner's organization."""
+    return {
+        "id": "never-was",
+        "clientId": client_id_of(corner.organization.id, new_id()),
+        "credentialId": public_id("sec", new_id()),
+        "adminId": public_id("adm", new_id()),
+        "invitationId": public_id("inv", new_id()),
+    }
+
+
+def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
+    """Ids of things of the corner that were there and are deleted, revoked or withdrawn."""
+    slug = corner.organization.slug
+    with app.app_context():
+        actor = make.actor(corner.organization)
+        gone = make.organization(f"{slug}-gone")
+        organizations.delete_organization(make.actor(gone), gone.slug)
+        client = make.client(corner.organization)
+        clients.delete_client(actor, client.client_id)
+        other = credentials.create_credential(actor, corner.client.client_id).credential.public_id
+        credentials.revoke_credentials(actor, corner.client.client_id, credential_id=other)
+        user = make.user(corner.organization, role="auditor")
+        admin = next(a for a in administrators.list_administrators(actor, slug).items if a.user_id == user.id)
+        administrators.remove_administrator(actor, slug, admin.public_id)
+        invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
+        invitations.revoke_invitation(actor, slug, invited)
+    return {
+        "id": gone.slug,
+        "clientId": client.client_id,
+        "credentialId": other,
+        "adminId": admin.public_id,
+        "invitationId": invited,
+    }
+
+
+def _corner(app: Flask, make: Factory, slug: str) -> Corner:
+    organization = make.organization(slug)
+    with app.app_context():
+        client = make.client(organization, by=_admin(make, organization))
+        credential = credentials.create_credential(make.actor(organization), client.client_id).credential
+        make.user(organization, role="admin")
+        make.user(organization, role="admin")
+        admins = administrators.list_administrators(make.actor(organization), slug).items
+        invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
+    ids = {
+        "id": slug,
+        "clientId": client.client_id,
+        "credentialId": credential.public_id,
+        "adminId": admins[-1].public_id,
+        "invitationId": invited.public_id,
+    }
+    return Corner(organization, client, ids)
+
+
+def _admin(make: Factory, organization: OrganizationView) -> Actor:
+    return make.actor(organization)
