@@ -36,9 +36,8 @@ def sign_in_page(organization: str) -> Response:
     standing = session_for(named.id)
     if standing is not None and pending is None and "reauthenticate" not in request.args:
         return redirect(_destination(named, bool(standing.permissions)), 303)
-    return _page(
-        named, pending, email=standing.user_email if standing else request.args.get("login_hint", "")[:254]
-    )
+    hint = pending.sent.get("login_hint", "") if pending is not None else request.args.get("login_hint", "")
+    return _page(named, pending, email=hint[:254] or (standing.user_email if standing else ""))
 
 
 def _post(organization: OrganizationView, pending: AuthorizationRequestView | None) -> Response:

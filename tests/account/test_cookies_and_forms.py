@@ -82,7 +82,10 @@ def test_form_tokens_change_when_somebody_signs_in_or_out(visitor: Visitor, acme
     assert "form_expired" in answer.text
 
 
-FORMS = ("login", "logout", "account/profile", "account/password", "account/sessions/end-others")
+FORMS = (
+    *("login", "logout", "account/profile", "account/password", "account/sessions/end-others"),
+    "oauth/authorize/decision",
+)
 
 
 @pytest.mark.parametrize("form", FORMS)

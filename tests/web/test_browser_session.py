@@ -1,0 +1,77 @@
+"""Cookies as they are sent over https, and what the anonymous one holds."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+from flask import Flask, Response, session
+
+from app import config, create_app
+from app.web.browser_session import browser_id, clear_sign_in, set_sign_in
+
+HTTPS = "https://id.example.com"
+
+
+@pytest.fixture
+def secure_app(tmp_path: Path) -> Flask:
+    """An application behind https; these tests ask its database nothing."""
+    return create_app(
+        config.load(
+            {
+                "DATABASE_URL": f"sqlite:///{tmp_path}/unused.sqlite3",
+                "GATEHOUSE_BASE_URL": HTTPS,
+                "GATEHOUSE_INSTANCE": str(tmp_path),
+                "GATEHOUSE_SECRET_KEY": secrets.token_hex(32),
+                "GATEHOUSE_MASTER_KEY": secrets.token_hex(32),
+                "GATEHOUSE_JANITOR": "off",
+            }
+        )
+    )
+
+
+def test_cookies_are_bound_to_this_host_over_https(secure_app: Flask) -> None:
+    """SS-3."""
+    with secure_app.test_request_context(base_url=HTTPS):
+        response = Response()
+        set_sign_in(response, "abcdefgh", "gth_ss_value")
+        browser_id()
+        secure_app.session_interface.save_session(secure_app, session._get_current_object(), response)
+    for cookie, name in zip(
+        response.headers.getlist("Set-Cookie"), ("__Host-gatehouse-abcdefgh", "__Host-gatehouse"), strict=True
+    ):
+        first, *flags = [part.strip() for part in cookie.split(";")]
+        assert first.startswith(f"{name}=")
+        assert set(flags) == {"Secure", "HttpOnly", "Path=/", "SameSite=Lax"}
+
+
+def test_a_cookie_that_is_cleared_keeps_the_flags_that_its_name_asks_for(secure_app: Flask) -> None:
+    with secure_app.test_request_context(base_url=HTTPS):
+        response = Response()
+        clear_sign_in(response, "abcdefgh")
+    cookie = response.headers["Set-Cookie"]
+    assert cookie.startswith("__Host-gatehouse-abcdefgh=;")
+    assert {"Secure", "HttpOnly", "Path=/", "Max-Age=0"} <= {part.strip() for part in cookie.split(";")}
+
+
+def test_pages_over_https_promise_https(secure_app: Flask) -> None:
+    answer = secure_app.test_client().get("/login", base_url=HTTPS)
+    assert answer.headers["Strict-Transport-Security"] == "max-age=31536000; includeSubDomains"
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_a_browser_keeps_its_id_and_two_browsers_have_two(secure_app: Flask) -> None:
+    with secure_app.test_request_context(base_url=HTTPS):
+        first = browser_id()
+        assert browser_id() == first
+        assert dict(session) == {"browser": first}
+    with secure_app.test_request_context(base_url=HTTPS):
+        assert browser_id() != first
+
+
+def test_a_request_that_asks_for_nothing_reads_and_sets_no_cookie(secure_app: Flask) -> None:
+    with secure_app.test_request_context(base_url=HTTPS, headers={"Cookie": "__Host-gatehouse=forged"}):
+        opened = session._get_current_object()
+        assert opened._values is None
+        assert not opened.modified
