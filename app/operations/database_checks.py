@@ -58,7 +58,7 @@ def database_findings(config: Config) -> Iterator[Finding]:
             return
         values = {
             name: str(value)
-            for name, value in connection.exec_driver_sql("SHOW SESSION VARIABLES").tuples()
+            for name, value in connection.exec_driver_sql("SHOW SESSION VARIABLES")
             if name in _VARIABLES
         }
         yield from _session(values)
@@ -178,7 +178,7 @@ def _grants(connection: Connection) -> Iterator[Finding]:
 
 def _link(config: Config, connection: Connection) -> Iterator[Finding]:
     host = urlsplit(config.database_url).hostname
-    cipher = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Ssl_cipher'").tuples().first()
+    cipher = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Ssl_cipher'").first()
     if host and not is_loopback_url(f"mysql://{host}") and not (cipher and cipher[1]):
         yield warning(
             "database",

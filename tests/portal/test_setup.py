@@ -1,0 +1,106 @@
+"""The set-up page: opened by the link from the terminal, used once, 404 afterwards."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.operations.setup import is_set_up, issue_setup_token
+from tests.factories import PASSWORD, Factory
+
+GOOD = {
+    "email": "rosa@gatehouse.example",
+    "name": "Rosa",
+    "password": PASSWORD,
+    "password_again": PASSWORD,
+    "organization_name": "Acme",
+    "organization_id": "",
+}
+
+
+@pytest.fixture
+def token(app: Flask) -> str:
+    with app.app_context():
+        return issue_setup_token()
+
+
+def form(http: FlaskClient, link: str, **changes: str) -> Any:
+    page = http.get(f"/setup?token={link}")
+    found = re.search(r'name="csrf_token" value="([^"]+)"', page.text)
+    fields = GOOD | {"token": link, "csrf_token": found[1] if found else ""}
+    return http.post("/setup", data=fields | changes, headers={"Origin": "http://localhost"})
+
+
+def test_the_link_opens_the_form(http: FlaskClient, token: str) -> None:
+    page = http.get(f"/setup?token={token}")
+    assert page.status_code == 200
+    assert 'name="organization_name"' in page.text
+    assert "checks" in page.text, "what the doctor found"
+    assert page.headers["Cache-Control"] == "no-store"
+
+
+def test_without_the_token_nothing_about_the_installation_is_told(http: FlaskClient, token: str) -> None:
+    for query in ("", "?token=gth_su_00000000wrong"):
+        page = http.get(f"/setup{query}")
+        assert page.status_code == 200
+        assert "setup --link" in page.text
+        assert "checks" not in page.text
+        assert "csrf_token" not in page.text
+
+
+def test_the_form_sets_up_and_shows_the_secret_once(app: Flask, http: FlaskClient, token: str) -> None:
+    answer = form(http, token)
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert re.search(r"gth_cs_\w{8}[\w-]{43}", answer.text)
+    assert "/organizations/root/login?next=%2Fportal%2Facme%2Fclients%2Fnew" in answer.text
+    with app.app_context():
+        assert is_set_up()
+    for method in (http.get, http.post):
+        assert method(f"/setup?token={token}", headers={"Origin": "http://localhost"}).status_code in {
+            400,
+            404,
+        }
+    assert http.get("/setup").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"email": "nobody"}, "not an e-mail address"),
+        ({"password": "short", "password_again": "short"}, "at least 12"),
+        ({"password_again": "another"}, "two passwords differ"),
+        ({"organization_name": ""}, "must not be empty"),
+        ({"organization_id": "root"}, "reserved"),
+        ({"token": "gth_su_wrong"}, "This link has ended"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_field_and_what_was_typed_stays(
+    app: Flask, http: FlaskClient, token: str, changes: dict[str, str], words: str
+) -> None:
+    answer = form(http, token, **changes)
+    assert answer.status_code == 400
+    assert words.lower() in answer.text.lower()
+    assert PASSWORD not in answer.text
+    if "token" not in changes:
+        assert f'value="{(GOOD | changes)["name"]}"' in answer.text
+    with app.app_context():
+        assert not is_set_up()
+
+
+def test_another_sites_form_is_refused(app: Flask, http: FlaskClient, token: str) -> None:
+    answer = http.post("/setup", data=GOOD | {"token": token}, headers={"Origin": "https://evil.example"})
+    assert answer.status_code in {400, 403}
+    with app.app_context():
+        assert not is_set_up()
+
+
+def test_after_set_up_the_page_is_not_there(http: FlaskClient, make: Factory) -> None:
+    make.setup()
+    answer = http.get("/setup")
+    assert answer.status_code == 404
+    assert "set" not in answer.text.lower().split("<title>")[1].split("</title>")[0].replace("exist", "")
