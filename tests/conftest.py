@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -61,6 +62,16 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _server in config.stash:
         config.stash[_server].stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    report = yield
+    if call.excinfo is not None:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, LiveServer):
+                report.sections.append((f"end of the log of {name}", value.logs()[-6000:]))
+    return report
 
 
 @pytest.fixture(scope="session")

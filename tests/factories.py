@@ -73,8 +73,8 @@ class MadeClient:
 
     @property
     def basic(self) -> dict[str, str]:
-        """The header of client_secret_basic; its parts need no form-encoding."""
-        return {"Authorization": "Basic " + b64encode(f"{self.client_id}:{self.secret}".encode()).decode()}
+        """The header of client_secret_basic."""
+        return basic_header(self.client_id, self.secret)
 
 
 class Factory:
@@ -219,6 +219,11 @@ class Factory:
 def _password_hash(password: str) -> str:
     # Hashing is slow by design; every user of the tests has the same password.
     return new_password_hash(settings.defaults(), password)
+
+
+def basic_header(client_id: str, secret: str) -> dict[str, str]:
+    """The header of client_secret_basic (RFC 6749 section 2.3.1); ours need no form-encoding."""
+    return {"Authorization": "Basic " + b64encode(f"{client_id}:{secret}".encode()).decode()}
 
 
 def bearer_header(token: str) -> dict[str, str]:

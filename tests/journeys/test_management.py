@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from authlib.integrations.requests_client import OAuth2Session
 
-from tests.factories import Factory, MadeClient
+from tests.factories import Factory, MadeClient, basic_header
+from tests.support.crowd import Post, replies_of_every_worker
 from tests.support.servers import LiveServer
 
 
@@ -46,27 +47,18 @@ def test_a_client_is_registered_changed_and_deleted(machine: MadeClient, live_se
 def test_a_new_secret_works_at_once_and_a_revoked_one_never_again(
     machine: MadeClient, live_server: LiveServer, live_make: Factory
 ) -> None:
-    """On both workers: a hundred tries with each (F24)."""
+    """On both workers, whatever they remember of the client (F24)."""
     session, url = session_of(machine, live_server), live_server.url
-    other = live_make.machine(machine.organization, "clients:read")
-    for _ in range(20):
+    workers = live_server.worker_pids()
+    for _ in range(6):
+        other = live_make.machine(machine.organization, "clients:read")
         made = data(session.post(f"{url}/clients/{other.client_id}/credentials", json={}))
-        mine = OAuth2Session(other.client_id, made["client_secret"])
-        assert mine.fetch_token(f"{url}/oauth/token", grant_type="client_credentials")
+        header = basic_header(other.client_id, made["client_secret"])
+        request = Post("/oauth/token", {"grant_type": "client_credentials"}, header)
+        assert {reply.status for reply in replies_of_every_worker(url, request, workers)} == {200}
         assert session.delete(f"{url}/clients/{other.client_id}/credentials").status_code == 200
-        answers = {
-            OAuth2Session(other.client_id, made["client_secret"])
-            .request(
-                "POST",
-                f"{url}/oauth/token",
-                withhold_token=True,
-                data={"grant_type": "client_credentials"},
-                auth=(other.client_id, made["client_secret"]),
-            )
-            .status_code
-            for _ in range(5)
-        }
-        assert answers == {401}
+        refused = {reply.status for reply in replies_of_every_worker(url, request, workers)}
+        assert refused <= {401, 429}
 
 
 def test_revoke_answers_to_the_letter(machine: MadeClient, live_server: LiveServer) -> None:

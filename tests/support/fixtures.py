@@ -10,6 +10,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from app.operations import client_failures, directory, usage
 from tests.support.applications import BASE_URL, application
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
@@ -65,6 +66,8 @@ def app(database: Database, applications: Callable[[Database, str], Flask]) -> F
     """The application on a clean database. No context is pushed: see ``context``."""
     made = applications(database, BASE_URL)
     database.clean()
+    for forget in (directory.forget_cached, client_failures.forget_failures, usage.forget_noted):
+        forget()
     return made
 
 
