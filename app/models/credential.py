@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import (
@@ -27,7 +27,7 @@ class Credential(Tenant, Base):
     __tablename__ = "client_credentials"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        Index("ix_client_credentials_client", "organization_id", "client_id"),
+        UniqueConstraint("organization_id", "client_id", "id"),
         owned_by_organization("client_credentials"),
         within_organization("client_credentials", "client_id", "clients"),
         Base.__table_args__,

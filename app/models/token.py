@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy import ForeignKeyConstraint, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import (
@@ -25,13 +25,17 @@ class AccessToken(Tenant, Base):
     __tablename__ = "access_tokens"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        Index("ix_access_tokens_client", "organization_id", "client_id", "expires_at"),
+        Index("ix_access_tokens_client", "organization_id", "client_id", "credential_id", "expires_at"),
         Index("ix_access_tokens_grant", "organization_id", "grant_id"),
-        Index("ix_access_tokens_credential", "organization_id", "credential_id", "expires_at"),
-        owned_by_organization("access_tokens"),
         within_organization("access_tokens", "client_id", "clients"),
         within_organization("access_tokens", "grant_id", "grants"),
-        within_organization("access_tokens", "credential_id", "client_credentials"),
+        # One index serves both keys, and a token cannot name another client's secret. The organization is the
+        # client's: a key of its own for it would cost each token a look-up that proves nothing new.
+        ForeignKeyConstraint(
+            ["organization_id", "client_id", "credential_id"],
+            ["client_credentials.organization_id", "client_credentials.client_id", "client_credentials.id"],
+            name="fk_access_tokens_credential_id",
+        ),
         Base.__table_args__,
     )
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
 from flask import Flask, Response, g, request
+from werkzeug.datastructures import Headers
 
 from app import config
 from app.oauth.authentication import authenticate
@@ -25,6 +26,9 @@ from app.rules.errors import DomainError
 from app.rules.oauth_errors import InvalidClient
 from app.web.headers import program_headers
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
 GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
 GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
@@ -32,6 +36,14 @@ RESPONSE_TYPES = ("code",)
 RESPONSE_MODES = ("query",)
 REALM = "gatehouse"
 _JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
+
+
+class WireResponse(Response):
+    """An answer whose headers are complete; Werkzeug would look through them again for what may be missing."""
+
+    def get_wsgi_headers(self, environ: WSGIEnvironment) -> Headers:
+        """The headers as they are."""
+        return self.headers
 
 
 class AuthorizationServer(AuthlibServer):
@@ -86,7 +98,9 @@ def register(app: Flask) -> None:
 
 def answer(document: Mapping[str, Any], status: int = 200) -> Response:
     """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
-    return Response(json.dumps(document), status, [*_JSON, *program_headers(config.current().is_https)])
+    body = json.dumps(document).encode()
+    headers = [*_JSON, *program_headers(config.current().is_https), ("Content-Length", str(len(body)))]
+    return WireResponse(body, status, headers)
 
 
 def refusal_of(error: DomainError) -> Response:

@@ -52,7 +52,8 @@ def read_form() -> Mapping[str, str]:
     require_secure()
     if request.query_string:
         raise OAuthRefusal("Parameters belong in the body; the address takes no query.")
-    if request.mimetype != FORM:
+    # Almost every client sends it without parameters; the full parse is for the others.
+    if request.environ.get("CONTENT_TYPE") != FORM and request.mimetype != FORM:
         raise OAuthRefusal(f"The body must be {FORM}.")
     parameters = _parsed(request.get_data(cache=False))
     if parameters.repeated:

@@ -136,6 +136,10 @@ def _end_grants_of(actor: Actor, credential_id: UUID) -> int:
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.revoked_at.is_(None),
+            AccessToken.client_id
+            == select(Credential.client_id)
+            .where(Credential.organization_id == actor.organization_id, Credential.id == credential_id)
+            .scalar_subquery(),
             AccessToken.credential_id == credential_id,
         )
         .distinct()

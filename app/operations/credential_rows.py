@@ -231,6 +231,7 @@ def _live_tokens(rows: Sequence[Credential], now: datetime) -> dict[UUID, int]:
             )
             .where(
                 AccessToken.organization_id == row.organization_id,
+                AccessToken.client_id == row.client_id,
                 AccessToken.credential_id == row.id,
                 AccessToken.expires_at > now,
                 AccessToken.revoked_at.is_(None),

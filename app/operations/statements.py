@@ -17,6 +17,7 @@ from sqlalchemy.sql import ClauseElement, Executable
 
 from app.database import engines
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
+from app.operations.mysql_literals import literal_of
 from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5
@@ -58,9 +59,13 @@ class _Compiled:
             raise TypeError("a Core statement is wanted")
         compiled: Any = clause.compile(dialect=dialect)
         self.sql: str = str(compiled)
-        self._names: list[str] = list(compiled.positiontup)
+        self.is_sqlite = dialect.name == "sqlite"
+        kinds = [(name, compiled.binds[name].type) for name in compiled.positiontup]
         self._binders = [
-            compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names
+            (name, kind.dialect_impl(dialect).bind_processor(dialect) or _same)
+            if self.is_sqlite
+            else (name, literal_of(kind))
+            for name, kind in kinds
         ]
         self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         self._converters = [
@@ -69,12 +74,10 @@ class _Compiled:
         ]
 
     def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values in the order of their places, as the driver wants them."""
-        listed = []
-        for name, bind in zip(self._names, self._binders, strict=True):
-            value = values[name] if name in values else self._defaults[name]
-            listed.append(value if bind is None else bind(value))
-        return tuple(listed)
+        """The values in the order of their places: as the driver wants them, or as literals."""
+        if self._defaults:
+            values = {**self._defaults, **values}
+        return tuple([bind(values[name]) for name, bind in self._binders])
 
     def convert(self, row: Sequence[Any] | None) -> Sequence[Any] | None:
         """A driver's row in Python's types."""
@@ -86,6 +89,10 @@ class _Compiled:
         ]
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def _attempts(
     engine: Engine, compiled: _Compiled, values: Mapping[str, Any], *, fetch: bool
 ) -> tuple[Sequence[Any] | None, int]:
@@ -93,7 +100,7 @@ def _attempts(
     deadline = time.monotonic() + DEADLINE_SECONDS
     for attempt in range(1, MOST_ATTEMPTS + 1):
         try:
-            return _execute(engine, compiled.sql, parameters, fetch=fetch)
+            return _execute(engine, compiled, parameters, fetch=fetch)
         except (engine.dialect.loaded_dbapi.Error, PoolTimeout) as error:
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return None, 1
@@ -107,17 +114,20 @@ def _attempts(
 
 
 def _execute(
-    engine: Engine, sql: str, parameters: tuple[Any, ...], *, fetch: bool
+    engine: Engine, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
 ) -> tuple[Sequence[Any] | None, int]:
     # The driver's own connection: SQLAlchemy's would begin and roll back around it, a round trip for nothing.
     connection = engine.raw_connection()
     try:
-        cursor = connection.cursor()
-        try:
-            cursor.execute(sql, parameters)
+        driver: Any = connection.dbapi_connection
+        if compiled.is_sqlite:
+            cursor = driver.execute(compiled.sql, parameters)
             return (cursor.fetchone(), 0) if fetch else (None, cursor.rowcount)
-        finally:
-            cursor.close()
+        driver.query((compiled.sql % parameters).encode("ascii"))
+        if not fetch:
+            return None, int(driver.affected_rows())
+        rows = driver.store_result().fetch_row(1, 0)
+        return (rows[0] if rows else None), 0
     except engine.dialect.loaded_dbapi.Error as error:
         if engine.dialect.is_disconnect(error, connection.dbapi_connection, None):
             connection.invalidate(error)

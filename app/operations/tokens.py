@@ -7,6 +7,7 @@ one statement that finds it, so whatever was ended ends it everywhere at once (I
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,8 +33,7 @@ from app.rules.oauth_errors import StaleView
 from app.rules.tokens import ACCESS_TOKEN, digest, parse_token
 
 _TOKEN_COLUMNS = (
-    "organization_id", "id", "digest", "client_id", "grant_id", "credential_id", "scope", "audience",
-    "issued_at", "expires_at",
+    "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "issued_at", "expires_at",
 )  # fmt: skip
 
 
@@ -62,13 +62,13 @@ class TokenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """A living access token and what it rests on."""
+    """A living access token and what it rests on; ``client_document`` is empty for introspection."""
 
     id: UUID
     organization_id: str
     client_id: UUID
     client_name: str
-    client_document: dict[str, Any]
+    client_document: Mapping[str, Any]
     grant_id: UUID | None
     user_id: UUID | None
     user_email: str | None
@@ -96,7 +96,6 @@ _ISSUE_TO_CLIENT = Statement(
             bindparam("id", type_=AccessToken.id.type),
             bindparam("digest", type_=AccessToken.digest.type),
             Client.id,
-            bindparam("grant_id", type_=AccessToken.grant_id.type),
             bindparam("credential_id", type_=AccessToken.credential_id.type),
             bindparam("scope", type_=AccessToken.scope.type),
             bindparam("audience", type_=AccessToken.audience.type),
@@ -108,10 +107,8 @@ _ISSUE_TO_CLIENT = Statement(
         .where(
             Organization.id == bindparam("organization_id"),
             Organization.version == bindparam("organization_version"),
-            Organization.status == organization_model.ACTIVE,
             Client.id == bindparam("client_id"),
             Client.version == bindparam("client_version"),
-            Client.status == client_model.ACTIVE,
         ),
     )
 )
@@ -125,7 +122,6 @@ _COLUMNS = (
     AccessToken.issued_at,
     AccessToken.expires_at,
     Client.name,
-    Client.document,
     Grant.user_id,
     Grant.auth_time,
     Grant.session_id,
@@ -157,7 +153,7 @@ def _with_all_it_rests_on(source: Any) -> Any:
 
 
 _FIND = Statement(
-    select(*_COLUMNS)
+    select(*_COLUMNS, Client.document)
     .select_from(_with_all_it_rests_on(join(Organization, AccessToken, _COUNTS)))
     .where(
         Organization.id == bindparam("organization_id"),
@@ -191,7 +187,6 @@ def issue_to_client(client: ClientView, credential_id: UUID | None, scopes: tupl
         organization_version=client.organization.version,
         client_id=client.id,
         client_version=client.version,
-        grant_id=None,
         credential_id=credential_id,
         **made.row,
     )
@@ -206,7 +201,7 @@ def find_token(token: str, *, organization_id: str | None = None) -> TokenView |
     if owner is None or (organization_id is not None and owner != organization_id):
         return None
     row = _FIND.first(organization_id=owner, digest=digest(token), now=clock.now())
-    return None if row is None else _view(owner, row)
+    return None if row is None else _view(owner, row[:-1], row[-1])
 
 
 def find_bearer(token: str, audience: str) -> TokenView | None:
@@ -246,10 +241,10 @@ def owner_of(token: str) -> str | None:
     return client[0] if client is not None and is_routing_key(client[0]) else None
 
 
-def _view(organization_id: str, row: Any) -> TokenView | None:
+def _view(organization_id: str, row: Any, document: Mapping[str, Any] | None = None) -> TokenView | None:
     (
         token_id, client_id, grant_id, scope, audience, issued_at, expires_at,
-        client_name, client_document, user_id, auth_time, session_id, email,
+        client_name, user_id, auth_time, session_id, email,
         client_status, grant_revoked_at, user_status, tokens_revoked_at,
     ) = row  # fmt: skip
     if client_status != client_model.ACTIVE or tokens_revoked_at is not None:
@@ -261,7 +256,7 @@ def _view(organization_id: str, row: Any) -> TokenView | None:
         organization_id=organization_id,
         client_id=client_id,
         client_name=client_name,
-        client_document=client_document,
+        client_document=document or {},
         grant_id=grant_id,
         user_id=user_id,
         user_email=email,

@@ -76,10 +76,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("organization_id", "id", name="pk_client_credentials"),
         sa.ForeignKeyConstraint(["organization_id", "client_id"], ["clients.organization_id", "clients.id"], name="fk_client_credentials_client_id"),
         sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_client_credentials_organization"),
+        sa.UniqueConstraint("organization_id", "client_id", "id", name="uq_client_credentials_organization_id_client_id_id"),
         sa.UniqueConstraint("organization_id", "digest", name="uq_client_credentials_organization_id_digest"),
         **TABLE_OPTIONS,
     )
-    op.create_index("ix_client_credentials_client", "client_credentials", ["organization_id", "client_id"])
     op.create_table(
         "credential_uses",
         sa.Column("credential_id", UUID, nullable=False),

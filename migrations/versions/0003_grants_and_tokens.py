@@ -131,14 +131,12 @@ def upgrade() -> None:
         sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
         sa.PrimaryKeyConstraint("organization_id", "id", name="pk_access_tokens"),
         sa.ForeignKeyConstraint(["organization_id", "client_id"], ["clients.organization_id", "clients.id"], name="fk_access_tokens_client_id"),
-        sa.ForeignKeyConstraint(["organization_id", "credential_id"], ["client_credentials.organization_id", "client_credentials.id"], name="fk_access_tokens_credential_id"),
+        sa.ForeignKeyConstraint(["organization_id", "client_id", "credential_id"], ["client_credentials.organization_id", "client_credentials.client_id", "client_credentials.id"], name="fk_access_tokens_credential_id"),
         sa.ForeignKeyConstraint(["organization_id", "grant_id"], ["grants.organization_id", "grants.id"], name="fk_access_tokens_grant_id"),
-        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_access_tokens_organization"),
         sa.UniqueConstraint("organization_id", "digest", name="uq_access_tokens_organization_id_digest"),
         **TABLE_OPTIONS,
     )
-    op.create_index("ix_access_tokens_client", "access_tokens", ["organization_id", "client_id", "expires_at"])
-    op.create_index("ix_access_tokens_credential", "access_tokens", ["organization_id", "credential_id", "expires_at"])
+    op.create_index("ix_access_tokens_client", "access_tokens", ["organization_id", "client_id", "credential_id", "expires_at"])
     op.create_index("ix_access_tokens_expires_at", "access_tokens", ["expires_at"])
     op.create_index("ix_access_tokens_grant", "access_tokens", ["organization_id", "grant_id"])
 
