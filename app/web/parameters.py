@@ -21,7 +21,7 @@ def query_parameters(known: Collection[str]) -> dict[str, str]:
             findings.add(name[:100], "repeated", "Send this parameter once.")
         elif not values[0]:
             findings.add(name[:100], "empty", "Send a value, or leave the parameter out.")
-        elif len(values[0]) > LONGEST or any(char < " " for char in values[0]) or "\ufffd" in values[0]:
+        elif len(values[0]) > LONGEST or any(char < " " for char in values[0]):
             findings.add(
                 name[:100], "malformed", "This value is too long or holds characters that cannot be."
             )

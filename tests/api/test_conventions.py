@@ -1,0 +1,258 @@
+"""What holds for every path of the JSON API: who is let in, what a body is, and the shape of every answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.factories import Factory, bearer_header
+
+GOOD = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
+
+
+@pytest.fixture
+def token(make: Factory) -> dict[str, str]:
+    return bearer_header(make.bearer(make.organization()))
+
+
+def refusal(answer: Any, status: int) -> dict[str, Any]:
+    """The envelope of a refusal, whose form holds for all of them."""
+    assert answer.status_code == status, answer.text
+    body = answer.get_json()
+    assert body["success"] is False
+    assert body["error_code"] == status
+    assert isinstance(body["error_msg"], str)
+    assert re.fullmatch(r"[a-z_]+", body["error"])
+    assert body["request_id"] == answer.headers["X-Request-Id"]
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.mimetype == "application/json"
+    return body
+
+
+@pytest.mark.parametrize("prefix", ["", "/api/v1"])
+def test_the_api_stands_twice(http: FlaskClient, token: dict[str, str], prefix: str) -> None:
+    made = http.post(f"{prefix}/clients", json=GOOD, headers=token)
+    assert made.status_code == 201
+    assert made.headers["Location"].startswith(f"{prefix}/clients/cli_")
+    assert http.get(made.headers["Location"], headers=token).get_json()["data"]["name"] == "Orchard"
+    listed = http.get(f"{prefix}/clients", headers=token)
+    assert listed.get_json()["meta"] == {"next_cursor": None}
+    assert listed.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Token x",
+        "Bearer x",
+        "Bearer x y",
+        "Bearer gth_at_000000000000000000000000000000000000000000000000000000000000",
+        "Bearer " + "x" * 5000,
+        "Bearer \xff",
+        "bearer é",
+    ],
+)
+def test_without_a_token_nobody_is_let_in(http: FlaskClient, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    answer = http.get("/clients", headers=headers)
+    refusal(answer, 401)
+    challenge = answer.headers["WWW-Authenticate"]
+    assert challenge.startswith('Bearer realm="http://localhost/management"')
+    assert ('error="invalid_token"' in challenge) == (authorization is not None)
+
+
+def test_a_cookie_is_no_token(http: FlaskClient, make: Factory) -> None:
+    """CF-3."""
+    user = make.user(make.organization(), role="admin")
+    make.sign_in(user, http)
+    refusal(http.get("/clients"), 401)
+    refusal(http.post("/clients", json=GOOD), 401)
+
+
+def test_a_token_in_the_address_is_an_unknown_parameter(http: FlaskClient, token: dict[str, str]) -> None:
+    value = token["Authorization"].split()[1]
+    refusal(http.get(f"/clients?access_token={value}"), 401)
+    assert (
+        refusal(http.get(f"/clients?access_token={value}", headers=token), 400)["errors"][0]["field"]
+        == "access_token"
+    )
+
+
+def test_a_token_for_another_audience_is_refused(http: FlaskClient, make: Factory) -> None:
+    """TK-6."""
+    machine = make.machine(make.organization(), "orders:read")
+    answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    refusal(http.get("/clients", headers=bearer_header(answer.get_json()["access_token"])), 401)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", "/clients", "clients:read"),
+        ("POST", "/clients", "clients:write"),
+        ("GET", "/clients/{id}", "clients:read"),
+        ("PUT", "/clients/{id}", "clients:write"),
+        ("DELETE", "/clients/{id}", "clients:write"),
+        ("GET", "/clients/{id}/credentials", "credentials:read"),
+        ("POST", "/clients/{id}/credentials", "credentials:write"),
+        ("DELETE", "/clients/{id}/credentials", "credentials:write"),
+    ],
+)
+def test_a_missing_scope_is_named(
+    http: FlaskClient, make: Factory, method: str, path: str, scope: str
+) -> None:
+    organization = make.organization()
+    client_id = make.client(organization).client_id
+    weak = bearer_header(make.bearer(organization, "audit:read"))
+    body = {"json": GOOD} if method in {"POST", "PUT"} and "credentials" not in path else {}
+    answer = http.open(path.format(id=client_id), method=method, headers=weak, **body)
+    assert refusal(answer, 403)["required_scope"] == scope
+    assert f'error="insufficient_scope", scope="{scope}"' in answer.headers["WWW-Authenticate"]
+
+
+def test_a_scope_taken_from_the_client_counts_at_once(http: FlaskClient, make: Factory) -> None:
+    organization = make.organization()
+    admin = bearer_header(make.bearer(organization))
+    machine = make.machine(organization, "clients:read", "audit:read")
+    answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    mine = bearer_header(answer.get_json()["access_token"])
+    assert http.get("/clients", headers=mine).status_code == 200
+    http.put(f"/clients/{machine.client_id}", json={"scopes": ["audit:read"]}, headers=admin)
+    refusal(http.get("/clients", headers=mine), 403)
+
+
+def test_root_names_another_organization_and_nobody_else_does(http: FlaskClient, make: Factory) -> None:
+    acme, globex = make.organization("acme"), make.organization("globex")
+    client = make.client(acme)
+    root, theirs = bearer_header(make.bearer(make.root())), bearer_header(make.bearer(globex))
+    path = f"/clients/{client.client_id}"
+    refusal(http.get(path, headers=root), 404)
+    named = http.get(f"{path}?organization_id=acme", headers=root)
+    assert named.get_json()["data"]["organization_id"] == "acme"
+    there, nowhere = (
+        http.get(f"/clients?organization_id={slug}", headers=theirs) for slug in ("acme", "nowhere")
+    )
+    assert {**refusal(there, 404), "request_id": ""} == {**refusal(nowhere, 404), "request_id": ""}
+    assert http.get("/clients?organization_id=globex", headers=theirs).status_code == 200
+    made = http.post("/clients?organization_id=acme", json=GOOD, headers=root).get_json()["data"]
+    assert made["client_id"].startswith(f"cli_{acme.id}_")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        (b"{}", "text/plain", 415, "unsupported_media_type"),
+        (b"{}", "application/vnd.api+json", 415, "unsupported_media_type"),
+        (b"{}", "application/json; charset=utf-16", 415, "unsupported_media_type"),
+        (b"{}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        (b"{}", None, 415, "unsupported_media_type"),
+        (b"", "application/json", 400, "invalid_json"),
+        (b"[]", "application/json", 400, "invalid_json"),
+        (b"null", "application/json", 400, "invalid_json"),
+        (b'{"name": NaN}', "application/json", 400, "invalid_json"),
+        (b'{"name": "a", "name": "b"}', "application/json; charset=UTF-8", 400, "invalid_json"),
+        (rb'{"name": "\ud800"}', "application/json", 400, "invalid_json"),
+        (rb'{"name": "\u0000"}', "application/json", 400, "invalid_json"),
+        (b"\xff", "application/json", 400, "invalid_json"),
+        (b"[" * 60_000, "application/json", 400, "invalid_json"),
+        (b'{"name": "' + b"x" * 65_536 + b'"}', "application/json", 413, "too_large"),
+    ],
+)
+def test_a_body_is_strict_json(
+    http: FlaskClient, token: dict[str, str], body: bytes, kind: str | None, status: int, code: str
+) -> None:
+    """JS-1 to JS-3."""
+    answer = http.post("/clients", data=body, content_type=kind, headers=token)
+    assert refusal(answer, status)["error"] == code
+
+
+def test_a_compressed_body_is_refused(http: FlaskClient, token: dict[str, str]) -> None:
+    answer = http.post("/clients", json=GOOD, headers={**token, "Content-Encoding": "gzip"})
+    refusal(answer, 415)
+
+
+def test_a_wrong_method_says_which_are_right(http: FlaskClient, token: dict[str, str]) -> None:
+    """JS-7."""
+    for path in ("/clients", "/api/v1/clients"):
+        answer = http.patch(path, headers=token)
+        refusal(answer, 405)
+        assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
+
+
+@pytest.mark.parametrize(
+    "path", ["/clients/", "/clients/x/y", "/api/v1/nothing", "/api/v2/clients", "/organizations/x/y/z"]
+)
+def test_an_unknown_path_has_its_envelope(http: FlaskClient, path: str) -> None:
+    refusal(http.get(path), 404)
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "code"),
+    [
+        ("limti=5", "limti", "unknown_parameter"),
+        ("limit=0", "limit", "out_of_range"),
+        ("limit=101", "limit", "out_of_range"),
+        ("limit=-1", "limit", "out_of_range"),
+        ("limit=1e1", "limit", "out_of_range"),
+        ("limit=٣", "limit", "out_of_range"),
+        ("limit=5&limit=6", "limit", "repeated"),
+        ("limit=", "limit", "empty"),
+        ("cursor=x", "cursor", "invalid_cursor"),
+        ("cursor=!", "cursor", "invalid_cursor"),
+        ("cursor=" + "A" * 64, "cursor", "invalid_cursor"),
+        ("cursor=é", "cursor", "invalid_cursor"),
+        ("sort=colour", "sort", "not_allowed"),
+        ("type=server", "type", "not_allowed"),
+        ("q=%00", "q", "malformed"),
+        ("q=" + "x" * 1001, "q", "malformed"),
+        ("reveal=true", "reveal", "unknown_parameter"),
+    ],
+)
+def test_a_wrong_parameter_is_named(
+    http: FlaskClient, token: dict[str, str], query: str, field: str, code: str
+) -> None:
+    error = refusal(http.get(f"/clients?{query}", headers=token), 400)["errors"][0]
+    assert (error["field"], error["code"]) == (field, code)
+
+
+def test_a_cursor_opens_its_own_list_alone(http: FlaskClient, make: Factory) -> None:
+    """JS-8."""
+    acme, globex = make.organization(), make.organization()
+    for organization in (acme, globex):
+        make.client(organization, name="Pear")
+    mine, theirs = bearer_header(make.bearer(acme)), bearer_header(make.bearer(globex))
+    cursor = http.get("/clients?limit=1", headers=mine).get_json()["meta"]["next_cursor"]
+    page = http.get(f"/clients?limit=1&cursor={cursor}", headers=mine)
+    assert len(page.get_json()["data"]) == 1
+    assert http.get(f"/api/v1/clients?cursor={cursor}", headers=mine).status_code == 200
+    for other in (f"/clients?cursor={cursor}&sort=-name", f"/clients?cursor={cursor}&q=a"):
+        refusal(http.get(other, headers=mine), 400)
+    refusal(http.get(f"/clients?cursor={cursor}", headers=theirs), 400)
+    for position in range(0, len(cursor), 7):
+        changed = "A" if cursor[position] != "A" else "B"
+        forged = f"{cursor[:position]}{changed}{cursor[position + 1 :]}"
+        refusal(http.get(f"/clients?cursor={forged}", headers=mine), 400)
+
+
+def test_a_fault_tells_nothing_about_itself(
+    http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app.operations import clients
+
+    def fail(*_arguments: Any, **_named: Any) -> None:
+        raise RuntimeError("SELECT secret FROM somewhere")
+
+    monkeypatch.setattr(clients, "list_clients", fail)
+    monkeypatch.setattr(http.application, "testing", False)
+    answer = http.get("/clients", headers=token)
+    assert refusal(answer, 500)["error"] == "internal_error"
+    assert "SELECT" not in json.dumps(answer.get_json())
