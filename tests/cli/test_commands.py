@@ -1,0 +1,168 @@
+"""The command line: what each command does, says and ends with."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from click.testing import Result
+from flask import Flask
+
+from app.operations import janitor, leases
+from app.operations.directory import organization_by_slug
+from app.operations.sign_in import SignedIn, sign_in
+from app.operations.signing_keys import active_key, public_keys
+from tests.factories import PASSWORD, Factory
+from tests.support.databases import Database
+
+
+def run(app: Flask, *arguments: str, typed: str | None = None) -> Result:
+    return app.test_cli_runner().invoke(args=list(arguments), input=typed)
+
+
+SETUP = ("setup", "--email", "rosa@gatehouse.example", "--organization", "Acme")
+
+
+def test_setup_reads_the_password_from_standard_input(app: Flask) -> None:
+    result = run(app, *SETUP, "--password-stdin", typed=f"{PASSWORD}\n")
+    assert result.exit_code == 0, result.output
+    values = dict(line.split("=", 1) for line in result.stdout.splitlines())
+    assert values["GATEHOUSE_ORGANIZATION"] == "acme"
+    assert values["GATEHOUSE_CLIENT_SECRET"].startswith("gth_cs_")
+    assert PASSWORD not in result.output
+    with app.app_context():
+        root = organization_by_slug("root")
+        assert isinstance(sign_in(root.id, "rosa@gatehouse.example", PASSWORD), SignedIn)
+
+
+def test_what_setup_prints_gets_a_token(app: Flask) -> None:
+    values = dict(line.split("=", 1) for line in run(app, *SETUP, typed=f"{PASSWORD}\n").stdout.splitlines())
+    answer = app.test_client().post(
+        "/oauth/token",
+        data={"grant_type": "client_credentials"},
+        auth=(values["GATEHOUSE_CLIENT_ID"], values["GATEHOUSE_CLIENT_SECRET"]),
+    )
+    assert answer.status_code == 200
+    bearer = {"Authorization": f"Bearer {answer.get_json()['access_token']}"}
+    listed = app.test_client().get("/organizations", headers=bearer)
+    assert {entry["id"] for entry in listed.get_json()["data"]} >= {"root", "acme"}
+
+
+def test_setup_twice_says_so(app: Flask, make: Factory) -> None:
+    make.setup()
+    result = run(app, *SETUP, typed=f"{PASSWORD}\n")
+    assert result.exit_code == 1
+    assert "set up already" in result.stderr
+
+
+def test_setup_names_every_wrong_field(app: Flask) -> None:
+    result = run(
+        app, "setup", "--email", "nobody", "--organization", "", "--organization-id", "A", typed="short\n"
+    )
+    assert result.exit_code == 1
+    for field in ("email:", "password:", "organization_id:"):
+        assert field in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_new_setup_link(app: Flask) -> None:
+    result = run(app, "setup", "--link")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"http://localhost/setup\?token=gth_su_[\w-]+\n", result.stdout)
+    path = result.stdout.strip().removeprefix("http://localhost")
+    assert 'name="organization_name"' in app.test_client().get(path).text
+
+
+def test_the_doctor_ends_with_its_verdict(app: Flask, make: Factory) -> None:
+    make.root()
+    result = run(app, "doctor")
+    assert result.exit_code == 0, result.output
+    assert "ok     migrations" in result.stdout
+    assert "->" not in result.stdout or "note" in result.stdout
+
+
+def test_the_strict_doctor_minds_notes(app: Flask) -> None:
+    result = run(app, "doctor", "--strict")
+    assert result.exit_code == 1
+    assert "-> flask --app wsgi setup" in result.stdout
+
+
+def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) -> None:
+    acme = make.organization("acme")
+    with app.app_context():
+        before = active_key(acme, "ES256").kid
+    result = run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256")
+    assert result.exit_code == 0, result.output
+    with app.app_context():
+        assert len(public_keys(acme.id)) == 2
+        assert active_key(organization_by_slug("acme"), "ES256").kid == before
+    assert (
+        run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256", "--now").exit_code == 0
+    )
+    with app.app_context():
+        assert active_key(organization_by_slug("acme"), "ES256").kid == result.stdout.split()[1]
+        assert before in {key["kid"] for key in public_keys(acme.id)}
+
+
+def test_keys_of_nobody(app: Flask, make: Factory) -> None:
+    result = run(app, "keys", "rotate", "--organization", "nobody")
+    assert result.exit_code == 1
+    assert "no such organization" in result.stderr
+
+
+def test_purge_tells_what_went(app: Flask, make: Factory) -> None:
+    from app.models.session import Attempt
+    from app.operations import clock
+    from app.rules.identifiers import new_id
+    from tests.operations.test_janitor import write
+
+    acme = make.organization()
+    with app.app_context():
+        from sqlalchemy import insert
+
+        moment = clock.now() - timedelta(days=2)
+        write(
+            insert(Attempt).values(
+                organization_id=acme.id, id=new_id(), bucket=b"b" * 32, at=moment, expires_at=moment
+            )
+        )
+    result = run(app, "purge")
+    assert (result.exit_code, result.stdout) == (0, "attempts: 1\n")
+
+
+def test_purge_while_another_is_at_it(app: Flask) -> None:
+    with app.app_context():
+        assert leases.take(janitor.LEASE, "somebody", 60)
+    assert run(app, "purge").exit_code == 2
+
+
+def test_the_demo_signs_in(app: Flask, database: Database) -> None:
+    result = run(app, "demo")
+    assert result.exit_code == 0, result.output
+    found = re.findall(r"^    (\S+@\S+) +(\S+)  (.+)$", result.stdout, re.MULTILINE)
+    assert [email.split("@")[0] for email, _, _ in found] == ["root", "ada", "grace", "bob"]
+    assert len({password for _, password, _ in found}) == 4
+    with app.app_context():
+        for email, password, _ in found:
+            organization = organization_by_slug("root" if email.startswith("root") else "acme")
+            assert isinstance(sign_in(organization.id, email, password), SignedIn), email
+    assert result.stdout.count("gth_cs_") == 4
+    for table in ("grants", "access_tokens", "consents", "audit_events", "sessions"):
+        assert database.count(table) > 0, table
+
+
+@pytest.mark.parametrize("times", [2])
+def test_a_second_demo_adds_a_sign_in(app: Flask, times: int) -> None:
+    first, second = (run(app, "demo") for _ in range(times))
+    assert second.exit_code == 0, second.output
+    assert "guest" in second.stdout
+    assert "gth_cs_" not in second.stdout
+    passwords = re.compile(r"(?:\w{4}-){3}\w{4}")
+    assert not set(passwords.findall(first.stdout)) & set(passwords.findall(second.stdout))
+
+
+def test_every_command_is_listed(app: Flask) -> None:
+    listed = run(app, "--help").stdout
+    for name in ("setup", "doctor", "keys", "purge", "demo", "db"):
+        assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
