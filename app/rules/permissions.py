@@ -145,8 +145,11 @@ def covers(held: Iterable[str], wanted: str) -> bool:
 def cut_down(scopes: Iterable[str], rights: Iterable[str]) -> frozenset[str]:
     """What a token with these scopes may do for a subject with these rights: what both allow, in its narrower form."""
     scopes, rights = frozenset(scopes), frozenset(rights)
+    both = {name for name in scopes if covers(rights, name)} | {
+        name for name in rights if covers(scopes, name)
+    }
     return frozenset(
-        {name for name in scopes if covers(rights, name)} | {name for name in rights if covers(scopes, name)}
+        name for name in both if not name.endswith(":own") or name.removesuffix(":own") not in both
     )
 
 

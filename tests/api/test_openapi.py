@@ -62,7 +62,7 @@ def test_the_document_answers_under_both_prefixes_alike(http: FlaskClient, docum
 
 
 def test_every_reference_leads_somewhere_and_every_component_is_used(document: dict[str, Any]) -> None:
-    used = {reference for reference in _references(document)}
+    used = set(_references(document))
     for reference in used:
         resolve(document, {"$ref": reference})
     for kind in ("schemas", "parameters", "responses", "headers"):

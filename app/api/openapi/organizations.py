@@ -111,7 +111,7 @@ SCHEMAS["OrganizationCreated"] = _CREATED
 _CHANGED = closed({"changed": {"type": "array", "items": text(), "description": "The fields that changed."}})
 _STATUS = query_parameter("status", text(enum=["active", "suspended", "deleted"]), "Those of one status.")
 _SEARCH = query_parameter(
-    "q", text(minLength=1, maxLength=100), "The beginning of an id, or a part of a name."
+    "q", text(minLength=1, maxLength=1000), "The beginning of an id, or a part of a name."
 )
 _ROLE_FILTER = query_parameter("role", text(minLength=1, maxLength=64), "Those with one role.")
 

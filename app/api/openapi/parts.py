@@ -55,6 +55,8 @@ def text(description: str = "", **more: Any) -> Schema:
 
 def nullable(schema: Schema) -> Schema:
     """The schema, or null."""
+    if schema.get("type") == "null":
+        return schema
     if isinstance(schema.get("type"), str) and "enum" not in schema and "const" not in schema:
         return schema | {"type": [schema["type"], "null"]}
     return {"anyOf": [schema, {"type": "null"}]}

@@ -1,0 +1,177 @@
+"""POST /api/v1/revoke, to the letter of the specification (RV-1 to RV-8)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from tests.factories import Factory, MadeClient, bearer_header
+from tests.support.databases import Database
+
+REVOKE = "/api/v1/revoke"
+
+
+def _token(http: FlaskClient, client: MadeClient) -> str:
+    answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=client.basic)
+    return str(answer.get_json()["access_token"])
+
+
+def _is_alive(http: FlaskClient, client: MadeClient, token: str) -> bool:
+    answer = http.post("/oauth/introspect", data={"token": token}, headers=client.basic)
+    return bool(answer.get_json()["active"])
+
+
+def _body(slug: str, token: str, kind: str = "access_token") -> dict[str, str]:
+    return {"organization_id": slug, "token_type": kind, "token": token}
+
+
+def _events(database: Database) -> int:
+    rows = database.query("SELECT action FROM audit_events")
+    return sum(bytes(row[0]) == b"token.revoked" for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+def test_rv3_rv5_a_token_is_dead_after_200_whatever_its_type_was_said_to_be(
+    http: FlaskClient, make: Factory, kind: str
+) -> None:
+    acme = make.organization()
+    client = make.machine(acme, "clients:read")
+    token = _token(http, client)
+    assert _is_alive(http, client, token)
+    headers = bearer_header(make.bearer(acme, "tokens:revoke"))
+    answer = http.post(REVOKE, json=_body(acme.slug, token, kind), headers=headers)
+    assert answer.status_code == 200
+    assert answer.get_json() == {"success": True, "data": "Token revoked"}
+    assert answer.mimetype == "application/json"
+    assert not _is_alive(http, client, token)
+    assert http.get("/clients", headers=bearer_header(token)).status_code == 401
+
+
+def test_rv2_rv8_unknown_revoked_and_foreign_tokens_get_the_same_200_and_change_nothing(
+    http: FlaskClient, make: Factory, database: Database
+) -> None:
+    acme, globex = make.organization(), make.organization()
+    client, other = make.machine(acme), make.machine(globex)
+    revoked, foreign = _token(http, client), _token(http, other)
+    headers = bearer_header(make.bearer(acme))
+    http.post(REVOKE, json=_body(acme.slug, revoked), headers=headers)
+    for token in ("unknown", "x" * 5000, "gth_at_", "ü", revoked, foreign):
+        answer = http.post(REVOKE, json=_body(acme.slug, token), headers=headers)
+        assert (answer.status_code, answer.data) == (200, b'{"data": "Token revoked", "success": true}'), (
+            token
+        )
+    assert _is_alive(http, other, foreign)
+    assert _events(database) == 1
+
+
+def test_a_client_revokes_its_own_tokens_by_its_secret_and_nobody_elses(
+    http: FlaskClient, make: Factory
+) -> None:
+    acme = make.organization()
+    client, other = make.machine(acme, "clients:read"), make.machine(acme, "clients:read")
+    own, others = _token(http, client), _token(http, other)
+    answer = http.post(REVOKE, json=_body(acme.slug, own), headers=client.basic)
+    assert answer.status_code == 200 and not _is_alive(http, client, own)
+    refused = http.post(REVOKE, json=_body(acme.slug, others), headers=client.basic)
+    assert (refused.status_code, refused.get_json()["error_code"], refused.get_json()["success"]) == (
+        400,
+        400,
+        False,
+    )
+    assert _is_alive(http, other, others)
+
+
+def test_rv7_a_public_client_names_itself_and_may_revoke(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    public = make.client(acme, type="spa")
+    named = {"Authorization": "Basic " + b64encode(f"{public.client_id}:".encode()).decode()}
+    assert http.post(REVOKE, json=_body(acme.slug, "unknown"), headers=named).status_code == 200
+    confidential = make.client(acme)
+    named = {"Authorization": "Basic " + b64encode(f"{confidential.client_id}:".encode()).decode()}
+    assert http.post(REVOKE, json=_body(acme.slug, "unknown"), headers=named).status_code == 401
+
+
+def test_rv1_another_organization_is_400_alike_and_root_names_any(http: FlaskClient, make: Factory) -> None:
+    acme, globex, root = make.organization(), make.organization(), make.root()
+    token = _token(http, make.machine(acme))
+    for headers in (bearer_header(make.bearer(globex)), make.machine(globex).basic):
+        answers = [
+            http.post(REVOKE, json=_body(slug, token), headers=headers).get_json()
+            for slug in (acme.slug, "never-was", "root")
+        ]
+        for answer in answers:
+            assert answer.pop("request_id") and answer["error_code"] == 400
+            assert answer["errors"][0]["field"] == "organization_id"
+        assert answers[0] == answers[1] == answers[2]
+    assert (
+        http.post(REVOKE, json=_body(acme.slug, token), headers=bearer_header(make.bearer(root))).status_code
+        == 200
+    )
+    assert http.get("/me", headers=bearer_header(token)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"token": None}, "token"),
+        ({"token": ""}, "token"),
+        ({"token": 0}, "token"),
+        ({"token_type": "id_token"}, "token_type"),
+        ({"organization_id": 5}, "organization_id"),
+        ({"token_type_hint": "access_token"}, "token_type_hint"),
+    ],
+)
+def test_anything_wrong_with_the_body_is_400_in_the_envelope(
+    http: FlaskClient, make: Factory, change: dict[str, object], field: str
+) -> None:
+    acme = make.organization()
+    body = _body(acme.slug, "unknown") | change
+    answer = http.post(REVOKE, json=body, headers=bearer_header(make.bearer(acme)))
+    envelope = answer.get_json()
+    assert (answer.status_code, envelope["success"], envelope["error_code"]) == (400, False, 400)
+    assert field in {error["field"] for error in envelope["errors"]} and envelope["error_msg"]
+
+
+def test_401_and_403_are_for_authentication_alone(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    wrong = {"Authorization": "Basic " + b64encode(b"cli_x:secret").decode()}
+    for headers in (
+        {},
+        bearer_header("unknown"),
+        wrong,
+        {"Authorization": "Basic !"},
+        {"Authorization": "Digest x"},
+    ):
+        answer = http.post(REVOKE, json={}, headers=headers)
+        assert answer.status_code == answer.get_json()["error_code"] == 401, headers
+        assert answer.headers["WWW-Authenticate"]
+    less = http.post(REVOKE, json={}, headers=bearer_header(make.bearer(acme, "clients:read")))
+    assert (less.status_code, less.get_json()["required_scope"]) == (403, "tokens:revoke")
+
+
+def test_it_stands_under_the_prefix_alone(http: FlaskClient, make: Factory) -> None:
+    headers = bearer_header(make.bearer(make.organization()))
+    assert http.post("/revoke", json={}, headers=headers).status_code == 404
+    answer = http.get(REVOKE, headers=headers)
+    assert (answer.status_code, answer.get_json()["error_code"]) == (405, 405)
+
+
+def test_rv4_a_fault_inside_is_an_envelope_and_never_a_200(
+    app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app.operations import revoke_requests
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    acme = make.organization()
+    headers = bearer_header(make.bearer(acme))
+    monkeypatch.setattr(revoke_requests, "revoke_token", fails)
+    monkeypatch.setitem(app.config, "PROPAGATE_EXCEPTIONS", False)
+    answer = http.post(REVOKE, json=_body(acme.slug, "unknown"), headers=headers)
+    envelope = answer.get_json()
+    assert (answer.status_code, envelope["error_code"], envelope["success"]) == (500, 500, False)
+    assert "a fault of ours" not in answer.text

@@ -1,0 +1,115 @@
+"""Settings over HTTP: the effective document, its meta, dry runs, versions, and effect at once."""
+
+from __future__ import annotations
+
+import pytest
+from flask.testing import FlaskClient
+
+from app.rules.settings import defaults
+from tests.factories import Factory, bearer_header
+
+
+def test_the_document_is_read_changed_in_part_and_returned_to_its_defaults(
+    http: FlaskClient, make: Factory
+) -> None:
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    read = http.get(path, headers=headers).get_json()
+    assert read["data"] == defaults()
+    assert read["meta"]["overridden"] == [] and read["meta"]["version"] == 1
+    assert read["meta"]["limits"]["authentication.password.min_length"] == {"min": 8, "max": 128}
+    changed = http.put(path, json={"authentication": {"password": {"min_length": 15}}}, headers=headers)
+    body = changed.get_json()
+    assert body["data"]["authentication"]["password"]["min_length"] == 15
+    assert body["meta"]["changed"] == body["meta"]["overridden"] == ["authentication.password.min_length"]
+    assert (body["meta"]["version"], body["meta"]["updated_by"]) == (2, "Harvester")
+    back = http.put(
+        path, json={"authentication": {"password": {"min_length": None}}}, headers=headers
+    ).get_json()
+    assert back["data"] == defaults() and back["meta"]["overridden"] == []
+
+
+def test_what_was_read_can_be_sent_back_whole(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization(settings={"branding": {"theme": "dark"}})
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    document = http.get(path, headers=headers).get_json()["data"]
+    answer = http.put(path, json=document, headers=headers).get_json()
+    assert answer["meta"]["changed"] == [] and answer["meta"]["overridden"] == ["branding.theme"]
+
+
+def test_a_dry_run_tells_the_impact_and_stores_nothing(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    make.user(acme)
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    body = {"authentication": {"mfa": {"policy": "required"}}}
+    ran = http.put(f"{path}?dry_run=true", json=body, headers=headers).get_json()
+    assert ran["meta"]["impact"] == {
+        "users_without_second_factor": 1,
+        "sessions_ending": 0,
+        "clients_affected": 0,
+    }
+    assert ran["meta"]["changed"] == ["authentication.mfa.policy"]
+    assert http.get(path, headers=headers).get_json()["data"] == defaults()
+
+
+def test_a_stale_version_is_412_and_a_lock_out_409(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    tag = http.get(path, headers=headers).headers["ETag"]
+    body = {"branding": {"theme": "dark"}}
+    assert http.put(path, json=body, headers={**headers, "If-Match": tag}).status_code == 200
+    assert http.put(path, json=body, headers={**headers, "If-Match": tag}).status_code == 412
+    nobody = {"authentication": {"password": {"enabled": False}, "passkeys": {"enabled": False}}}
+    refused = http.put(path, json=nobody, headers=headers)
+    assert (refused.status_code, refused.get_json()["error"]) == (409, "would_lock_out")
+    assert refused.get_json()["errors"][0]["field"] == "authentication.password.enabled"
+
+
+def test_every_wrong_field_is_named_with_what_was_meant(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    body = {"oauth": {"acces_token": {}, "require_par": "no"}, "branding": {"accent_color": "blue"}}
+    answer = http.put(
+        f"/organizations/{acme.slug}/settings", json=body, headers=bearer_header(make.bearer(acme))
+    )
+    errors = {error["field"]: error["message"] for error in answer.get_json()["errors"]}
+    assert answer.status_code == 400
+    assert set(errors) == {"oauth.acces_token", "oauth.require_par", "branding.accent_color"}
+    assert 'Did you mean "access_token"?' in errors["oauth.acces_token"]
+
+
+@pytest.mark.parametrize("ttl", [60, 900])
+def test_a_tokens_life_follows_the_setting_at_once(http: FlaskClient, make: Factory, ttl: int) -> None:
+    acme = make.organization()
+    machine = make.machine(acme)
+    headers = bearer_header(make.bearer(acme))
+    body = {"oauth": {"access_token": {"ttl_seconds": ttl}}}
+    assert http.put(f"/organizations/{acme.slug}/settings", json=body, headers=headers).status_code == 200
+    answer = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    assert answer.get_json()["expires_in"] == ttl
+
+
+def test_a_grant_that_was_switched_off_is_refused_at_once(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    machine = make.machine(acme)
+    headers = bearer_header(make.bearer(acme))
+    request = {"data": {"grant_type": "client_credentials"}, "headers": machine.basic}
+    assert http.post("/oauth/token", **request).status_code == 200
+    body = {"oauth": {"grant_types": ["authorization_code", "refresh_token"]}}
+    assert http.put(f"/organizations/{acme.slug}/settings", json=body, headers=headers).status_code == 200
+    refused = http.post("/oauth/token", **request)
+    assert (refused.status_code, refused.get_json()["error"]) == (400, "unauthorized_client")
+
+
+def test_secrets_shown_once_can_no_longer_be_revealed(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    client = make.client(acme)
+    headers = bearer_header(make.bearer(acme))
+    ledger = f"/clients/{client.client_id}/credentials"
+    assert (
+        http.get(f"{ledger}?reveal=true", headers=headers).get_json()["data"][0]["client_secret"]
+        == client.secret
+    )
+    body = {"oauth": {"clients": {"secret_display": "once"}}}
+    assert http.put(f"/organizations/{acme.slug}/settings", json=body, headers=headers).status_code == 200
+    answer = http.get(f"{ledger}?reveal=true", headers=headers).get_json()["data"][0]
+    assert "client_secret" not in answer and answer["revealable"] is False
