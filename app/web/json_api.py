@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, current_app, json, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from app.config import Config
 from app.extensions import csrf
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.strict_json import load_object
+from app.rules.strict_json import LARGEST_BODY, load_object
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
@@ -93,6 +93,9 @@ def read_object(*, optional: bool = False) -> dict[str, Any]:
     Raises UnsupportedMediaType, InvalidJson, and 413 for more than 64 KiB, also of a body without a length.
     """
     body = request.get_data(cache=True)
+    # Werkzeug cuts a body without a length off at its bound and says nothing: what is left over tells.
+    if request.content_length is None and len(body) >= LARGEST_BODY and request.environ["wsgi.input"].read(1):
+        raise RequestEntityTooLarge
     if not body and optional and not request.content_type:
         return {}
     _require_json()

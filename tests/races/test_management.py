@@ -1,0 +1,78 @@
+"""Many management calls at the same moment: one effect where one is promised, and no 5xx."""
+
+from __future__ import annotations
+
+import http.client
+from collections import Counter
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.factories import Factory, bearer_header
+from tests.support.crowd import Post, at_once
+from tests.support.servers import LiveServer
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
+GOOD = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
+CROWD = 60
+
+
+def test_one_idempotency_key_registers_one_client(live_server: LiveServer, live_make: Factory) -> None:
+    """JS-9: everybody gets the one client; the one who made it gets its secret."""
+    organization = live_make.organization()
+    headers = {**bearer_header(live_make.bearer(organization)), "Idempotency-Key": "order-17"}
+    replies = at_once(live_server.url, [Post("/clients", json=GOOD, headers=headers)] * CROWD)
+    assert Counter(reply.status for reply in replies) == {201: CROWD}
+    assert len({reply.json["data"]["client_id"] for reply in replies}) == 1
+    assert sum("client_secret" in reply.json["data"] for reply in replies) == 1
+    [(count,)] = live_server.database.query(
+        "SELECT COUNT(*) FROM clients WHERE organization_id = %s AND name = 'Orchard'",
+        organization.id.encode(),
+    )
+    assert count == 1
+
+
+def test_one_key_with_many_bodies_has_one_effect(live_server: LiveServer, live_make: Factory) -> None:
+    headers = {**bearer_header(live_make.bearer(live_make.organization())), "Idempotency-Key": "k"}
+    posts = [Post("/clients", json={**GOOD, "name": f"App {n}"}, headers=headers) for n in range(CROWD)]
+    replies = at_once(live_server.url, posts)
+    assert Counter(reply.status for reply in replies) == {201: 1, 409: CROWD - 1}
+    assert {reply.json["error"] for reply in replies if reply.status == 409} == {"idempotency_key_reused"}
+
+
+def test_a_client_never_has_more_live_secrets_than_allowed(
+    live_server: LiveServer, live_make: Factory
+) -> None:
+    organization = live_make.organization()
+    client = live_make.client(organization)
+    headers = bearer_header(live_make.bearer(organization))
+    path = f"/clients/{client.client_id}/credentials"
+    replies = at_once(live_server.url, [Post(path, json={}, headers=headers)] * 20)
+    statuses = Counter(reply.status for reply in replies)
+    assert statuses[201] == 4
+    assert statuses == {201: 4, 409: 16}
+    [(live,)] = live_server.database.query(
+        "SELECT COUNT(*) FROM client_credentials WHERE client_id = %s AND revoked_at IS NULL",
+        client.registered.client.id.bytes,
+    )
+    assert live == 5
+
+
+def test_a_body_without_a_length_is_bounded_too(live_server: LiveServer, live_make: Factory) -> None:
+    """JS-2."""
+    headers = bearer_header(live_make.bearer(live_make.organization()))
+    for size, status in ((60_000, 400), (65_536 - 12, 400), (65_537 - 12, 413), (200_000, 413)):
+        connection = http.client.HTTPConnection(urlsplit(live_server.url).netloc, timeout=10)
+        whole = b'{"nmae": "' + b"x" * size + b'"}'
+        pieces = (whole[start : start + 1000] for start in range(0, len(whole), 1000))
+        connection.request(
+            "POST",
+            "/clients",
+            pieces,
+            {**headers, "Content-Type": "application/json"},
+            encode_chunked=True,
+        )
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        assert answer.status == status, body
