@@ -25,11 +25,16 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.url_value_preprocessor(take_organization)
     blueprint.before_request(use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
-    blueprint.add_url_rule("/token", "token", token.issue, methods=["POST"])
+    blueprint.add_url_rule("/token", "token", token.issue, methods=["POST"], provide_automatic_options=False)
     blueprint.add_url_rule("/introspect", "introspect", introspection.introspect, methods=["POST"])
-    blueprint.add_url_rule("/revoke", "revoke", revocation.revoke, methods=["POST"])
-    blueprint.add_url_rule("/userinfo", "userinfo", userinfo.userinfo, methods=["GET", "POST"])
+    blueprint.add_url_rule(
+        "/revoke", "revoke", revocation.revoke, methods=["POST"], provide_automatic_options=False
+    )
+    blueprint.add_url_rule(
+        "/userinfo", "userinfo", userinfo.userinfo, methods=["GET", "POST"], provide_automatic_options=False
+    )
     blueprint.add_url_rule("/jwks", "jwks", discovery.jwks)
+    # Flask's own answer to OPTIONS would come first and tell a browser nothing.
     for path in ("/token", "/revoke", "/userinfo"):
         blueprint.add_url_rule(path, f"preflight_{path[1:]}", cors.preflight, methods=["OPTIONS"])
     # They carry no cookie's authority: a form token would be nothing to them.
