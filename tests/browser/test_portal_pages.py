@@ -1,0 +1,264 @@
+"""The portal in a real Chromium: the life of a client by clicks, and every page light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]{40,}")
+# Both schemes and both widths once; what axe finds beyond that depends on neither pair.
+AUDITED = {("light", 1280), ("dark", 320)}
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 320)]
+PAGES = [
+    "",
+    "/clients",
+    "/clients?q=nothing+like+it",
+    "/clients/new",
+    "/clients/new?type=web",
+    "/clients/new?type=machine",
+    "/clients/{client}/credentials",
+    "/clients/{client}/credentials/new",
+    "/clients/{client}/credentials/{secret}/reveal",
+    "/clients/{client}/credentials/{secret}/revoke",
+    "/clients/{client}/redirects",
+    "/clients/{client}/access",
+    "/clients/{client}/details",
+    "/clients/{client}/advanced",
+    "/clients/{client}/delete",
+    "/clients/{public}/credentials",
+    "/administrators",
+    "/administrators/new",
+    "/administrators/{admin}/remove",
+    "/settings",
+    "/settings/general",
+    "/settings/sign-in",
+    "/settings/sessions",
+    "/settings/registration",
+    "/settings/tokens",
+    "/settings/clients",
+    "/settings/branding",
+    "/settings/audit",
+    "/settings/permissions",
+    "/settings/permissions/developer",
+    "/settings/permissions/new",
+    "/settings/delete",
+    "/nowhere",
+    "/portal",
+]
+ROOT_PAGES = [
+    "/organizations",
+    "/organizations/new",
+    "/organizations/acme",
+    "/organizations/acme/delete",
+    "/portal/{slug}",
+]
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme, role="admin")
+
+
+@pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
+def page(request: Any, chromium: Any) -> Iterator[Any]:
+    """A page of a fresh browser, with scripts and without."""
+    with watched(chromium, java_script_enabled=request.param) as context:
+        yield context.new_page()
+
+
+def test_life_of_a_client_by_clicks(page: Any, live_server: Any, acme: Any, ada: Any) -> None:
+    page.goto(f"{live_server.url}/portal/{acme.slug}")
+    page.fill("#username", ada.email)
+    page.fill("#password", PASSWORD)
+    page.click("#login-submit")
+
+    # Register: a wrong redirect URI is refused at its field, what was typed stays.
+    page.click("main >> text=Register a client >> nth=0")
+    page.check("input[value=web]")
+    page.click("text=Continue")
+    page.fill("#name", "Acme Web")
+    page.fill("#redirect_uris", "javascript:alert(1)")
+    page.click("button:has-text('Register')")
+    assert page.get_attribute("#redirect_uris", "aria-invalid") == "true"
+    assert page.input_value("#name") == "Acme Web"
+    page.fill("#redirect_uris", "https://app.acme.example/callback")
+    page.click("button:has-text('Register')")
+    assert page.inner_text("h1") == "Acme Web is registered"
+    secret = page.inner_text("#client-secret")
+    assert SECRET.fullmatch(secret) and secret not in page.url
+
+    # View it again.
+    page.click("text=Go to the client")
+    assert secret not in page.content()
+    page.click("button:has-text('Reveal')")
+    assert page.inner_text("#client-secret") == secret
+
+    # Rotate: the first one gets an end.
+    page.click("text=Done")
+    page.click("text=Add a secret")
+    page.fill("#name", "next")
+    page.check("input[value=retire]")
+    page.click("button:has-text('Make the secret')")
+    assert page.inner_text("#client-secret") != secret
+    page.click("text=Done")
+    assert "stops working" in page.inner_text("main")
+
+    # Revoke the old one before its end.
+    page.click("a:has-text('Revoke') >> nth=1")
+    page.click("button:has-text('Revoke')")
+    assert "The secret is revoked" in page.inner_text("[role=status]")
+    assert page.locator("tbody tr").count() == 1
+
+    # Delete: the name has to be typed.
+    page.click(".tabs >> text=Details")
+    page.click("text=Delete Acme Web")
+    page.fill("#name", "Acme")
+    page.click("button:has-text('Delete')")
+    assert page.get_attribute("#name", "aria-invalid") == "true"
+    page.fill("#name", "Acme Web")
+    page.click("button:has-text('Delete')")
+    assert "The client is deleted" in page.inner_text("[role=status]")
+    assert "No clients yet" in page.inner_text("main")
+
+
+def test_settings_by_clicks(page: Any, live_server: Any, make: Factory, acme: Any, ada: Any) -> None:
+    _sign_in(page.context, make, ada, live_server)
+    page.goto(f"{live_server.url}/portal/{acme.slug}/settings/sessions")
+    idle = "[name='authentication.sessions.idle_timeout_seconds']"
+
+    page.fill(idle, "3")
+    page.click("text=Show what would happen")
+    assert "1 setting would change" in page.inner_text("[role=status]")
+    assert page.input_value(idle) == "3"
+    page.fill(idle, "100")
+    page.press(idle, "Enter")
+    page.wait_for_selector("#errors")
+    assert page.get_attribute(idle, "aria-invalid") == "true"
+    page.fill(idle, "2")
+    page.click("button:has-text('Save')")
+    assert "Saved" in page.inner_text("[role=status]")
+    page.click("button:has-text('Reset')")
+    assert "Back to the default" in page.inner_text("[role=status]")
+    assert page.input_value(idle) == "1"
+
+
+def test_refused_form_is_read_out_and_its_links_lead_to_fields(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
+    with watched(chromium) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/administrators/new")
+        page.evaluate("document.querySelector('main form').noValidate = true")
+        page.click("main button:has-text('Add')")
+        assert page.evaluate("document.activeElement.id") == "errors"
+        page.click("#errors a")
+        assert page.evaluate("document.activeElement.id") == "email"
+
+
+def test_copy_button_copies(chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any) -> None:
+    client = make.client(acme)
+    with watched(chromium, permissions=["clipboard-read", "clipboard-write"]) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/clients/{client.client_id}/credentials")
+        page.click("button[aria-label='Copy the client ID']")
+        page.wait_for_selector("text=Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == client.client_id
+
+
+def test_keyboard_alone_reaches_the_content(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
+    with watched(chromium) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/clients")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/clients/new")
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_every_page_is_whole_in_every_look(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, scheme: str, width: int
+) -> None:
+    client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
+    public = make.client(acme, name="Blossom", type="spa")
+    make.user(
+        acme,
+        email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example",
+        name="Grace",
+        role="auditor",
+    )
+    names = {
+        "client": client.client_id,
+        "public": public.client_id,
+        "secret": client.registered.credential.public_id,
+    }
+    with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/administrators")
+        found = re.search(r"adm_[a-z0-9]+", page.content())
+        assert found
+        paths = [path.format(admin=found[0], **names) for path in PAGES]
+        _look_at(page, live_server.url, acme.slug, paths, scheme, width)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_every_page_of_root_is_whole_in_every_look(
+    chromium: Any, live_server: Any, make: Factory, scheme: str, width: int
+) -> None:
+    operator = make.user(make.root(), role="admin")
+    acme = make.organization(name="Acme")
+    with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:
+        page = _sign_in(context, make, operator, live_server).new_page()
+        _look_at(
+            page, live_server.url, "root", [path.format(slug=acme.slug) for path in ROOT_PAGES], scheme, width
+        )
+
+
+def _sign_in(context: Any, make: Factory, user: Any, server: Any) -> Any:
+    """The context has the user's sign-in."""
+    cookie = {
+        "name": make.cookie_name(user.organization),
+        "value": make.sign_in(user).token,
+        "url": server.url,
+    }
+    context.add_cookies([cookie])
+    return context
+
+
+def _look_at(page: Any, base: str, slug: str, paths: list[str], scheme: str, width: int) -> None:
+    wrong: list[str] = []
+    for path in paths:
+        page.goto(f"{base}{path}" if path.startswith("/portal") else f"{base}/portal/{slug}{path}")
+        whole = page.evaluate("document.documentElement.scrollWidth")
+        if whole > width:
+            wrong.append(f"{path}: {whole} px wide")
+        if (scheme, width) not in AUDITED:
+            continue
+        page.evaluate(AXE_SCRIPT)
+        for violation in page.evaluate("axe.run().then(found => found.violations)"):
+            places = [node["target"] for node in violation["nodes"]][:3]
+            wrong.append(f"{path}: {violation['id']}: {violation['help']} {places}")
+    assert not wrong, "\n".join(wrong)

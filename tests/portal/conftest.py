@@ -1,0 +1,88 @@
+"""A person at the portal: signed in, reads pages, sends their forms."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from flask import Flask
+from werkzeug.test import TestResponse
+
+_TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
+_TAGS = re.compile(r"<[^>]+>")
+
+
+class Person:
+    """One browser with a sign-in; ``text`` is what the page last seen says."""
+
+    def __init__(self, app: Flask, make: Any, user: Any) -> None:
+        self.http = app.test_client()
+        self.user = user
+        self.slug = user.organization.slug
+        self.base = f"/portal/{self.slug}"
+        self.page: TestResponse | None = None
+        make.sign_in(user, self.http)
+
+    def get(self, path: str) -> TestResponse:
+        """The page; a path below the organization's part of the portal unless it begins with /portal."""
+        self.page = self.http.get(self.address(path))
+        return self.page
+
+    def send(self, path: str, **fields: Any) -> TestResponse:
+        """The answer to the form that stands at the path, with the fields typed into it."""
+        if self.page is None or "csrf_token" not in self.page.text:
+            self.get(path)
+        assert self.page is not None
+        token = _TOKEN.search(self.page.text)
+        assert token, self.page.text
+        data = {"csrf_token": token[1]} | {name.replace("__", "."): value for name, value in fields.items()}
+        self.page = self.http.post(self.address(path), data=data, headers={"Sec-Fetch-Site": "same-origin"})
+        return self.page
+
+    def follow(self) -> TestResponse:
+        """The page that the last answer leads to."""
+        assert self.page is not None and self.page.status_code == 303, self.page and self.page.text
+        parts = urlsplit(self.page.headers["Location"])
+        return self.get(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+
+    def address(self, path: str) -> str:
+        return path if path.startswith("/portal") else f"{self.base}{path}"
+
+    @property
+    def text(self) -> str:
+        assert self.page is not None
+        return " ".join(html.unescape(_TAGS.sub(" ", self.page.text)).split())
+
+    def hidden(self, name: str) -> str:
+        """The value of a hidden field on the page last seen."""
+        assert self.page is not None
+        found = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', self.page.text)
+        assert found, self.page.text
+        return html.unescape(found[1])
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    """An organization."""
+    return make.organization("acme", name="Acme")
+
+
+@pytest.fixture
+def person(app: Flask, make: Any) -> Callable[..., Person]:
+    """``person(organization, role)`` is somebody signed in to it, an administrator unless said otherwise."""
+
+    def signed_in(organization: Any, role: str | None = "admin", **more: Any) -> Person:
+        return Person(app, make, make.user(organization, role=role, **more))
+
+    return signed_in
+
+
+@pytest.fixture
+def ada(acme: Any, person: Any) -> Person:
+    """An administrator of the organization, at the portal."""
+    found: Person = person(acme)
+    return found

@@ -1,0 +1,248 @@
+"""Registering, changing and deleting clients by forms."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]+")
+
+
+def test_registering_answers_with_the_secret_and_no_address_holds_it(ada: Any) -> None:
+    ada.get("/clients/new?type=web")
+
+    answer = ada.send(
+        "/clients/new",
+        type="web",
+        name="Orchard",
+        redirect_uris="https://orchard.example/callback\r\nhttp://localhost:3000/callback\r\n",
+        scopes=["openid", "email"],
+    )
+
+    assert answer.status_code == 200
+    assert "Orchard is registered" in ada.text
+    secret = SECRET.search(answer.text)
+    assert secret and f"CLIENT_SECRET={secret[0]}" in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert secret[0] not in ada.get("/clients").text
+    assert "Orchard" in ada.text
+
+
+def test_public_client_gets_no_secret(ada: Any) -> None:
+    ada.get("/clients/new?type=spa")
+    answer = ada.send(
+        "/clients/new",
+        type="spa",
+        name="Blossom",
+        redirect_uris="https://blossom.example/cb",
+        scopes=["openid"],
+    )
+
+    assert "Blossom is registered" in ada.text
+    assert SECRET.search(answer.text) is None
+
+
+def test_machine_form_asks_for_no_redirects(ada: Any) -> None:
+    ada.get("/clients/new?type=machine")
+    assert 'name="redirect_uris"' not in ada.page.text
+    assert 'value="openid"' not in ada.page.text
+
+    ada.send("/clients/new", type="machine", name="Harvester", more_scopes="orders:read")
+
+    assert "Harvester is registered" in ada.text
+    assert "orders:read" in ada.text
+
+
+def test_errors_land_at_their_field_and_what_was_typed_stays(ada: Any, database: Any) -> None:
+    ada.get("/clients/new?type=web")
+
+    answer = ada.send(
+        "/clients/new",
+        type="web",
+        name="",
+        redirect_uris="https://orchard.example/callback\njavascript:alert(1)",
+        scopes=["openid"],
+    )
+
+    assert answer.status_code == 400
+    assert 'id="errors"' in answer.text
+    assert 'href="#redirect_uris"' in answer.text and 'href="#name"' in answer.text
+    assert 'aria-describedby="redirect_uris-hint redirect_uris-error" aria-invalid="true"' in answer.text
+    assert "Line 2:" in ada.text
+    assert "javascript:alert(1)" in answer.text and "https://orchard.example/callback" in answer.text
+    assert database.count("clients") == 0
+
+
+def test_type_that_is_none_leads_to_the_cards(ada: Any) -> None:
+    ada.get("/clients/new?type=teapot")
+
+    assert "What are you building?" in ada.text
+
+
+def test_name_is_text_and_never_markup(ada: Any) -> None:
+    ada.get("/clients/new?type=machine")
+    ada.send("/clients/new", type="machine", name="<b>Bold</b>")
+
+    assert "<b>Bold</b>" not in ada.page.text
+    assert "&lt;b&gt;Bold&lt;/b&gt;" in ada.get("/clients").text
+
+
+def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> None:
+    for number in range(30):
+        make.machine(acme, "clients:read", name=f"Worker {number:02}")
+    make.client(acme, name="Orchard")
+
+    ada.get("/clients")
+    assert "Orchard" in ada.text and "Worker 23" in ada.text and "Worker 24" not in ada.text
+    following = re.search(r'href="([^"]+)" rel="next"', ada.page.text)
+    assert following
+    ada.get(following[1].replace("&amp;", "&"))
+    assert "Worker 24" in ada.text and "Orchard" not in ada.text
+    ada.get("/clients?type=web")
+    assert "Orchard" in ada.text and "Worker" not in ada.text
+    ada.get("/clients?q=worker+07")
+    assert "Worker 07" in ada.text and "Worker 08" not in ada.text
+    ada.get("/clients?q=nothing+like+it")
+    assert "No client matches" in ada.text
+    assert ada.get("/clients?cursor=made-up").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("tab", "fields", "shown"),
+    [
+        ("redirects", {"redirect_uris": "https://orchard.example/new"}, "https://orchard.example/new"),
+        ("access", {"scopes": ["openid", "profile"], "optional_scopes": ["profile"]}, "optional_scopes"),
+        (
+            "details",
+            {"name": "Orchard Two", "description": "Apples", "is_active": "1", "trust": "verified"},
+            "Reviewed",
+        ),
+        (
+            "advanced",
+            {
+                "grant_types": ["authorization_code", "refresh_token", "client_credentials"],
+                "token_endpoint_auth_method": "client_secret_post",
+                "access_token_format": "jwt",
+            },
+            "client_secret_post",
+        ),
+    ],
+)
+def test_each_tab_saves(make: Any, acme: Any, ada: Any, tab: str, fields: dict[str, Any], shown: str) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/{tab}"
+    ada.get(path)
+
+    ada.send(path, version=ada.hidden("version"), **fields)
+    ada.follow()
+
+    assert "Saved. It is live now." in ada.text
+    assert shown in ada.page.text
+
+
+def test_tab_saved_as_it_was_says_that_nothing_changed(make: Any, acme: Any, ada: Any) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/redirects"
+    ada.get(path)
+
+    ada.send(path, version=ada.hidden("version"), redirect_uris="https://orchard.example/callback")
+    ada.follow()
+
+    assert "Nothing was different" in ada.text
+
+
+def test_refused_change_lands_at_its_field(make: Any, acme: Any, ada: Any) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/redirects"
+
+    answer = ada.send(path, version="1", redirect_uris="ftp://orchard.example/")
+
+    assert answer.status_code == 400
+    assert 'href="#redirect_uris"' in answer.text and "ftp://orchard.example/" in answer.text
+
+
+def test_change_of_a_page_gone_stale_is_held_back(make: Any, acme: Any, ada: Any) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/details"
+    ada.get(path)
+    version = ada.hidden("version")
+    ada.send(path, version=version, name="First", is_active="1", trust="unverified")
+    ada.get(path)
+
+    answer = ada.send(path, version=version, name="Second", is_active="1", trust="unverified")
+
+    assert answer.status_code == 412
+    assert "Somebody changed this client" in ada.text and 'value="Second"' in answer.text
+    assert "First" in ada.get(f"/clients/{client.client_id}/credentials").text
+
+
+def test_deleting_wants_the_name_and_then_is_done(make: Any, acme: Any, ada: Any) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/delete"
+    ada.get(path)
+    assert "What will stop working" in ada.text
+
+    assert ada.send(path, name="orchard").status_code == 400
+    ada.send(path, name="Orchard")
+    ada.follow()
+
+    assert "The client is deleted" in ada.text
+    assert ada.get(f"/clients/{client.client_id}/credentials").status_code == 404
+
+
+def test_deleting_asks_for_a_fresh_sign_in(make: Any, person: Any, database: Any) -> None:
+    acme = make.organization(
+        "acme", settings={"authentication": {"sessions": {"reauthentication_seconds": 60}}}
+    )
+    ada = person(acme)
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/delete"
+    ada.get(f"/clients/{client.client_id}/details")
+    _age_sign_ins(database)
+
+    answer = ada.send(path, name="Orchard")
+
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith(
+        "/organizations/acme/login?next=%2Fportal%2Facme%2Fclients%2F"
+    )
+    assert "reauthenticate=1" in answer.headers["Location"]
+    assert database.query("SELECT COUNT(*) FROM clients WHERE deleted_at IS NULL")[0][0] == 1
+
+
+def test_developer_reaches_own_clients_alone(make: Any, acme: Any, ada: Any, person: Any) -> None:
+    foreign = make.client(acme, name="Somebody's")
+    grace = person(acme, role="developer")
+    grace.get("/clients/new?type=machine")
+    grace.send("/clients/new", type="machine", name="Mine")
+    assert "Mine is registered" in grace.text
+
+    grace.get("/clients")
+
+    assert "Mine" in grace.text and "Somebody" not in grace.text
+    assert grace.get(f"/clients/{foreign.client_id}/credentials").status_code == 404
+    assert grace.get(f"/clients/{foreign.client_id}/delete").status_code == 404
+
+
+def test_client_of_another_organization_does_not_exist(make: Any, ada: Any) -> None:
+    globex = make.organization("globex")
+    foreign = make.client(globex)
+
+    for tab in (
+        "",
+        "/credentials",
+        "/redirects",
+        "/access",
+        "/details",
+        "/advanced",
+        "/delete",
+        "/credentials/new",
+    ):
+        assert ada.get(f"/clients/{foreign.client_id}{tab}").status_code == 404
+
+
+def _age_sign_ins(database: Any) -> None:
+    before = "2026-01-01 00:00:00"
+    database.query(f"UPDATE sessions SET authenticated_at = '{before}'")

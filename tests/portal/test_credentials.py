@@ -1,0 +1,161 @@
+"""Secrets by forms: viewed, added, rotated, revoked."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]{40,}")
+ACTION = re.compile(r'(?:action|href)="[^"]*/credentials/(sec_[a-z0-9]+)/')
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any) -> Any:
+    """A client with one secret."""
+    return make.client(acme)
+
+
+def _path(client: Any, rest: str = "") -> str:
+    return f"/clients/{client.client_id}/credentials{rest}"
+
+
+def _ids(person: Any, client: Any) -> list[str]:
+    return list(dict.fromkeys(ACTION.findall(person.get(_path(client)).text)))
+
+
+def test_page_shows_the_client_id_and_masks_the_secret(ada: Any, orchard: Any) -> None:
+    answer = ada.get(_path(orchard))
+
+    assert orchard.client_id in ada.text
+    assert orchard.secret not in answer.text
+    assert f"••••{orchard.registered.credential.hint}" in answer.text
+
+
+def test_reveal_shows_the_secret_and_leaves_evidence(ada: Any, orchard: Any, database: Any) -> None:
+    (secret_id,) = _ids(ada, orchard)
+
+    answer = ada.send(_path(orchard, f"/{secret_id}/reveal"))
+
+    assert orchard.secret in answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert (
+        database.query(
+            "SELECT COUNT(*) FROM audit_events WHERE CAST(action AS CHAR) = 'credential.revealed'"
+        )[0][0]
+        == 1
+    )
+
+
+def test_reveal_of_an_old_sign_in_asks_to_sign_in_again(ada: Any, orchard: Any, database: Any) -> None:
+    (secret_id,) = _ids(ada, orchard)
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+
+    answer = ada.send(_path(orchard, f"/{secret_id}/reveal"))
+
+    assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+    assert orchard.secret not in answer.text
+    assert not database.query(
+        "SELECT id FROM audit_events WHERE CAST(action AS CHAR) = 'credential.revealed'"
+    )
+
+
+def test_reveal_by_link_shows_a_form_and_not_the_secret(ada: Any, orchard: Any) -> None:
+    (secret_id,) = _ids(ada, orchard)
+
+    answer = ada.get(_path(orchard, f"/{secret_id}/reveal"))
+
+    assert answer.status_code == 200 and orchard.secret not in answer.text
+
+
+def test_organization_that_shows_once_has_no_reveal(make: Any, person: Any) -> None:
+    acme = make.organization("acme", settings={"oauth": {"clients": {"secret_display": "once"}}})
+    ada, client = person(acme), make.client(acme)
+
+    ada.get(_path(client))
+
+    assert "/reveal" not in ada.page.text
+    (secret_id,) = _ids(ada, client)
+    assert ada.send(_path(client, f"/{secret_id}/reveal")).status_code == 409
+
+
+def test_adding_keeps_both_working(ada: Any, orchard: Any) -> None:
+    answer = ada.send(_path(orchard, "/new"), name="second", others="keep")
+
+    assert SECRET.search(answer.text)
+    assert len(_ids(ada, orchard)) == 2
+    assert "stops working" not in ada.text
+
+
+def test_rotating_ends_the_first_and_can_be_cancelled(ada: Any, orchard: Any) -> None:
+    ada.send(_path(orchard, "/new"), name="next", others="retire")
+    assert "stops working" in ada.text
+
+    ada.get(_path(orchard))
+    assert "stops working in 24 hours" in ada.text or "stops working in 1 day" in ada.text
+    ada.send(_path(orchard, "/cancel-rotation"))
+    ada.follow()
+
+    assert "The rotation is cancelled" in ada.text
+    assert "stops working" not in ada.text
+
+
+def test_revoking_says_first_and_then_does(ada: Any, orchard: Any) -> None:
+    ada.send(_path(orchard, "/new"), name="second", others="keep")
+    newest = _ids(ada, orchard)[0]
+    ada.get(_path(orchard, f"/{newest}/revoke"))
+    assert "What will stop working" in ada.text and "last secret" not in ada.text
+
+    ada.send(_path(orchard, f"/{newest}/revoke"), revoke_tokens="1")
+    ada.follow()
+
+    assert "every token it minted are revoked" in ada.text
+    assert len(_ids(ada, orchard)) == 1
+    assert "Secrets that no longer work (1)" in ada.text
+
+
+def test_revoking_the_last_one_warns_and_asks_for_a_fresh_sign_in(
+    ada: Any, orchard: Any, database: Any
+) -> None:
+    (only,) = _ids(ada, orchard)
+    ada.get(_path(orchard, f"/{only}/revoke"))
+    assert "It is the last secret" in ada.text
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+
+    answer = ada.send(_path(orchard, f"/{only}/revoke"))
+
+    assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+    assert _ids(ada, orchard) == [only]
+
+
+def test_too_many_secrets_is_said_in_words(make: Any, person: Any) -> None:
+    acme = make.organization("acme", settings={"oauth": {"clients": {"max_secrets": 2}}})
+    ada, client = person(acme), make.client(acme)
+    ada.send(_path(client, "/new"), name="second", others="keep")
+
+    ada.get(_path(client))
+    assert "Add a secret" not in ada.text
+    answer = ada.send(_path(client, "/new"), name="third", others="keep")
+
+    assert answer.status_code == 400 and "Revoke one first" in ada.text
+
+
+def test_auditor_sees_the_client_and_no_secret(make: Any, acme: Any, person: Any, orchard: Any) -> None:
+    auditor = person(acme, role="auditor")
+
+    answer = auditor.get(_path(orchard))
+
+    assert answer.status_code == 200
+    assert "You may not see this client’s secrets" in auditor.text
+    assert orchard.registered.credential.hint not in answer.text
+    assert auditor.get(_path(orchard, "/new")).status_code == 403
+
+
+def test_secret_of_another_client_is_not_found(make: Any, acme: Any, ada: Any, orchard: Any) -> None:
+    other = make.client(acme, name="Other")
+    (foreign,) = _ids(ada, other)
+
+    for act in ("reveal", "revoke"):
+        assert ada.get(_path(orchard, f"/{foreign}/{act}")).status_code == 404
+        assert ada.get(_path(orchard, f"/sec_nonsense/{act}")).status_code == 404

@@ -1,0 +1,280 @@
+"""Settings by forms: every field from the table, saved, tried out, reset, and never over somebody else's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.portal.setting_topics import TOPICS
+from app.rules import settings as rules
+from app.rules.setting_kinds import Flag, Listing, Number
+from app.rules.settings_table import SETTINGS
+
+# Their features have no page or endpoint yet, so that no form promises them.
+API_ALONE = (
+    "authentication.mfa.",
+    "authentication.passkeys.",
+    "authentication.recovery.",
+    "authentication.password.enabled",
+    "authentication.registration.",
+    "oauth.device_",
+    "oauth.dynamic_registration.",
+    "oauth.require_",
+    "user_permissions.members_can_delete_account",
+    "branding.logo",
+    "localization.",
+    "oauth.signing.rotation_seconds",
+    "audit.log_retention_days",
+    "audit.notify_root_access",
+)
+
+
+def test_every_setting_has_one_page_or_a_reason() -> None:
+    listed = [path for topic in TOPICS.values() for path in topic.paths]
+    missing = [path for path in SETTINGS if path not in listed and not path.startswith(API_ALONE)]
+
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= set(SETTINGS)
+    assert missing == []
+
+
+def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the topic's form as a browser would send them."""
+    fields: dict[str, Any] = {}
+    for path in TOPICS[topic].paths:
+        value, kind = values[path], SETTINGS[path].kind
+        if isinstance(kind, Flag):
+            fields |= {path: "1"} if value else {}
+        elif isinstance(kind, Number) and path.endswith("_seconds"):
+            fields |= {path: "" if value is None else str(value), f"{path}.unit": "1"}
+        elif isinstance(kind, Listing):
+            fields[path] = value if "auth_methods" in path or "grant_types" in path else "\n".join(value)
+        else:
+            fields[path] = "" if value is None else str(value)
+    return fields
+
+
+def _send(person: Any, topic: str, values: dict[str, Any], **more: str) -> Any:
+    path = f"/settings/{topic}"
+    state = {"version": person.hidden("version"), "base": person.hidden("base"), "act": "save"}
+    return person.send(path, **(_typed(topic, values) | state | more))
+
+
+def _stored(topic: str) -> dict[str, Any]:
+    document = rules.defaults()
+    return {path: rules.value_at(document, path) for path in TOPICS[topic].paths}
+
+
+def _overrides(database: Any) -> Any:
+    (row,) = database.query("SELECT settings FROM organizations WHERE name = 'Acme'")
+    return json.loads(row[0])
+
+
+@pytest.mark.parametrize("topic", list(TOPICS))
+def test_form_sent_as_it_came_changes_nothing(ada: Any, database: Any, topic: str) -> None:
+    ada.get(f"/settings/{topic}")
+
+    _send(ada, topic, _stored(topic))
+    ada.follow()
+
+    assert "Nothing was different" in ada.text
+    assert _overrides(database) == {}
+
+
+def test_saved_field_is_live_and_shown_as_set_here(ada: Any, database: Any) -> None:
+    ada.get("/settings/sessions")
+    idle = "authentication.sessions.idle_timeout_seconds"
+
+    _send(ada, "sessions", _stored("sessions"), **{idle: "12", f"{idle}.unit": "3600"})
+    ada.follow()
+
+    assert "Saved. It is live now." in ada.text
+    assert _overrides(database) == {"authentication": {"sessions": {"idle_timeout_seconds": 43200}}}
+    assert f'name="reset" value="{idle}"' in ada.page.text
+
+
+def test_flags_choices_and_lists_are_saved(ada: Any, database: Any) -> None:
+    ada.get("/settings/clients")
+
+    values = _stored("clients") | {
+        "oauth.clients.secret_display": "once",
+        "oauth.redirect_uris.allowed_hosts": ["example.com", "*.example.com"],
+        "oauth.grant_types": ["authorization_code", "refresh_token"],
+        "user_permissions.members_can_register_clients": True,
+        "oauth.clients.secret_ttl_seconds": 86400,
+    }
+    _send(ada, "clients", values)
+    ada.follow()
+
+    assert "Saved" in ada.text
+    stored = _overrides(database)
+    assert stored["oauth"]["clients"] == {"secret_display": "once", "secret_ttl_seconds": 86400}
+    assert stored["oauth"]["redirect_uris"] == {"allowed_hosts": ["example.com", "*.example.com"]}
+    assert stored["oauth"]["grant_types"] == ["authorization_code", "refresh_token"]
+    assert stored["user_permissions"] == {"members_can_register_clients": True}
+
+
+def test_reset_returns_one_field_to_its_default(make: Any, person: Any, database: Any) -> None:
+    own = {"branding": {"theme": "dark", "login_message": "Hello"}}
+    ada = person(make.organization("acme", name="Acme", settings=own))
+    ada.get("/settings/branding")
+
+    ada.send("/settings/branding", reset="branding.theme")
+    ada.follow()
+
+    assert "Back to the default" in ada.text
+    assert _overrides(database) == {"branding": {"login_message": "Hello"}}
+
+
+@pytest.mark.parametrize(
+    ("topic", "path", "wrong"),
+    [
+        ("sign-in", "authentication.password.min_length", "7"),
+        ("sign-in", "authentication.password.min_length", "many"),
+        ("sessions", "authentication.sessions.max_per_user", "-1"),
+        ("clients", "oauth.redirect_uris.allowed_hosts", "ok.example\nnot a host"),
+        ("branding", "branding.accent_color", "blue"),
+        ("branding", "branding.support_email", "nobody"),
+        ("tokens", "oauth.access_token.format", "paper"),
+    ],
+)
+def test_wrong_value_lands_at_its_field_and_stays_typed(
+    ada: Any, database: Any, topic: str, path: str, wrong: str
+) -> None:
+    ada.get(f"/settings/{topic}")
+
+    answer = _send(ada, topic, _stored(topic), **{path: wrong})
+
+    assert answer.status_code == 400
+    assert f'href="#{path.replace(".", "-")}"' in answer.text
+    if topic != "tokens":
+        assert wrong.splitlines()[-1] in answer.text
+    assert _overrides(database) == {}
+
+
+def test_preview_says_what_would_happen_and_changes_nothing(
+    make: Any, acme: Any, ada: Any, database: Any
+) -> None:
+    ada.get("/settings/sessions")
+    idle = "authentication.sessions.idle_timeout_seconds"
+
+    answer = _send(ada, "sessions", _stored("sessions"), act="preview", **{idle: "600"})
+
+    assert answer.status_code == 200
+    assert "If you save" in ada.text and "1 setting would change" in ada.text
+    assert _overrides(database) == {}
+    assert ada.hidden("version") == "1"
+
+
+def test_two_who_save_are_shown_to_each_other(
+    make: Any, acme: Any, ada: Any, person: Any, database: Any
+) -> None:
+    grace = person(acme)
+    for somebody in (ada, grace):
+        somebody.get("/settings/sessions")
+    idle = "authentication.sessions.idle_timeout_seconds"
+    fresh = "authentication.sessions.reauthentication_seconds"
+    _send(grace, "sessions", _stored("sessions"), **{idle: "3600"})
+
+    answer = _send(ada, "sessions", _stored("sessions"), **{idle: "7200", fresh: "300"})
+
+    assert answer.status_code == 409
+    assert f"{grace.user.email} saved" in ada.text
+    assert "1 hour" in ada.text and "2 hours" in ada.text and "5 minutes" in ada.text
+    state = {name: ada.hidden(name) for name in ("version", "base", "mine")}
+    ada.send(
+        "/settings/sessions",
+        merge="1",
+        act="save",
+        **state,
+        **{f"keep.{idle}": "theirs", f"keep.{fresh}": "mine"},
+    )
+    ada.follow()
+    assert "Saved" in ada.text
+    sessions = _overrides(database)["authentication"]["sessions"]
+    assert sessions == {"idle_timeout_seconds": 3600, "reauthentication_seconds": 300}
+
+
+@pytest.mark.parametrize("base", ["", "[]", "null", '{"x": 1}', "{" * 5000])
+def test_broken_hidden_fields_break_nothing(ada: Any, base: str) -> None:
+    ada.get("/settings/audit")
+
+    answer = ada.send("/settings/audit", base=base, version="x", **{"audit.retention_days": "90"})
+
+    assert answer.status_code == 303
+
+
+def test_page_that_is_none_is_not_found(ada: Any) -> None:
+    assert ada.get("/settings/teapot").status_code == 404
+
+
+def test_organization_is_renamed(ada: Any) -> None:
+    ada.get("/settings/general")
+    assert ada.send("/settings/general", version=ada.hidden("version"), name="").status_code == 400
+
+    ada.send("/settings/general", version=ada.hidden("version"), name="Acme Two")
+    ada.follow()
+
+    assert "Acme Two" in ada.text
+
+
+def test_deleting_the_organization_wants_its_id(ada: Any) -> None:
+    assert ada.send("/settings/delete", slug="other").status_code == 400
+
+    answer = ada.send("/settings/delete", slug="acme")
+
+    assert answer.status_code == 200 and "Acme is deleted" in ada.text
+    assert ada.get("").status_code == 404
+
+
+def test_built_in_role_is_narrowed_and_reset(ada: Any, database: Any) -> None:
+    kept = ["clients:read:own", "organization:read"]
+    ada.get("/settings/permissions/developer")
+
+    ada.send(
+        "/settings/permissions/developer",
+        version=ada.hidden("version"),
+        name="Developer",
+        description="Looks",
+        permissions=kept,
+    )
+    ada.follow()
+
+    assert "Saved" in ada.text
+    role = _overrides(database)["user_permissions"]["roles"]["developer"]
+    assert sorted(role["permissions"]) == kept
+    ada.send("/settings/permissions/developer", act="remove")
+    assert ada.page.status_code == 303
+    assert _overrides(database) == {}
+
+
+def test_own_role_is_added_and_removed(ada: Any, database: Any) -> None:
+    ada.get("/settings/permissions/new")
+    answer = ada.send(
+        "/settings/permissions/new", key="Support Team", name="Support", permissions=["users:read"]
+    )
+    assert answer.status_code == 400 and 'href="#key"' in answer.text
+
+    ada.send(
+        "/settings/permissions/new",
+        key="support",
+        name="Support",
+        permissions=["users:read"],
+        more_permissions="invoices:approve",
+    )
+    ada.follow()
+    assert "Support" in ada.text
+    stored = _overrides(database)["user_permissions"]["roles"]["support"]
+    assert stored["permissions"] == ["users:read", "invoices:approve"]
+
+    ada.get("/settings/permissions/support")
+    assert "invoices:approve" in ada.page.text
+    ada.send("/settings/permissions/support", act="remove")
+    ada.follow()
+    assert "Support" not in ada.text
+
+
+def test_admin_role_has_no_form(ada: Any) -> None:
+    assert ada.get("/settings/permissions/admin").status_code == 404

@@ -1,0 +1,144 @@
+"""Who gets into the portal, and what its pages carry."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+PAGES = [
+    "",
+    "/clients",
+    "/clients/new",
+    "/administrators",
+    "/administrators/new",
+    "/settings",
+    "/settings/general",
+    "/settings/sign-in",
+    "/settings/permissions",
+    "/settings/permissions/new",
+    "/settings/delete",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_stranger_is_sent_to_sign_in_and_comes_back(http: Any, acme: Any, path: str) -> None:
+    answer = http.get(f"/portal/acme{path}")
+
+    assert answer.status_code == 303
+    leads = urlsplit(answer.headers["Location"])
+    assert leads.path == "/organizations/acme/login"
+    assert parse_qs(leads.query) == {"next": [f"/portal/acme{path}"]}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_administrator_opens_every_page(ada: Any, path: str) -> None:
+    answer = ada.get(path)
+
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "form-action 'self'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert "Cookie" in answer.headers["Vary"]
+    assert " style=" not in answer.text and "<style" not in answer.text
+    assert answer.text.count("<h1") == 1
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_sign_in_of_one_organization_counts_in_no_other(make: Any, ada: Any, path: str) -> None:
+    make.organization("globex", name="Globex")
+
+    answer = ada.get(f"/portal/globex{path}")
+
+    assert answer.status_code == 303
+    assert urlsplit(answer.headers["Location"]).path == "/organizations/globex/login"
+
+
+def test_organization_that_is_none_is_not_found(ada: Any) -> None:
+    answer = ada.get("/portal/nowhere/clients")
+
+    assert answer.status_code == 404
+    assert "There is no such organization" in ada.text
+
+
+def test_member_is_told_and_led_to_the_own_account(acme: Any, person: Any) -> None:
+    mia = person(acme, role=None)
+
+    answer = mia.get("")
+
+    assert answer.status_code == 403
+    assert "/organizations/acme/account" in answer.text
+
+
+def test_auditor_sees_settings_and_cannot_save_them(acme: Any, person: Any) -> None:
+    auditor = person(acme, role="auditor")
+    auditor.get("/settings/sessions")
+    assert "You may look at the settings, and not change them" in auditor.text
+
+    answer = auditor.send("/settings/sessions", version="1", base="{}")
+
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/administrators", "/administrators/new", "/organizations", "/settings/delete"]
+)
+def test_developer_is_refused_what_is_not_theirs(acme: Any, person: Any, path: str) -> None:
+    answer = person(acme, role="developer").get(path)
+
+    assert answer.status_code in {403, 404}
+
+
+def test_form_without_token_changes_nothing(ada: Any, database: Any) -> None:
+    answer = ada.http.post("/portal/acme/clients/new", data={"name": "Shop", "type": "machine"})
+
+    assert answer.status_code == 400
+    assert database.count("clients") == 0
+
+
+def test_form_of_another_site_changes_nothing(ada: Any, database: Any) -> None:
+    ada.get("/clients/new?type=machine")
+    answer = ada.http.post(
+        "/portal/acme/clients/new",
+        data={"name": "Shop", "type": "machine", "csrf_token": ada.hidden("csrf_token")},
+        headers={"Sec-Fetch-Site": "cross-site"},
+    )
+
+    assert answer.status_code == 400
+    assert database.count("clients") == 0
+
+
+def test_root_acts_elsewhere_by_name_and_the_page_says_so(make: Any, acme: Any, person: Any) -> None:
+    operator = person(make.root())
+
+    answer = operator.get("/portal/acme")
+
+    assert answer.status_code == 200
+    assert "as an administrator of this installation" in operator.text
+
+
+def test_chooser_lists_the_sign_ins_of_this_browser(make: Any, ada: Any) -> None:
+    globex = make.organization("globex", name="Globex")
+    make.sign_in(make.user(globex, role="developer"), ada.http)
+
+    ada.get("/portal")
+
+    assert "Acme" in ada.text and "Globex" in ada.text
+    assert 'href="/portal/globex"' in ada.page.text
+    ada.get("/portal?q=glo")
+    assert "Globex" in ada.text and "Acme" not in ada.text
+
+
+def test_chooser_leads_a_stranger_to_sign_in(http: Any) -> None:
+    answer = http.get("/portal")
+
+    assert answer.status_code == 303 and answer.headers["Location"] == "/login"
+
+
+def test_notice_in_the_address_is_one_of_ours_or_nothing(ada: Any) -> None:
+    ada.get("/clients?done=saved")
+    assert "Saved. It is live now." in ada.text
+
+    ada.get("/clients?done=You+won")
+    assert "You won" not in ada.page.text
