@@ -26,13 +26,15 @@ _OPEN_INVITATIONS = 50
 def administrators(visit: Visit) -> Answer:
     """Who holds a role, in the order in which they got it, and the open invitations."""
     slug = visit.organization.slug
-    page = list_administrators(visit.actor, slug, after=position("administrators"))
+    page = list_administrators(
+        visit.actor, slug, after=position(visit.organization.id, "portal administrators")
+    )
     return visit.render(
         "portal/administrators/list.html",
         page=page,
         roles=roles_of(visit.organization.settings),
         invitations=list_invitations(visit.actor, slug, limit=_OPEN_INVITATIONS).items,
-        pager=pages_of(page, "administrators"),
+        pager=pages_of(page, visit.organization.id, "portal administrators"),
     )
 
 

@@ -33,7 +33,7 @@ def refuse(error: DomainError) -> BaseResponse:
     if isinstance(error, FreshSignInRequired) and slug:
         home = home_slug(actor_for(organization_by_slug(slug)))
         return redirect(sign_in_url(home or slug, again=True), 303)
-    is_lost = isinstance(error, NotFound) or not slug
+    back_url, back_label = _way_back(error, slug)
     page = render_template(
         "error.html",
         title=_words(_TITLES, error) or "That did not work",
@@ -41,8 +41,8 @@ def refuse(error: DomainError) -> BaseResponse:
         hint=_words(_HINTS, error),
         error_code=error.code,
         request_id=request_id(),
-        back_url="/portal" if is_lost else f"/portal/{slug}",
-        back_label="Choose an organization" if is_lost else "Back to the overview",
+        back_url=back_url,
+        back_label=back_label,
     )
     response: Response = make_response(page, error.status)
     retry_after = getattr(error, "retry_after", None)
@@ -53,3 +53,12 @@ def refuse(error: DomainError) -> BaseResponse:
 
 def _words(table: tuple[tuple[type[DomainError], str], ...], error: DomainError) -> str | None:
     return next((words for kind, words in table if isinstance(error, kind)), None)
+
+
+def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
+    if slug is None or isinstance(error, NotFound):
+        return "/portal", "Choose an organization"
+    if request.path == f"/portal/{slug}":
+        # A member may not see the overview: leading back to it would go in circles.
+        return f"/organizations/{slug}/account", "Go to my account"
+    return f"/portal/{slug}", "Back to the overview"

@@ -25,7 +25,12 @@ def clients(visit: Visit) -> Answer:
     query = request.args.get("q", "").strip()[:100]
     wanted = request.args.get("type", "")
     filters = {"type": wanted} if wanted in TYPES else {}
-    page = list_clients(visit.actor, after=position("clients"), query=query or None, filters=filters)
+    page = list_clients(
+        visit.actor,
+        after=position(visit.organization.id, "portal clients"),
+        query=query or None,
+        filters=filters,
+    )
     return visit.render(
         "portal/clients/list.html",
         page=page,
@@ -33,7 +38,7 @@ def clients(visit: Visit) -> Answer:
         type=wanted,
         types=TYPES,
         is_filtered=bool(query or filters),
-        pager=pages_of(page, "clients"),
+        pager=pages_of(page, visit.organization.id, "portal clients"),
     )
 
 

@@ -41,7 +41,10 @@ def organizations(visit: Visit) -> Answer:
     status = request.args.get("status", "")
     status = status if status in _STATUSES else ""
     page = list_organizations(
-        visit.actor, after=position("organizations"), query=query or None, status=status or None
+        visit.actor,
+        after=position(visit.organization.id, "portal organizations"),
+        query=query or None,
+        status=status or None,
     )
     return visit.render(
         "portal/organizations/list.html",
@@ -49,7 +52,7 @@ def organizations(visit: Visit) -> Answer:
         query=query,
         status_filter=status,
         statuses=_STATUSES,
-        pager=pages_of(page, "organizations"),
+        pager=pages_of(page, visit.organization.id, "portal organizations"),
     )
 
 

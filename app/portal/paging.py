@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from flask import current_app, request
-from itsdangerous import BadData, URLSafeSerializer
+from flask import request
 
 from app.operations.pages import CursorKey, Page
+from app.rules.errors import InvalidInput
+from app.web.pagination import page_meta, page_position
 
-_NAME = "cursor"
+_NOT_OF_THE_LIST = frozenset({"done"})
 
 
-def position(listing: str) -> CursorKey | None:
+def position(organization_id: str, listing: str) -> CursorKey | None:
     """Where the page begins; from the start when the cursor is not one that we made for this list."""
-    cursor = request.args.get(_NAME)
-    if cursor is None:
-        return None
     try:
-        return tuple(_serializer(listing).loads(cursor))
-    except BadData:
+        return page_position(_parameters(), organization_id, listing)
+    except InvalidInput:
         return None
 
 
-def pages_of(page: Page, listing: str) -> dict[str, str | None]:
+def pages_of(page: Page, organization_id: str, listing: str) -> dict[str, str | None]:
     """The addresses for the pager; the search and filters in this one stay."""
-    kept = {name: value for name, value in request.args.items() if name not in {_NAME, "done"} and value}
-    first = f"{request.path}?{urlencode(kept)}" if kept else request.path
-    following = None
-    if page.next_cursor_key is not None:
-        cursor = _serializer(listing).dumps(page.next_cursor_key)
-        following = f"{request.path}?{urlencode({**kept, _NAME: cursor})}"
-    return {"first_url": first if request.args.get(_NAME) else None, "next_url": following}
+    kept = {name: value for name, value in _parameters().items() if name != "cursor"}
+    cursor = page_meta(page, _parameters(), organization_id, listing)["next_cursor"]
+    return {
+        "first_url": _address(kept) if request.args.get("cursor") else None,
+        "next_url": _address({**kept, "cursor": cursor}) if cursor else None,
+    }
 
 
-def _serializer(listing: str) -> URLSafeSerializer:
-    """Signed, so that a page begins only where one of ours ended."""
-    return URLSafeSerializer(current_app.config["SECRET_KEY"], salt=f"portal {listing}")
+def _parameters() -> dict[str, str]:
+    return {name: value for name, value in request.args.items() if value and name not in _NOT_OF_THE_LIST}
+
+
+def _address(parameters: dict[str, str]) -> str:
+    return f"{request.path}?{urlencode(parameters)}" if parameters else request.path

@@ -128,7 +128,6 @@ _TOPICS = (
                     ("oauth.id_token_ttl_seconds", "ID tokens live for"),
                     ("oauth.authorization_code_ttl_seconds", "Authorization codes live for"),
                     ("oauth.signing.algorithm", "Signature"),
-                    ("oauth.signing.rotation_seconds", "A signing key grows at most"),
                 ),
             ),
             (
@@ -184,27 +183,11 @@ _TOPICS = (
         ),
     ),
     Topic(
-        "localization",
-        "Language",
-        "The language where a person’s own is not known.",
-        "globe",
-        (("Language", _rows("localization", default_locale="Default language")),),
-    ),
-    Topic(
         "audit",
         "Audit",
         "How long evidence is kept.",
         "book",
-        (
-            (
-                "Evidence",
-                _rows(
-                    "audit",
-                    retention_days="Audit events are kept for",
-                    notify_root_access="Tell administrators when root acts here",
-                ),
-            ),
-        ),
+        (("Evidence", _rows("audit", retention_days="Audit events are kept for")),),
     ),
 )
 TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}

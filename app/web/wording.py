@@ -43,7 +43,7 @@ def until(value: datetime | None, never: str = "never") -> Markup:
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
-    return _time(value, _day(value) if left > timedelta(days=60) else f"in {_rough(left)}")
+    return _time(value, _day(value) if left > timedelta(days=60) else f"in {_rough(left, rounded=True)}")
 
 
 def day(value: datetime | None, never: str = "never") -> Markup:
@@ -73,12 +73,13 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def _rough(span: timedelta) -> str:
+def _rough(span: timedelta, *, rounded: bool = False) -> str:
+    # What is to come is rounded: a day that has just begun has 24 hours left, not 23.
     seconds = int(span.total_seconds())
     for size, unit in _UNITS:
         if seconds >= size:
-            return counted(seconds // size, unit)
-    return "0 seconds"
+            return counted((seconds + (size // 2 if rounded else 0)) // size, unit)
+    return "a second"
 
 
 def _day(value: datetime) -> str:
