@@ -22,7 +22,7 @@ from tests.factories import Factory, bearer_header
 from tests.support.world import Corner, build
 
 EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "8"))
-SECONDS = 90 if EXAMPLES <= 8 else 3600
+SECONDS = 60 if EXAMPLES <= 8 else 3600
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -32,12 +32,21 @@ CHECKS = [
 ]
 
 
+def _is_refused(context: Any, response: Any, case: Any) -> bool | None:
+    """Input outside its schema is refused; 412 and 413 refuse it too, before its fields are looked at."""
+    return (
+        None
+        if response.status_code in {412, 413}
+        else checks.negative_data_rejection(context, response, case)
+    )
+
+
 def _last(label: str) -> tuple[bool, bool]:
     """Deletions come after everything that they would take away."""
     return ("DELETE" in label, label == "DELETE /organizations/{id}")
 
 
-@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.timeout(SECONDS + 120)
 def test_no_input_makes_a_500_or_an_undocumented_status(app: Flask, make: Factory) -> None:
     corner, _ = build(app, make)
     tokens = {"own": make.bearer(corner.organization), "root": make.bearer(make.root())}
@@ -46,14 +55,12 @@ def test_no_input_makes_a_500_or_an_undocumented_status(app: Flask, make: Factor
     operations = sorted(found, key=lambda operation: _last(operation.label))
     assert len(operations) > 40
     began, failures = time.monotonic(), []
-    for number, operation in enumerate(operations):
-        left = SECONDS - (time.monotonic() - began)
-        assert left > 0, (
-            f"{number} of {len(operations)} operations in {SECONDS} s: fewer examples, or a faster machine"
-        )
+    for operation in operations:
+        # On a busy machine the last ones get one example each, and none is left out.
+        examples = EXAMPLES if time.monotonic() - began < SECONDS else 1
         for mode in schemathesis.GenerationMode:
             try:
-                _fuzz(operation, mode, corner, tokens)
+                _fuzz(operation, mode, corner, tokens, examples)
             except Unsatisfiable:
                 # An operation without parameters and body: there is nothing to send that its schema refuses.
                 assert mode.is_negative, operation.label
@@ -64,11 +71,11 @@ def test_no_input_makes_a_500_or_an_undocumented_status(app: Flask, make: Factor
     assert not failures, "\n\n".join(failures)
 
 
-def _fuzz(operation: Any, mode: Any, corner: Corner, tokens: dict[str, str]) -> None:
-    wanted = [*CHECKS, checks.negative_data_rejection] if mode.is_negative else CHECKS
+def _fuzz(operation: Any, mode: Any, corner: Corner, tokens: dict[str, str], examples: int) -> None:
+    wanted = [*CHECKS, _is_refused] if mode.is_negative else CHECKS
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

@@ -107,6 +107,7 @@ _SHOWN: Schema = {
     "303": {"description": "On to sign-in or consent, or back to the client with `code`, `state` and `iss`."},
     "400": {"description": "Client or redirect_uri is wrong: a page, never a redirect.", "content": _PAGE},
     "405": {"description": REFUSALS["405"][1], "content": _PAGE},
+    "413": {"description": REFUSALS["413"][1], "content": _PAGE},
     "500": {"description": REFUSALS["500"][1], "content": _PAGE},
     "503": {"description": REFUSALS["503"][1], "content": _PAGE},
 }
