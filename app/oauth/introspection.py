@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Response, request
@@ -23,29 +24,28 @@ INACTIVE = {"active": False}
 def introspect() -> Response:
     """What the token is, to a client that may know (IT-1)."""
     try:
-        sent = read_form()
-        authenticated = authenticate(sent)
-        if authenticated.client.is_public:
-            raise InvalidClient
-        if "token" not in sent:
-            raise OAuthRefusal("The parameter token is missing.")
-        active = _with_a_true_view(authenticated, sent["token"])
+        authenticated, active = _with_a_true_view(read_form())
     except DomainError as error:
         return refusal_of(error)
     usage.note_use(authenticated, request.remote_addr)
     return answer(INACTIVE if active is None else _document(authenticated, active))
 
 
-def _with_a_true_view(authenticated: AuthenticatedClient, token: str) -> ActiveToken | None:
-    client = authenticated.client
+def _with_a_true_view(sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     for _ in range(MOST_VIEWS):
+        authenticated = authenticate(sent)
+        client = authenticated.client
+        if client.is_public:
+            raise InvalidClient
+        if "token" not in sent:
+            raise OAuthRefusal("The parameter token is missing.")
         try:
-            return introspections.introspect(client, authenticated.credential_id, token)
+            return authenticated, introspections.introspect(
+                client, authenticated.credential_id, sent["token"]
+            )
         except StaleView:
-            fresh = directory.find_client(client.client_id, fresh=True)
-            if fresh is None or not fresh.is_active:
-                raise InvalidClient from None
-            client = fresh
+            # It authenticated by what no longer holds: it must do so again.
+            directory.find_client(client.client_id, fresh=True)
     raise Unavailable
 
 

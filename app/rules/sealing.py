@@ -25,7 +25,7 @@ def seal(key: bytes, plaintext: bytes, associated_data: bytes) -> bytes:
 
 def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
     """The plaintext; raises CannotOpen when anything about it was changed or moved."""
-    if sealed[:1] != _VERSION:
+    if sealed[:1] != _VERSION or len(sealed) <= 1 + _NONCE_LENGTH:
         raise CannotOpen
     try:
         return AESGCM(key).decrypt(
