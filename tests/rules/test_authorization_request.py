@@ -1,0 +1,127 @@
+"""Authorization requests: one good one, and each wrong one with the code that the standards give it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from app.rules.authorization_request import checked
+from app.rules.oauth_errors import AuthorizationRefusal
+
+URI = "https://rp.example/cb"
+GOOD = {
+    "client_id": "cli_x",
+    "redirect_uri": URI,
+    "response_type": "code",
+    "scope": "openid profile",
+    "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+    "code_challenge_method": "S256",
+    "state": "s",
+    "nonce": "n",
+}
+SCOPES = ("openid", "profile", "email")
+ALLOWED_IN_DESCRIPTIONS = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, section 4.1.2.1
+
+
+def check(repeated: tuple[str, ...] = (), **changes: str | None):
+    sent = {name: value for name, value in (GOOD | changes).items() if value is not None}
+    return checked(sent, repeated, redirect_uri=URI, client_scopes=SCOPES)
+
+
+def test_a_good_request_is_read_as_it_was_sent() -> None:
+    request = check(prompt="login consent", max_age="0", login_hint="ada@example.com")
+    assert (request.redirect_uri, request.state, request.nonce) == (URI, "s", "n")
+    assert request.scopes == ("openid", "profile")
+    assert request.code_challenge == GOOD["code_challenge"]
+    assert (request.prompts, request.max_age, request.login_hint) == (
+        ("login", "consent"),
+        0,
+        "ada@example.com",
+    )
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"unknown": "x"},
+        {"display": "popup"},
+        {"ui_locales": "zz-ZZ ☃"},
+        {"claims_locales": "tlh"},
+        {"login_hint": "x" * 5000},
+        {"acr_values": "urn:x"},
+        {"state": None, "nonce": None},
+        {"response_mode": "query"},
+        {"state": "x" * 2048},
+        {"state": "ü" * 1024},
+        {"nonce": "n" * 2048},
+        {"max_age": "315360000"},
+        {"scope": "email openid email"},
+    ],
+    ids=str,
+)
+def test_what_must_never_fail_does_not(harmless: dict[str, str | None]) -> None:
+    check(**harmless)
+
+
+REFUSED = [
+    ("invalid_request", {"response_type": None}),
+    ("unsupported_response_type", {"response_type": "token"}),
+    ("unsupported_response_type", {"response_type": "code token"}),
+    ("unsupported_response_type", {"response_type": "code id_token"}),
+    ("unsupported_response_type", {"response_type": "CODE"}),
+    ("unsupported_response_type", {"response_type": 'cödé"\\'}),
+    ("invalid_request", {"response_mode": "fragment"}),
+    ("invalid_request", {"response_mode": "form_post"}),
+    # PK-1: of every client; PK-2: S256 said in so many letters; PK-3: 43 characters.
+    ("invalid_request", {"code_challenge": None}),
+    ("invalid_request", {"code_challenge": None, "code_challenge_method": None}),
+    ("invalid_request", {"code_challenge_method": None}),
+    ("invalid_request", {"code_challenge_method": "plain"}),
+    ("invalid_request", {"code_challenge_method": "s256"}),
+    ("invalid_request", {"code_challenge": "a" * 42}),
+    ("invalid_request", {"code_challenge": "a" * 44}),
+    ("invalid_request", {"code_challenge": "a" * 43 + "\n"}),
+    ("invalid_request", {"code_challenge": "a" * 42 + "="}),
+    ("invalid_scope", {"scope": None}),
+    ("invalid_scope", {"scope": "openid address"}),
+    ("invalid_scope", {"scope": "openid  profile"}),
+    ("invalid_scope", {"scope": ' openid"'}),
+    ("invalid_scope", {"scope": "OpenID"}),
+    # ST-1: longer than 2 KiB, in bytes.
+    ("invalid_request", {"state": "x" * 2049}),
+    ("invalid_request", {"state": "ü" * 1025}),
+    ("invalid_request", {"nonce": "n" * 2049}),
+    ("invalid_request", {"prompt": "none login"}),
+    ("invalid_request", {"prompt": "sometimes"}),
+    ("invalid_request", {"max_age": "-1"}),
+    ("invalid_request", {"max_age": "1.5"}),
+    ("invalid_request", {"max_age": "soon"}),
+    ("invalid_request", {"max_age": "٣"}),
+    ("invalid_request", {"max_age": "9" * 11}),
+    ("invalid_request", {"max_age": "315360001"}),
+    # OI-4.
+    ("request_not_supported", {"request": "eyJ.e.y"}),
+    ("request_uri_not_supported", {"request_uri": "https://169.254.169.254/"}),
+]
+
+
+@pytest.mark.parametrize(("code", "changes"), REFUSED, ids=str)
+def test_each_wrong_request_has_its_code_and_quotes_nothing(
+    code: str, changes: dict[str, str | None]
+) -> None:
+    with pytest.raises(AuthorizationRefusal) as refused:
+        check(**changes)
+    assert refused.value.code == code
+    assert ALLOWED_IN_DESCRIPTIONS.fullmatch(refused.value.description)
+    for value in changes.values():
+        if value is not None and len(value) > 10:
+            assert value not in refused.value.description
+
+
+@pytest.mark.parametrize("name", ["scope", "state", "nonce", "code_challenge", "prompt", "anything"])
+def test_a_parameter_that_came_twice_is_refused(name: str) -> None:
+    """ST-2."""
+    with pytest.raises(AuthorizationRefusal) as refused:
+        check(repeated=(name,))
+    assert refused.value.code == "invalid_request"

@@ -1,0 +1,108 @@
+"""Identifiers: they go out and come back, and nothing else comes back."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+import pytest
+
+from app.rules.identifiers import (
+    client_id_of,
+    decode_uuid,
+    encode_uuid,
+    is_routing_key,
+    new_id,
+    new_routing_key,
+    parse_client_id,
+    parse_public_id,
+    public_id,
+)
+
+KEY = "0abcd123"
+EDGES = [
+    UUID(int=0),
+    UUID(int=1),
+    UUID(int=(1 << 128) - 1),
+    UUID(int=1 << 127),
+    *(new_id() for _ in range(50)),
+]
+
+
+@pytest.mark.parametrize("value", EDGES)
+def test_an_id_comes_back_from_its_public_form(value: UUID) -> None:
+    assert decode_uuid(encode_uuid(value)) == value
+    assert parse_public_id("usr", public_id("usr", value)) == value
+    assert parse_client_id(client_id_of(KEY, value)) == (KEY, value)
+
+
+def test_public_ids_sort_as_the_ids_do() -> None:
+    ordered = sorted(EDGES)
+    assert sorted(encode_uuid(value) for value in ordered) == [encode_uuid(value) for value in ordered]
+
+
+def test_an_id_is_a_uuid_of_version_7_and_of_now() -> None:
+    before = time.time_ns() // 1_000_000
+    made = new_id()
+    after = time.time_ns() // 1_000_000
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    assert before <= made.int >> 80 <= after
+
+
+def test_ids_made_in_one_millisecond_differ() -> None:
+    assert len({new_id() for _ in range(20_000)}) == 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "0" * 25,
+        "0" * 27,
+        "8" + "z" * 25,
+        "i" * 26,
+        "U" * 26,
+        "0" * 25 + "\n",
+        "0" * 25 + "é",
+        "\u0660" * 26,
+    ],
+)
+def test_what_is_no_id_is_none(text: str) -> None:
+    assert decode_uuid(text) is None
+    assert parse_public_id("usr", f"usr_{text}") is None
+    assert parse_client_id(f"cli_{KEY}_{text}") is None
+
+
+def test_a_prefix_does_not_pass_for_another() -> None:
+    assert parse_public_id("ses", public_id("usr", new_id())) is None
+    assert parse_public_id("us", public_id("usr", new_id())) is None
+
+
+def test_a_client_id_is_never_a_subject() -> None:
+    """CO-4."""
+    value = new_id()
+    assert parse_public_id("usr", client_id_of(KEY, value)) is None
+    assert parse_client_id(public_id("usr", value)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cli_{KEY}",
+        f"cli_{KEY.upper()}_{'0' * 26}",
+        f"CLI_{KEY}_{'0' * 26}",
+        f"cli_{KEY}_{'0' * 26} ",
+        f"cli_{KEY}_{'0' * 26}\n",
+        f"cli_{KEY}x_{'0' * 26}",
+        f"cli_{KEY}_{'0' * 26}\0",
+    ],
+)
+def test_near_misses_of_a_client_id_are_none(text: str) -> None:
+    assert parse_client_id(text) is None
+
+
+def test_a_routing_key_has_eight_unmistakable_characters() -> None:
+    assert all(is_routing_key(new_routing_key()) for _ in range(100))
+    for text in ("", "0abcd12", "0abcd1234", "0ABCD123", "labcd123", "0abcd12\n", "0abcd12é"):
+        assert not is_routing_key(text)

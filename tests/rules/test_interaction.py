@@ -1,0 +1,126 @@
+"""What a request still needs from the person: sign-in, consent, or nothing; and what prompt=none makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.rules import settings
+from app.rules.authorization_request import AuthorizationParameters
+from app.rules.interaction import SignIn, Step, is_local, needs_consent, next_step
+from app.rules.oauth_errors import AuthorizationRefusal
+
+NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c" * 43)
+
+
+def sign_in_seconds_ago(seconds: float) -> SignIn:
+    return SignIn(NOW - timedelta(seconds=seconds))
+
+
+def step(
+    sign_in: SignIn | None, *, began_seconds_ago: float = 0, consent: bool = False, **changes
+) -> Step | str:
+    try:
+        return next_step(
+            replace(PLAIN, **changes),
+            began_at=NOW - timedelta(seconds=began_seconds_ago),
+            now=NOW,
+            sign_in=sign_in,
+            needs_consent=consent,
+        )
+    except AuthorizationRefusal as refused:
+        return refused.code
+
+
+OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
+
+
+@pytest.mark.parametrize(
+    ("expected", "sign_in", "facts"),
+    [
+        (Step.SIGN_IN, None, {}),
+        (Step.SIGN_IN, None, {"consent": True}),
+        (Step.CONSENT, OLD, {"consent": True}),
+        (Step.ISSUE, OLD, {}),
+        ("login_required", None, {"prompts": ("none",)}),
+        ("login_required", None, {"prompts": ("none",), "consent": True}),
+        ("consent_required", OLD, {"prompts": ("none",), "consent": True}),
+        (Step.ISSUE, OLD, {"prompts": ("none",)}),
+        # SS-7: a stale session cannot satisfy prompt or max_age ...
+        (Step.SIGN_IN, FRESH, {"prompts": ("login",)}),
+        (Step.SIGN_IN, FRESH, {"prompts": ("select_account",)}),
+        (Step.SIGN_IN, FRESH, {"prompts": ("login", "consent"), "consent": True}),
+        (Step.SIGN_IN, OLD, {"max_age": 599}),
+        (Step.ISSUE, OLD, {"max_age": 600}),
+        (Step.SIGN_IN, FRESH, {"max_age": 0}),
+        ("login_required", OLD, {"max_age": 599, "prompts": ("none",)}),
+        # ... and one made for this very request does, however slow the consent after it: no loop.
+        (Step.ISSUE, OLD, {"prompts": ("login",), "began_seconds_ago": 700}),
+        (Step.ISSUE, OLD, {"max_age": 0, "began_seconds_ago": 700}),
+        (Step.CONSENT, OLD, {"max_age": 0, "began_seconds_ago": 700, "consent": True}),
+        (Step.ISSUE, OLD, {"max_age": 10, "began_seconds_ago": 600}),
+    ],
+)
+def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
+    assert step(sign_in, **facts) == expected
+
+
+def asks(
+    *,
+    trust: str = "unverified",
+    is_public: bool = False,
+    allowed: tuple[str, ...] = ("openid", "email"),
+    policy: str = "third_party",
+    uri: str = "https://rp.example/cb",
+    prompts: tuple[str, ...] = (),
+) -> bool:
+    document = settings.effective({"oauth": {"consent": {"policy": policy}}})
+    parameters = replace(PLAIN, redirect_uri=uri, prompts=prompts)
+    return needs_consent(parameters, trust=trust, is_public=is_public, allowed=allowed, settings=document)
+
+
+@pytest.mark.parametrize(
+    ("expected", "facts"),
+    [
+        (False, {}),
+        (False, {"trust": "verified"}),
+        (True, {"allowed": ()}),
+        (True, {"allowed": ("openid",)}),
+        (False, {"allowed": ("openid", "email", "profile")}),
+        (True, {"prompts": ("consent",)}),
+        # CO-2: whoever cannot prove who it is, is asked about each time, an organization's own apps too.
+        (True, {"is_public": True}),
+        (True, {"is_public": True, "trust": "verified"}),
+        (True, {"is_public": True, "trust": "first_party"}),
+        (True, {"uri": "http://127.0.0.1:8080/cb"}),
+        (True, {"uri": "http://127.0.0.1:8080/cb", "trust": "first_party"}),
+        (True, {"uri": "http://[::1]/cb", "trust": "first_party"}),
+        (True, {"uri": "http://localhost/cb", "trust": "first_party"}),
+        (True, {"uri": "com.example.app:/cb", "trust": "first_party"}),
+        # An organization's own confidential clients are asked about only if it says so.
+        (False, {"trust": "first_party", "allowed": ()}),
+        (True, {"trust": "first_party", "allowed": (), "policy": "always"}),
+        (False, {"trust": "first_party", "policy": "always"}),
+        (True, {"trust": "first_party", "prompts": ("consent",)}),
+        (True, {"allowed": (), "policy": "always"}),
+    ],
+)
+def test_who_is_asked(expected: bool, facts: dict) -> None:
+    assert asks(**facts) is expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "local"),
+    [
+        ("https://rp.example/cb", False),
+        ("https://127.0.0.1.rp.example/cb", False),
+        ("http://127.0.0.1/cb", True),
+        ("http://localhost:3000/cb", True),
+        ("com.example.app:/cb", True),
+    ],
+)
+def test_what_is_local(uri: str, local: bool) -> None:
+    assert is_local(uri) is local

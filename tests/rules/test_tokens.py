@@ -1,0 +1,130 @@
+"""The form of every secret: what it says of itself, and what is refused before any query (TK-1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+
+import pytest
+
+from app.rules.identifiers import new_id, new_routing_key
+from app.rules.tokens import (
+    ACCESS_TOKEN,
+    AUTHORIZATION_CODE,
+    AUTHORIZATION_REQUEST,
+    CLIENT_SECRET,
+    INVITATION,
+    PASSWORD_RESET,
+    REFRESH_TOKEN,
+    SESSION,
+    SETUP,
+    ParsedToken,
+    digest,
+    has_own_tag,
+    hint,
+    new_refresh_token,
+    new_token,
+    parse_token,
+)
+
+KINDS = (
+    *(CLIENT_SECRET, ACCESS_TOKEN, AUTHORIZATION_CODE, SESSION),
+    *(AUTHORIZATION_REQUEST, INVITATION, SETUP, PASSWORD_RESET),
+)
+KEY = "0abcd123"
+TAG_KEY = b"k" * 32
+
+
+def checked(body: str) -> str:
+    """The body with a right checksum: what anybody can make."""
+    return f"{body}{zlib.crc32(body.encode()):08x}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_names_its_kind_and_organization(kind: str) -> None:
+    token = new_token(kind, KEY)
+    assert parse_token(token) == ParsedToken(kind, KEY)
+    assert re.fullmatch(r"gth_[a-z]{2}_[A-Za-z0-9_-]+", token), "SE-1: form-decoding cannot change it"
+
+
+def test_a_token_has_256_random_bits() -> None:
+    """CD-1, TK-1."""
+    tokens = {new_token(ACCESS_TOKEN, KEY) for _ in range(200)}
+    assert len(tokens) == 200
+    assert {len(token) for token in tokens} == {len("gth_at_") + 8 + 43 + 8}
+
+
+def test_a_refresh_token_names_its_grant_too() -> None:
+    grant = new_id()
+    token = new_refresh_token(KEY, grant, TAG_KEY)
+    assert parse_token(token) == ParsedToken(REFRESH_TOKEN, KEY, grant)
+
+
+def test_only_the_digest_of_the_whole_is_kept() -> None:
+    """CD-1, TK-2."""
+    token = new_token(CLIENT_SECRET, KEY)
+    assert digest(token) == hashlib.sha256(token.encode()).digest()
+    assert hint(token) == token[-12:-8]
+    assert len(hint(token)) == 4
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: new_token(ACCESS_TOKEN, KEY), lambda: new_refresh_token(KEY, new_id(), TAG_KEY)]
+)
+def test_any_single_changed_character_is_noticed(make) -> None:
+    token = make()
+    for place, char in enumerate(token):
+        for other in ("a", "Z", "0", "-", "é", " ", "\n"):
+            if other != char:
+                assert parse_token(token[:place] + other + token[place + 1 :]) is None
+
+
+GOOD = new_token(ACCESS_TOKEN, KEY)
+NOT_OURS = {
+    "empty": "",
+    "a word": "secret",
+    "our prefix alone": "gth_",
+    "a line feed after it": GOOD + "\n",
+    "a space before it": " " + GOOD,
+    "cut short": GOOD[:-1],
+    "twice": GOOD * 2,
+    "upper case": GOOD.upper(),
+    "an unknown kind": checked(f"gth_zz_{KEY}" + "A" * 43),
+    "a routing key with an l": checked("gth_at_labcd123" + "A" * 43),
+    "42 random characters": checked(f"gth_at_{KEY}" + "A" * 42),
+    "44 random characters": checked(f"gth_at_{KEY}" + "A" * 44),
+    "an upper-case checksum": GOOD[:-8] + GOOD[-8:].upper() if GOOD[-8:] != GOOD[-8:].upper() else "",
+    "very long": "gth_at_" + "A" * 100_000,
+    "non-ASCII digits": GOOD[:-1] + "\u0663",
+    "NUL inside": GOOD[:20] + "\0" + GOOD[21:],
+    "a refresh token whose grant is no 128-bit number": checked(f"gth_rt_{KEY}" + "z" * 26 + "A" * 54),
+    "a refresh token without a grant": checked(f"gth_rt_{KEY}" + "A" * 43),
+}
+
+
+@pytest.mark.parametrize("text", NOT_OURS.values(), ids=NOT_OURS.keys())
+def test_what_has_another_form_is_none_of_ours(text: str) -> None:
+    assert parse_token(text) is None
+
+
+def test_a_forged_refresh_token_has_a_right_checksum_and_a_wrong_tag() -> None:
+    """RF-4: only what this instance made may count as reuse and end a family."""
+    own = new_refresh_token(KEY, new_id(), TAG_KEY)
+    assert has_own_tag(own, TAG_KEY)
+    assert not has_own_tag(own, b"x" * 32)
+    forged = checked(own[:-19] + "A" * 11)
+    assert parse_token(forged) is not None
+    assert not has_own_tag(forged, TAG_KEY)
+
+
+def test_the_tag_covers_organization_grant_and_randomness() -> None:
+    own = new_refresh_token(KEY, new_id(), TAG_KEY)
+    for place in range(len("gth_rt_"), len(own) - 19):
+        changed = "b" if own[place] != "b" else "c"
+        moved = checked(own[:place] + changed + own[place + 1 : -8])
+        assert not has_own_tag(moved, TAG_KEY), place
+
+
+def test_routing_keys_differ() -> None:
+    assert len({new_routing_key() for _ in range(500)}) == 500
