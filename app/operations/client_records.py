@@ -55,14 +55,15 @@ def find_row(actor: Actor, client_id: str) -> Client:
 
 
 def get_row(actor: Actor, client_id: str, permission: str) -> Client:
-    """The client's row for an actor with the permission, as one that sees the client at all.
+    """The client's row, for an actor with the permission.
 
-    Whoever may neither see it nor do this gets NotFound where only own clients are visible: a client of somebody
-    else does not exist for a developer.
+    The permission is asked first, so that who lacks it learns nothing of which clients exist. For somebody who
+    holds it for own clients alone those of others do not exist either, unless they may be read.
     """
+    actor.require_some(permission)
     row = find_row(actor, client_id)
     if not actor.may(permission, owner_id=row.created_by_user_id):
-        if not actor.may("clients:read", owner_id=row.created_by_user_id) and actor.may_some(permission):
+        if not actor.may("clients:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such client.")
         actor.require(permission, owner_id=row.created_by_user_id)
     return row
