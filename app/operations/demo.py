@@ -16,6 +16,7 @@ from app.operations import clock, codes, consents, directory
 from app.operations.administrators import add_administrator
 from app.operations.client_authentication import AuthenticatedClient
 from app.operations.clients import register_client
+from app.operations.credentials import rotate_credential
 from app.operations.directory import OrganizationView
 from app.operations.organizations import create_organization
 from app.operations.passwords import new_password_hash
@@ -24,6 +25,7 @@ from app.operations.setup import complete_setup, is_set_up
 from app.operations.sign_in import sign_in
 from app.operations.tokens import TokenAnswer, issue_to_client
 from app.operations.transaction import transaction
+from app.operations.usage import note_use
 from app.operations.users import create_user, find_user_by_email
 from app.rules import pkce, settings
 from app.rules.actor import Actor
@@ -175,9 +177,12 @@ def _traffic(organization: OrganizationView, people: list[SignInMade], client_id
             if answer.refresh_token is not None and client_id != calendar:
                 refresh(_proven(client_id), answer.refresh_token, (), address="203.0.113.9", request_id=None)
     sign_in(organization.id, people[0].email, "not the password", address="198.51.100.4")
+    proven = _proven(reports)
     for _ in range(12):
-        proven = _proven(reports)
         issue_to_client(proven.client, proven.credential_id, ("reports:read",))
+    note_use(proven, "198.51.100.23")
+    # One secret is being replaced: the ledger shows which is still in use, and until when it works.
+    rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
 def _authorize(organization: OrganizationView, person: SignInMade, client_id: str) -> TokenAnswer:
@@ -197,6 +202,7 @@ def _authorize(organization: OrganizationView, person: SignInMade, client_id: st
     code = _allow(actor, authenticated, parameters)
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
     answer = codes.redeem_code(authenticated, presented, address="203.0.113.9", request_id=None)
+    note_use(authenticated, "203.0.113.9")
     if not isinstance(answer, TokenAnswer):
         raise RuntimeError("a fresh code was replayed")
     return answer

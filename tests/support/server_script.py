@@ -1,0 +1,101 @@
+"""script/server as people start it: in a copy of the repository's files, with settings of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import process
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("app", "migrations", "script", "static", "templates", "requirements.txt", "wsgi.py")
+
+
+def copy_to(folder: Path) -> Path:
+    """The application's files with the environment of this run in place of an installed one."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / name)
+    environment = folder / ".venv"
+    environment.mkdir()
+    for name in ("bin", "lib", "lib64", "include", "pyvenv.cfg"):
+        if (Path(sys.prefix) / name).exists():
+            (environment / name).symlink_to(Path(sys.prefix) / name)
+    pinned = hashlib.sha256((folder / "requirements.txt").read_bytes()).hexdigest()
+    (environment / "installed-requirements.txt").write_text(pinned)
+    return folder
+
+
+class Started:
+    """One run of script/server."""
+
+    def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
+        self.port = process.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = folder / f"server-{self.port}.log"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")}
+        environment.pop("DATABASE_URL", None)
+        self.begun = time.monotonic()
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                ["script/server", "--port", str(self.port), *arguments],
+                cwd=folder,
+                env=environment | settings,
+                stdout=log,
+                stderr=log,
+            )
+
+    def answers(self) -> float:
+        """Seconds from the start to the first answer."""
+        while time.monotonic() < self.begun + 60:
+            if self.process.poll() is not None:
+                raise AssertionError(f"it ended with {self.process.returncode}:\n{self.output()}")
+            try:
+                self.get("/readyz")
+                return time.monotonic() - self.begun
+            except urllib.error.HTTPError as error:
+                error.close()
+            except (urllib.error.URLError, ConnectionError):
+                pass
+            time.sleep(0.02)
+        raise AssertionError(self.output())
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            body: bytes = answer.read()
+        return body.decode()
+
+    def workers(self) -> set[int]:
+        pid = self.process.pid
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(40)
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str, **settings: str) -> Iterator[Started]:
+    server = Started(folder, *arguments, **settings)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
