@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import insert, select, update
 
 from app.extensions import db
-from app.models.client import Client
+from app.models.client import DELETED, Client
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations import audit, clock, grants
 from app.operations.directory import ClientView
@@ -111,7 +111,11 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Client.trust,
         )
         .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
-        .where(Consent.organization_id == actor.organization_id, Consent.user_id == actor.user_id)
+        .where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == actor.user_id,
+            Client.status != DELETED,
+        )
         .order_by(Consent.id.desc())
         .limit(MOST_LISTED)
     )

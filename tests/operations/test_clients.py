@@ -9,6 +9,8 @@ import pytest
 from flask import Flask
 
 from app.operations import clients, credentials, directory, scopes
+from app.operations.consents import list_consents, remember
+from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_client_id
@@ -200,6 +202,18 @@ def test_a_deleted_client_is_gone_with_everything(admin: Actor, database: Databa
             act(admin, made.client.client_id)
     assert actions(database)[-1] == "client.deleted"
     assert clients.list_clients(admin).items == ()
+
+
+def test_a_deleted_client_is_no_connected_app_any_more(context: Flask, make: Factory) -> None:
+    organization = make.organization()
+    user, client = make.user(organization), make.client(organization)
+    person = make.actor(organization, user=user)
+    view = directory.find_client(client.client_id)
+    assert view is not None
+    transaction(remember)(person, view, user.id, ("openid",))
+    assert [consent.client_id for consent in list_consents(person)] == [client.client_id]
+    assert clients.delete_client(person, client.client_id).consents == 1
+    assert list_consents(person) == []
 
 
 @pytest.mark.parametrize(
