@@ -107,7 +107,8 @@ def run(port: int, make: MakeVisitor, *, connections: int, seconds: float, proce
         child.start()
     total = Result(seconds)
     for _ in children:
-        latencies, errors, sample = queue.get()
+        # A visitor that cannot go on has ended its process with a traceback.
+        latencies, errors, sample = queue.get(timeout=seconds + 30)
         total.latencies += latencies
         total.errors += errors
         total.sample = total.sample or sample
