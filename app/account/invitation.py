@@ -13,6 +13,7 @@ from app.operations.passwords import new_password_hash
 from app.operations.sign_in import SignedIn, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
+from app.web.branding import branding_of
 from app.web.browser_session import sign_in_token
 from app.web.headers import page_class
 from app.web.request_log import request_id
@@ -64,7 +65,7 @@ def _page(invitation: InvitationView, *, name: str, error: DomainError | None = 
         invitation=invitation,
         name=name,
         min_length=organization.settings["authentication"]["password"]["min_length"],
-        theme=organization.settings["branding"]["theme"],
+        **branding_of(organization),
         errors=forms.field_errors(error) if error else {},
     )
     return make_response(page, error.status if error else 200)

@@ -13,6 +13,7 @@ from app.operations.directory import OrganizationView, organization_by_slug
 from app.operations.sessions import find_session
 from app.operations.sign_in import Refused, SignedIn, sign_in
 from app.web import forms
+from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for, set_sign_in, sign_in_token
 from app.web.headers import page_class
 from app.web.local_paths import own_path
@@ -106,7 +107,7 @@ def _page(
         "account/sign_in.html",
         organization=organization,
         branding=branding,
-        theme=branding["theme"],
+        **branding_of(organization),
         title=branding["display_name"] or organization.name,
         client_name=pending.client_name if pending else None,
         email=email,

@@ -13,6 +13,7 @@ from werkzeug.wrappers import Response
 
 from app.operations.directory import OrganizationView, organization_by_slug
 from app.rules.actor import Actor
+from app.web.branding import branding_of
 from app.web.browser_session import account_actor
 
 _PAGES = (
@@ -69,7 +70,7 @@ class Visit:
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",
             },
             switch_url="/login",
-            theme=self.organization.settings["branding"]["theme"],
+            **branding_of(self.organization),
             base=self.url(),
             status=_NOTICES.get(request.args.get("done", "")),
             **context,

@@ -24,6 +24,7 @@ from app.rules.interaction import SignIn, Step, is_local, needs_consent, next_st
 from app.rules.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
 from app.rules.redirects import host_of, with_parameters
 from app.rules.scopes import narrow
+from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
 from app.web.request_log import request_id
@@ -185,6 +186,7 @@ def _consent_page(
             "created_at": client.created_at,
         },
         organization={"name": client.organization.name, "slug": client.organization.slug},
+        **branding_of(client.organization),
         user={"email": session.user_email, "name": session.user_name},
         scopes=[
             {

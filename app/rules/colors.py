@@ -1,0 +1,69 @@
+"""Colours: an organization's accent made readable on light and on dark pages (WCAG 2.2, 1.4.3 and 1.4.11)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+DEFAULT_ACCENT = "#3347c9"
+ENOUGH = 4.5
+# The surfaces of static/app.css that stand nearest to an accent: the darkest of the light ones, and the reverse.
+_LIGHT_SURFACE, _DARK_SURFACE = "#f6f7f9", "#1d222a"
+_INK, _PAPER = "#14181f", "#ffffff"
+_FORM = re.compile(r"#[0-9a-f]{6}")
+_STEPS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Accent:
+    """The accent, and the text upon it, on light and on dark pages."""
+
+    light: str
+    on_light: str
+    dark: str
+    on_dark: str
+
+
+def accent_of(color: str) -> Accent:
+    """The colour as it is where it can be read, else the nearest that can. Raises ValueError for what is none."""
+    if _FORM.fullmatch(color) is None:
+        raise ValueError("a colour is # and six lower-case hexadecimal digits")
+    light = _readable(color, _LIGHT_SURFACE, "#000000")
+    dark = _readable(color, _DARK_SURFACE, "#ffffff")
+    return Accent(light, _text_on(light), dark, _text_on(dark))
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio")."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _readable(color: str, surface: str, towards: str) -> str:
+    for step in range(_STEPS + 1):
+        mixed = _mix(color, towards, step / _STEPS)
+        if contrast(mixed, surface) >= ENOUGH:
+            return mixed
+    return towards
+
+
+def _text_on(color: str) -> str:
+    return max((_PAPER, _INK), key=lambda text: contrast(text, color))
+
+
+def _mix(color: str, other: str, share: float) -> str:
+    parts = zip(_channels(color), _channels(other), strict=True)
+    return "#" + "".join(f"{round(own + (wanted - own) * share):02x}" for own, wanted in parts)
+
+
+def _luminance(color: str) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in _channels(color))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(value: float) -> float:
+    return float(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+
+
+def _channels(color: str) -> tuple[int, int, int]:
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)

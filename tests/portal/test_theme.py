@@ -1,0 +1,28 @@
+"""An organization's colour reaches its pages as a style sheet of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_own_colour_is_on_the_sign_in_page_and_may_be_kept(make: Any, http: Any) -> None:
+    make.organization("acme", settings={"branding": {"accent_color": "#B00020", "theme": "dark"}})
+
+    page = http.get("/organizations/acme/login")
+    sheet = http.get("/portal/theme/b00020.css")
+
+    assert 'href="/portal/theme/b00020.css"' in page.text and 'data-theme="dark"' in page.text
+    assert "--accent: light-dark(#b00020," in sheet.text
+    assert sheet.mimetype == "text/css" and "immutable" in sheet.headers["Cache-Control"]
+    assert "Set-Cookie" not in sheet.headers
+
+
+def test_default_colour_needs_no_sheet(http: Any, acme: Any) -> None:
+    assert "/portal/theme/" not in http.get("/organizations/acme/login").text
+
+
+@pytest.mark.parametrize("digits", ["fff", "GGGGGG", "b00020;}", "B00020"])
+def test_what_is_no_colour_is_not_found(http: Any, digits: str) -> None:
+    assert http.get(f"/portal/theme/{digits}.css").status_code == 404
