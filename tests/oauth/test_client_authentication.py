@@ -1,0 +1,232 @@
+"""Client authentication: by the registered method alone, and alike for every cause of failure."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import timedelta
+
+import pytest
+from flask.testing import FlaskClient
+
+from app.operations import clock
+from app.operations.clients import delete_client, update_client
+from app.operations.credentials import create_credential, revoke_credentials
+from app.rules.tokens import new_token
+from tests.factories import Factory, MadeClient
+from tests.oauth.conftest import SCOPES, on_another_worker
+
+GRANT = {"grant_type": "client_credentials"}
+ENDPOINTS = {
+    "/oauth/token": GRANT,
+    "/oauth/introspect": {"token": "x"},
+    "/oauth/revoke": {"token": "x"},
+}
+PATHS = pytest.mark.parametrize("path", ENDPOINTS)
+
+
+def basic(client_id: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{client_id}:{secret}".encode()).decode()}
+
+
+def post(http: FlaskClient, path: str, headers: dict[str, str] | None = None, **more: str):
+    return http.post(path, data=ENDPOINTS[path] | more, headers=headers)
+
+
+@pytest.fixture
+def machine(make: Factory) -> MadeClient:
+    """A client that was registered for client_secret_basic."""
+    return make.machine(make.organization(), "reports:read")
+
+
+@pytest.fixture
+def posting(make: Factory) -> MadeClient:
+    """A client that was registered for client_secret_post."""
+    return make.machine(make.organization(), "reports:read", token_endpoint_auth_method="client_secret_post")
+
+
+@pytest.fixture
+def public(make: Factory) -> MadeClient:
+    """A client without a secret."""
+    return make.client(make.organization(), type="spa", scopes=SCOPES)
+
+
+def is_refused(answer) -> bool:
+    return (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+
+
+@PATHS
+def test_the_registered_method_works(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
+    assert post(http, path, machine.basic).status_code == 200
+    assert post(http, path, client_id=posting.client_id, client_secret=posting.secret).status_code == 200
+
+
+@PATHS
+def test_the_other_method_does_not(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
+    """CA-1, CA-7: at every endpoint."""
+    assert is_refused(post(http, path, client_id=machine.client_id, client_secret=machine.secret))
+    assert is_refused(post(http, path, basic(posting.client_id, posting.secret)))
+
+
+@PATHS
+def test_an_id_alone_is_no_authentication_of_a_confidential_client(
+    http, path: str, machine: MadeClient
+) -> None:
+    """CA-7: ``none`` lets nobody through who has a secret."""
+    assert is_refused(post(http, path, client_id=machine.client_id))
+    assert is_refused(post(http, path, client_id=machine.client_id, client_secret=""))
+    assert is_refused(post(http, path, basic(machine.client_id, "")))
+
+
+@PATHS
+def test_two_methods_at_once_are_an_invalid_request(http, path: str, machine: MadeClient) -> None:
+    """CA-1."""
+    answer = post(http, path, machine.basic, client_id=machine.client_id, client_secret=machine.secret)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+    answer = post(http, path, machine.basic, client_secret="other")
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+@PATHS
+def test_header_and_body_must_not_name_two_clients(
+    http, path: str, machine: MadeClient, posting: MadeClient
+) -> None:
+    answer = post(http, path, machine.basic, client_id=posting.client_id)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+    assert post(http, path, machine.basic, client_id=machine.client_id).status_code == 200
+
+
+@PATHS
+def test_a_secret_from_a_public_client_is_refused(http, path: str, public: MadeClient) -> None:
+    """CA-1: Authlib answers 500."""
+    for secret in ("x", new_token("cs", public.organization.id)):
+        assert is_refused(post(http, path, client_id=public.client_id, client_secret=secret))
+        assert is_refused(post(http, path, basic(public.client_id, secret)))
+    assert is_refused(post(http, path, basic(public.client_id, "")))
+
+
+def test_a_public_client_may_revoke_and_neither_introspect_nor_act_for_itself(
+    http, public: MadeClient
+) -> None:
+    """RV-7, IT-1, CC-1."""
+    assert post(http, "/oauth/revoke", client_id=public.client_id).status_code == 200
+    assert is_refused(post(http, "/oauth/introspect", client_id=public.client_id))
+    answer = post(http, "/oauth/token", client_id=public.client_id)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "unauthorized_client")
+
+
+@PATHS
+def test_every_failure_looks_the_same(
+    http, make: Factory, path: str, machine: MadeClient, public: MadeClient
+) -> None:
+    """CA-3: unknown client, wrong, ended, others' and malformed secrets; status, body and headers."""
+    organization = machine.organization
+    other = make.machine(organization, "reports:read")
+    system = make.system(organization)
+    with http.application.app_context():
+        ended = create_credential(system, machine.client_id).secret
+        found = create_credential(system, machine.client_id)
+        revoke_credentials(system, machine.client_id, credential_id=found.credential.public_id)
+        gone = make.machine(organization, "reports:read")
+        delete_client(system, gone.client_id)
+        disabled = make.machine(organization, "reports:read")
+        update_client(system, disabled.client_id, {"status": "disabled"})
+    set_end(http, ended)
+    unknown = machine.client_id[:-1] + ("0" if machine.client_id[-1] != "0" else "1")
+    headers = [
+        basic(unknown, machine.secret),
+        basic("nobody", "x"),
+        basic("", ""),
+        basic(machine.client_id, "x"),
+        basic(machine.client_id, machine.secret[:-1]),
+        basic(machine.client_id, new_token("cs", organization.id)),
+        basic(machine.client_id, new_token("at", organization.id)),
+        basic(machine.client_id, other.secret),
+        basic(machine.client_id, ended),
+        basic(machine.client_id, found.secret),
+        basic(gone.client_id, gone.secret),
+        basic(disabled.client_id, disabled.secret),
+        basic(public.client_id, "x"),
+    ]
+    answers = [post(http, path, header) for header in headers]
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.data for answer in answers}) == 1
+    names = {frozenset(name for name, _ in answer.headers if name != "X-Request-Id") for answer in answers}
+    assert len(names) == 1
+    assert post(http, path, machine.basic).status_code == 200
+
+
+def set_end(http: FlaskClient, secret: str) -> None:
+    """The secret ended a second ago, by the database."""
+    from sqlalchemy import update
+
+    from app.extensions import db
+    from app.models.credential import Credential
+    from app.operations.transaction import transaction
+    from app.rules.tokens import digest
+
+    @transaction
+    def end() -> None:
+        ago = clock.now() - timedelta(seconds=1)
+        db.session.execute(
+            update(Credential).where(Credential.digest == digest(secret)).values(expires_at=ago)
+        )
+
+    with http.application.app_context():
+        end()
+
+
+@PATHS
+def test_another_organizations_client_is_unknown(http, make: Factory, path: str, machine: MadeClient) -> None:
+    """MX-3: byte for byte as an unknown one."""
+    foreign = make.organization()
+    there = f"/organizations/{foreign.slug}{path}"
+    refused = http.post(there, data=ENDPOINTS[path], headers=machine.basic)
+    unknown = http.post(there, data=ENDPOINTS[path], headers=basic("cli_nobody", machine.secret))
+    assert is_refused(refused) and refused.data == unknown.data
+    own = http.post(
+        f"/organizations/{machine.organization.slug}{path}", data=ENDPOINTS[path], headers=machine.basic
+    )
+    assert own.status_code == 200
+
+
+@PATHS
+def test_each_live_secret_works(http, make: Factory, path: str, machine: MadeClient) -> None:
+    """SE-2."""
+    with http.application.app_context():
+        second = create_credential(make.system(machine.organization), machine.client_id).secret
+    assert post(http, path, machine.basic).status_code == 200
+    assert post(http, path, basic(machine.client_id, second)).status_code == 200
+
+
+@PATHS
+def test_a_secret_made_on_another_worker_works_here_at_once(
+    http, make: Factory, path: str, machine: MadeClient
+) -> None:
+    assert post(http, path, machine.basic).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        second = create_credential(make.system(machine.organization), machine.client_id).secret
+    assert post(http, path, basic(machine.client_id, second)).status_code == 200
+
+
+@PATHS
+def test_a_secret_revoked_on_another_worker_is_dead_here_at_once(
+    http, make: Factory, path: str, machine: MadeClient
+) -> None:
+    """F24: this worker still holds the view in which it lived."""
+    assert post(http, path, machine.basic).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        revoke_credentials(make.system(machine.organization), machine.client_id)
+    assert is_refused(post(http, path, machine.basic))
+
+
+@PATHS
+@pytest.mark.parametrize(
+    "change", [{"status": "disabled"}, {"token_endpoint_auth_method": "client_secret_post"}], ids=str
+)
+def test_a_client_changed_on_another_worker_is_changed_here_at_once(
+    http, make: Factory, path: str, machine: MadeClient, change: dict[str, str]
+) -> None:
+    assert post(http, path, machine.basic).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        update_client(make.system(machine.organization), machine.client_id, change)
+    assert is_refused(post(http, path, machine.basic))

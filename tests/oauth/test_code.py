@@ -1,0 +1,312 @@
+"""Authorization codes: redeemed once, by their own client, with everything they are bound to, while it all stands."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.grant import AuthorizationCode
+from app.operations import consents, signing_keys
+from app.operations.clients import delete_client, update_client
+from app.operations.credentials import revoke_credentials
+from app.operations.organizations import update_organization
+from app.operations.sessions import end_sessions_of_user
+from app.operations.settings import update_settings
+from app.operations.transaction import transaction
+from app.operations.user_status import disable_user
+from app.rules.actor import Actor
+from app.rules.tokens import new_token
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, audited, on_another_worker
+from tests.support.databases import Database
+
+
+def is_refused(answer) -> bool:
+    return (answer.status_code, answer.get_json()["error"]) == (400, "invalid_grant")
+
+
+def test_a_code_gives_the_tokens_of_its_request(flow: Flow) -> None:
+    answer = flow.redeem(flow.code(scope="openid email offline_access"))
+    document = answer.get_json()
+    assert answer.status_code == 200
+    assert set(document) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
+    assert (document["token_type"], document["expires_in"]) == ("Bearer", 3600)
+    assert document["scope"] == "openid email offline_access"
+
+
+def test_without_openid_there_is_no_id_token_and_without_offline_access_no_refresh_token(flow: Flow) -> None:
+    """CO-5."""
+    document = flow.redeem(flow.code(scope="profile")).get_json()
+    assert set(document) == {"access_token", "token_type", "expires_in", "scope"}
+
+
+def test_a_client_that_may_not_refresh_gets_no_refresh_token(flow: Flow) -> None:
+    """CO-5: the client must allow it too."""
+    other = flow.other_client(grant_types=["authorization_code"], scopes=["openid"], trust="first_party")
+    assert "refresh_token" not in other.redeem(other.code(scope="openid")).get_json()
+
+
+def test_only_the_digest_is_stored(flow: Flow, database: Database) -> None:
+    """CD-1."""
+    code = flow.code()
+    assert code.startswith(f"gth_ac_{flow.organization.id}") and len(code) == 66
+    dump = database.dump()
+    assert code.encode() not in dump and code[15:58].encode() not in dump
+
+
+def foreign(flow: Flow) -> Flow:
+    """The same client and user, in another organization."""
+    there = flow.make.organization(settings=FAST_KEYS)
+    client = flow.make.client(there, scopes=SCOPES, trust="first_party", redirect_uris=[REDIRECT_URI])
+    return Flow(flow.app, flow.http, flow.make, client, flow.make.user(there))
+
+
+def secret_post(flow: Flow) -> Flow:
+    return flow.other_client(redirect_uris=[REDIRECT_URI], trust="first_party")
+
+
+def public(flow: Flow) -> Flow:
+    return flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+
+
+# CD-3: everything right but one thing.
+FLIPPED: dict[str, Callable[[Flow, str], object]] = {
+    "organization": lambda flow, code: foreign(flow).redeem(code),
+    "client": lambda flow, code: secret_post(flow).redeem(code),
+    "client, a public one": lambda flow, code: flow.redeem(code, {}, client_id=public(flow).client.client_id),
+    "redirect_uri": lambda flow, code: flow.redeem(code, redirect_uri=REDIRECT_URI + "/"),
+    "redirect_uri, by case": lambda flow, code: flow.redeem(code, redirect_uri=REDIRECT_URI.upper()),
+    "redirect_uri, none": lambda flow, code: flow.redeem(code, redirect_uri=None),
+    "challenge": lambda flow, code: flow.redeem(code, code_verifier="w" * 43),
+    "challenge, none": lambda flow, code: flow.redeem(code, code_verifier=None),
+    "challenge, too short": lambda flow, code: flow.redeem(code, code_verifier="v" * 42),
+    "challenge, with a line feed": lambda flow, code: flow.redeem(code, code_verifier=VERIFIER + "\n"),
+    "the code, one character": lambda flow, code: flow.redeem(
+        code[:20] + ("a" if code[20] != "a" else "b") + code[21:]
+    ),
+    "the code, its case": lambda flow, code: flow.redeem(code.swapcase()),
+    "the code, a space after it": lambda flow, code: flow.redeem(code + " "),
+    "the code, a fresh one of nobody": lambda flow, code: flow.redeem(new_token("ac", flow.organization.id)),
+    "the code, another kind of token": lambda flow, code: flow.redeem(new_token("at", flow.organization.id)),
+}
+
+
+@pytest.mark.parametrize("attempt", FLIPPED.values(), ids=FLIPPED.keys())
+def test_one_wrong_binding_is_enough_and_spends_nothing(flow: Flow, database: Database, attempt) -> None:
+    """CD-3, PK-4, CD-6, TN-6: refused, and the code still works for whom it was made."""
+    code = flow.code()
+    assert is_refused(attempt(flow, code))
+    assert database.count("access_tokens") == 0 and database.count("grants") == 0
+    assert flow.redeem(code).status_code == 200
+
+
+def test_what_the_code_is_bound_to_cannot_be_said_anew(flow: Flow) -> None:
+    """CD-3: scope, nonce, user and session are the code's; a redemption that names others gets the code's."""
+    from tests.oauth.test_id_token import claims_of
+
+    code = flow.code(scope="openid", nonce="mine")
+    changes = {"scope": "openid email", "nonce": "other", "sub": "usr_x", "resource": "https://evil.example"}
+    document = flow.redeem(code, **changes).get_json()
+    assert document["scope"] == "openid"
+    claims = claims_of(flow, document["id_token"])
+    assert (claims["nonce"], claims["sub"]) == ("mine", flow.user.public_id)
+    assert flow.introspect(document["access_token"])["aud"] == flow.issuer
+
+
+def test_a_second_use_revokes_all_that_the_first_gave(flow: Flow, database: Database) -> None:
+    """CD-6."""
+    code = flow.code(scope=" ".join(SCOPES))
+    first = flow.redeem(code).get_json()
+    renewed = flow.refresh(first["refresh_token"]).get_json()
+    assert flow.is_alive(first["access_token"]) and flow.is_alive(renewed["access_token"])
+    assert is_refused(flow.redeem(code))
+    for token in (first["access_token"], renewed["access_token"], renewed["refresh_token"]):
+        assert not flow.is_alive(token)
+    assert is_refused(flow.refresh(renewed["refresh_token"]))
+    assert is_refused(flow.redeem(code))
+    assert audited(database, "code.replayed") == 1
+
+
+REPLAYS = {
+    name: FLIPPED[name]
+    for name in FLIPPED
+    if name.startswith(("organization", "client", "redirect", "challenge"))
+}
+
+
+@pytest.mark.parametrize("attempt", REPLAYS.values(), ids=REPLAYS.keys())
+def test_a_wrong_second_use_revokes_nothing(flow: Flow, attempt) -> None:
+    """CD-6: whoever reads a code in a log cannot end a session with it."""
+    code = flow.code()
+    token = flow.redeem(code).get_json()["access_token"]
+    assert is_refused(attempt(flow, code))
+    assert flow.is_alive(token)
+
+
+def move(app: Flask, **columns: timedelta) -> None:
+    """Times of every code are moved."""
+
+    @transaction
+    def act() -> None:
+        rows = db.session.scalars(select(AuthorizationCode)).all()
+        for row in rows:
+            values = {name: getattr(row, name) + by for name, by in columns.items()}
+            db.session.execute(update(AuthorizationCode).where(AuthorizationCode.id == row.id).values(values))
+
+    with app.app_context():
+        act()
+
+
+def test_a_code_lives_60_seconds_by_its_own_clock(flow: Flow, database: Database) -> None:
+    """CD-2."""
+    code = flow.code()
+    with flow.app.app_context():
+        row = db.session.scalars(select(AuthorizationCode)).one()
+        assert row.expires_at - row.issued_at == timedelta(seconds=60)
+        assert row.purge_at - row.expires_at >= timedelta(days=1), "CD-7"
+    move(flow.app, expires_at=-timedelta(seconds=60))
+    assert is_refused(flow.redeem(code))
+    assert database.count("grants") == 0
+
+
+def test_a_code_is_good_until_its_end(flow: Flow) -> None:
+    code = flow.code()
+    move(flow.app, expires_at=-timedelta(seconds=45))
+    assert flow.redeem(code).status_code == 200
+
+
+def test_a_replay_after_its_end_is_still_recognised(flow: Flow) -> None:
+    """CD-7."""
+    code = flow.code()
+    token = flow.redeem(code).get_json()["access_token"]
+    move(
+        flow.app,
+        expires_at=-timedelta(hours=20),
+        issued_at=-timedelta(hours=20),
+        used_at=-timedelta(hours=20),
+    )
+    assert is_refused(flow.redeem(code))
+    assert not flow.is_alive(token)
+
+
+def test_the_organization_may_shorten_the_life(flow: Flow) -> None:
+    with flow.app.app_context():
+        changes = {"oauth": {"authorization_code_ttl_seconds": 10}}
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
+    flow.code()
+    with flow.app.app_context():
+        row = db.session.scalars(select(AuthorizationCode)).one()
+        assert row.expires_at - row.issued_at == timedelta(seconds=10)
+
+
+def withdraw(actor: Actor, flow: Flow) -> None:
+    """The user withdraws a consent; a first-party client has one only when it was asked for."""
+    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
+    [consent] = consents.list_consents(person)
+    consents.withdraw_consent(person, consent.id)
+
+
+def change_password(actor: Actor, flow: Flow) -> None:
+    from app.operations.password_change import change_password as change
+
+    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
+    change(person, flow.user.password, "nine slow otters under the pier")
+
+
+Ending = Callable[[Actor, Flow], object]
+ENDED: dict[str, Ending] = {
+    "the user is disabled": lambda actor, flow: disable_user(actor, flow.user.id),
+    "the password is changed": change_password,
+    "the consent is withdrawn": withdraw,
+    "the user signed out": lambda actor, flow: end_sessions_of_user(flow.organization.id, flow.user.id),
+    "the redirect URI is removed": lambda actor, flow: update_client(
+        actor, flow.client.client_id, {"redirect_uris": ["https://orchard.example/other"]}
+    ),
+    "all its scopes are taken from the client": lambda actor, flow: update_client(
+        actor, flow.client.client_id, {"scopes": ["email"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDED.values(), ids=ENDED.keys())
+def test_a_code_rests_on_what_stood_when_it_was_issued(flow: Flow, database: Database, end: Ending) -> None:
+    """CD-8, RU-5: also when the change was made on another worker."""
+    code = flow.decide(flow.consent(prompt="consent")).headers["Location"].split("code=")[1].split("&")[0]
+    assert flow.token(grant_type="authorization_code", code="warm").status_code == 400
+    with flow.app.app_context(), on_another_worker():
+        end(flow.make.system(flow.organization), flow)
+    assert is_refused(flow.redeem(code))
+    assert database.count("grants") == 0 and database.count("access_tokens") == 0
+
+
+CLIENT_GONE: dict[str, Ending] = {
+    "the client is disabled": lambda actor, flow: update_client(
+        actor, flow.client.client_id, {"status": "disabled"}
+    ),
+    "the client is deleted": lambda actor, flow: delete_client(actor, flow.client.client_id),
+    "the secret is revoked": lambda actor, flow: revoke_credentials(actor, flow.client.client_id),
+    "the organization is suspended": lambda actor, flow: update_organization(
+        actor, flow.organization.slug, {"status": "suspended"}
+    ),
+}
+
+
+@pytest.mark.parametrize("end", CLIENT_GONE.values(), ids=CLIENT_GONE.keys())
+def test_a_client_that_is_gone_cannot_redeem(flow: Flow, database: Database, end: Ending) -> None:
+    """CD-8; this worker's cached view still has it."""
+    flow.make.root()
+    code = flow.code()
+    assert flow.token(grant_type="authorization_code", code="warm").status_code == 400
+    with flow.app.app_context(), on_another_worker():
+        end(flow.make.system(flow.organization), flow)
+    answer = flow.redeem(code)
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+    assert database.count("grants") == 0
+
+
+def test_a_scope_taken_from_the_client_is_not_handed_out(flow: Flow) -> None:
+    code = flow.code(scope="openid email")
+    with flow.app.app_context(), on_another_worker():
+        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})
+    assert flow.redeem(code).get_json()["scope"] == "openid"
+
+
+def test_a_key_that_fails_spends_no_code(
+    flow: Flow, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CD-5: all is signed before the commit."""
+    code = flow.code()
+
+    def fail(*_: object, **__: object) -> str:
+        raise RuntimeError("the key cannot be opened")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(signing_keys, "sign", fail)
+        broken.setitem(flow.app.config, "PROPAGATE_EXCEPTIONS", False)
+        broken.setattr(flow.app, "testing", False)
+        assert flow.redeem(code).status_code == 500
+    assert database.count("grants") == 0 and database.count("access_tokens") == 0
+    assert flow.redeem(code).status_code == 200
+
+
+def test_the_missing_code_is_an_invalid_request(flow: Flow) -> None:
+    answer = flow.token(grant_type="authorization_code", redirect_uri=REDIRECT_URI, code_verifier=VERIFIER)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+def test_a_public_client_redeems_by_its_id_and_verifier(flow: Flow) -> None:
+    other = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+    answer = other.redeem(other.code(), {}, client_id=other.client.client_id)
+    assert answer.status_code == 200
+
+
+def test_wrong_credentials_leave_the_code_alone(flow: Flow) -> None:
+    code = flow.code()
+    wrong = b64encode(f"{flow.client.client_id}:nonsense".encode()).decode()
+    assert flow.redeem(code, {"Authorization": f"Basic {wrong}"}).status_code == 401
+    assert flow.redeem(code).status_code == 200

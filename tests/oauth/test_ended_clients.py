@@ -1,0 +1,61 @@
+"""What a user's tokens are worth once the client's secret or the client itself has ended."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from app.operations import clients, credentials
+from app.rules.actor import Actor
+from tests.factories import Factory
+from tests.oauth.conftest import Flow
+
+
+@pytest.fixture
+def admin(flow: Flow, make: Factory) -> Actor:
+    return make.actor(flow.organization)
+
+
+def test_a_revoked_secret_takes_the_users_tokens_when_asked_to(flow: Flow, admin: Actor) -> None:
+    tokens = flow.tokens()
+    with flow.app.app_context():
+        made = credentials.create_credential(admin, flow.client.client_id)
+        old = flow.client.registered.credential
+        assert old is not None
+        credentials.revoke_credentials(
+            admin, flow.client.client_id, credential_id=old.public_id, revoke_tokens=True
+        )
+    pair = b64encode(f"{flow.client.client_id}:{made.secret}".encode()).decode()
+    answer = flow.http.post(
+        "/oauth/token",
+        data={"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]},
+        headers={"Authorization": f"Basic {pair}"},
+    )
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_grant")
+    with flow.app.app_context():
+        assert credentials.get_credential(admin, flow.client.client_id, old.public_id).live_tokens == 0
+
+
+def test_a_revoked_secret_leaves_the_users_tokens_otherwise(flow: Flow, admin: Actor) -> None:
+    flow.tokens()
+    with flow.app.app_context():
+        counts = credentials.revoke_credentials(admin, flow.client.client_id)
+        assert (counts.credentials, counts.tokens) == (1, 0)
+        [entry] = credentials.list_credentials(admin, flow.client.client_id)
+        assert entry.live_tokens == 1
+
+
+@pytest.mark.parametrize("ending", ["deleted", "disabled"])
+def test_an_ended_client_has_no_living_token(flow: Flow, admin: Actor, ending: str) -> None:
+    tokens = flow.tokens()
+    assert flow.is_alive(tokens["access_token"])
+    with flow.app.app_context():
+        if ending == "deleted":
+            counts = clients.delete_client(admin, flow.client.client_id)
+            assert (counts.access_tokens, counts.grants) == (1, 1)
+        else:
+            clients.update_client(admin, flow.client.client_id, {"status": "disabled"})
+    bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
+    assert flow.http.get("/oauth/userinfo", headers=bearer).status_code == 401
+    assert flow.refresh(tokens["refresh_token"]).status_code in {400, 401}

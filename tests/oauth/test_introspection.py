@@ -1,0 +1,222 @@
+"""Introspection: the truth for who may know it, and for everybody else the same bytes whatever was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.token import AccessToken
+from app.operations import clock, consents, grants, revocation
+from app.operations.clients import delete_client, update_client
+from app.operations.credentials import revoke_credentials
+from app.operations.transaction import transaction
+from app.operations.user_status import disable_user, enable_user
+from app.rules.actor import Actor
+from app.rules.tokens import new_token
+from tests.factories import Factory
+from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow, on_another_worker
+
+INACTIVE = b'{"active": false}'
+
+
+def ask(flow: Flow, token: str):
+    return flow.http.post("/oauth/introspect", data={"token": token}, headers=flow.client.basic)
+
+
+def test_a_users_access_token_is_told_in_full(flow: Flow) -> None:
+    """RFC 7662 section 2.2."""
+    document = flow.tokens(scope="openid email")
+    told = flow.introspect(document["access_token"])
+    assert told["active"] is True
+    assert (told["scope"], told["client_id"]) == ("openid email", flow.client.client_id)
+    assert (told["sub"], told["username"]) == (flow.user.public_id, flow.user.email)
+    assert (told["iss"], told["aud"]) == (flow.issuer, flow.issuer)
+    assert (told["token_type"], told["organization_id"]) == ("Bearer", flow.organization.slug)
+    assert told["exp"] - told["iat"] == 3600
+    assert told["auth_time"] <= told["iat"]
+    assert told["jti"].startswith("tok_")
+
+
+def test_a_clients_own_token_has_the_client_for_its_subject(flow: Flow) -> None:
+    machine = flow.make.machine(flow.organization, "reports:read")
+    token = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    told = flow.http.post(
+        "/oauth/introspect", data={"token": token.get_json()["access_token"]}, headers=machine.basic
+    ).get_json()
+    assert told["sub"] == told["client_id"] == machine.client_id
+    assert "username" not in told and "auth_time" not in told
+
+
+def test_a_refresh_token_is_told_to_its_client(flow: Flow) -> None:
+    first = flow.tokens()
+    told = flow.introspect(first["refresh_token"])
+    assert (told["active"], told["sub"], told["scope"]) == (True, flow.user.public_id, " ".join(SCOPES))
+    assert "token_type" not in told
+    second = flow.refresh(first["refresh_token"]).get_json()
+    assert ask(flow, first["refresh_token"]).data == INACTIVE, "the one before is not active, grace or not"
+    assert flow.introspect(second["refresh_token"])["active"] is True
+
+
+def test_the_hint_is_only_a_hint(flow: Flow) -> None:
+    tokens = flow.tokens()
+    for token in (tokens["access_token"], tokens["refresh_token"]):
+        for hint in ("access_token", "refresh_token", "nonsense"):
+            data = {"token": token, "token_type_hint": hint}
+            told = flow.http.post("/oauth/introspect", data=data, headers=flow.client.basic).get_json()
+            assert told["active"] is True
+
+
+def test_whoever_may_not_know_gets_the_same_bytes_as_for_nonsense(flow: Flow, make: Factory) -> None:
+    """IT-1, IT-2: another client, another organization, unknown, ended, malformed."""
+    tokens = flow.tokens()
+    other = flow.other_client()
+    foreign = Flow(flow.app, flow.http, make, make.client(make.organization(settings=FAST_KEYS)), flow.user)
+    for token in (tokens["access_token"], tokens["refresh_token"]):
+        assert ask(other, token).data == INACTIVE
+        assert ask(foreign, token).data == INACTIVE
+    nonsense = [
+        "x",
+        "ü",
+        tokens["id_token"],
+        new_token("at", flow.organization.id),
+        new_token("rt", "0abcd123"),
+    ]
+    nonsense += [
+        flow.code(),
+        flow.client.secret,
+        "e30.e30.e30",
+        "a.b.c",
+        "." * 10,
+        tokens["access_token"] + " ",
+    ]
+    answers = [ask(flow, token) for token in nonsense]
+    assert {(answer.status_code, answer.data) for answer in answers} == {(200, INACTIVE)}
+    assert len({tuple(sorted(name for name, _ in answer.headers)) for answer in answers}) == 1
+
+
+def test_a_resource_is_told_of_tokens_meant_for_it(flow: Flow) -> None:
+    """IT-1, TK-6."""
+    organization = flow.organization
+    machine = flow.make.machine(organization, "reports:read", resources=["https://api.example"])
+    api = flow.make.machine(organization, "x:y", resources=["https://api.example", "https://two.example"])
+    other = flow.make.machine(organization, "x:y", resources=["https://other.example"])
+    answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    token = {"token": answer.get_json()["access_token"]}
+    assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
+    assert flow.http.post("/oauth/introspect", data=token, headers=other.basic).data == INACTIVE
+
+
+def test_the_token_is_required(flow: Flow) -> None:
+    for data in ({}, {"token": ""}):
+        answer = flow.http.post("/oauth/introspect", data=data, headers=flow.client.basic)
+        assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+def person(flow: Flow) -> Actor:
+    return Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
+
+
+def withdraw(_: Actor, flow: Flow) -> None:
+    [consent] = consents.list_consents(person(flow))
+    consents.withdraw_consent(person(flow), consent.id)
+
+
+def expire(actor: Actor, flow: Flow) -> None:
+    ago = clock.now() - timedelta(seconds=1)
+    own = AccessToken.organization_id == actor.organization_id
+    db.session.execute(update(AccessToken).where(own).values(expires_at=ago))
+
+
+def end_grant(actor: Actor, flow: Flow) -> None:
+    from sqlalchemy import select
+
+    from app.models.grant import Grant
+
+    for grant_id in db.session.scalars(
+        select(Grant.id).where(Grant.organization_id == actor.organization_id)
+    ).all():
+        grants.revoke(actor, grant_id, reason="test")
+
+
+def revoke_one(actor: Actor, flow: Flow) -> None:
+    own = AccessToken.organization_id == actor.organization_id
+    db.session.execute(update(AccessToken).where(own).values(revoked_at=clock.now()))
+
+
+def disable_in_a_row_alone(actor: Actor, flow: Flow) -> None:
+    """The user's status and nothing else: whoever forgot the grants is caught by it."""
+    from app.models.user import User
+
+    db.session.execute(update(User).where(User.id == flow.user.id).values(status="disabled"))
+
+
+SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
+    "the token itself": revoke_one,
+    "its end": expire,
+    "its family": end_grant,
+    "its user": lambda actor, flow: disable_user(actor, flow.user.id),
+    "its user's status alone": disable_in_a_row_alone,
+    "its user's grants": lambda actor, flow: revocation.revoke_grants_of_user(
+        actor, flow.user.id, reason="test"
+    ),
+    "its consent": withdraw,
+    "the secret that minted it": lambda actor, flow: revoke_credentials(
+        actor, flow.client.client_id, revoke_tokens=True
+    ),
+}
+
+
+@pytest.mark.parametrize("end", SOURCES.values(), ids=SOURCES.keys())
+def test_any_one_source_of_an_end_ends_it(asking: Flow, end: Callable[[Actor, Flow], object]) -> None:
+    """IT-3: here at once, though it happened on another worker; the asking client has a second secret."""
+    from app.operations.credentials import create_credential
+
+    token = asking.tokens()["access_token"]
+    assert asking.is_alive(token)
+
+    @transaction
+    def act() -> None:
+        end(asking.make.system(asking.organization), asking)
+
+    with asking.app.app_context(), on_another_worker():
+        (end if end is SOURCES["the secret that minted it"] else lambda *_: act())(
+            asking.make.system(asking.organization), asking
+        )
+        second = create_credential(asking.make.system(asking.organization), asking.client.client_id).secret
+    own = {"token": token}
+    from base64 import b64encode
+
+    header = "Basic " + b64encode(f"{asking.client.client_id}:{second}".encode()).decode()
+    answer = asking.http.post("/oauth/introspect", data=own, headers={"Authorization": header})
+    assert answer.data == INACTIVE
+    assert asking.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"}).status_code == 401
+
+
+@pytest.mark.parametrize("change", ["disabled", "deleted"])
+def test_a_token_dies_with_its_client(flow: Flow, change: str) -> None:
+    """IT-3: as its resource sees it."""
+    api = flow.make.machine(flow.organization, "x:y", resources=["https://api.example"])
+    machine = flow.make.machine(flow.organization, "reports:read", resources=["https://api.example"])
+    answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    token = {"token": answer.get_json()["access_token"]}
+    assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
+    system = flow.make.system(flow.organization)
+    with flow.app.app_context(), on_another_worker():
+        if change == "disabled":
+            update_client(system, machine.client_id, {"status": "disabled"})
+        else:
+            delete_client(system, machine.client_id)
+    assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
+
+
+def test_what_ended_with_a_user_does_not_come_back(flow: Flow) -> None:
+    token = flow.tokens()["access_token"]
+    system = flow.make.system(flow.organization)
+    with flow.app.app_context():
+        disable_user(system, flow.user.id)
+        enable_user(system, flow.user.id)
+    assert ask(flow, token).data == INACTIVE

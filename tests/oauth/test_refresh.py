@@ -1,0 +1,324 @@
+"""Refresh tokens: one successor, the same answer while it may have been lost, and the end of the family at reuse."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.grant import Grant
+from app.operations import keyring, refresh_tokens
+from app.operations.clients import update_client
+from app.operations.settings import update_settings
+from app.operations.transaction import transaction
+from app.operations.user_status import disable_user
+from app.rules import sealing
+from app.rules.identifiers import new_id
+from app.rules.tokens import new_refresh_token, parse_token
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
+from tests.support.databases import Database
+
+
+def is_refused(answer) -> bool:
+    return (answer.status_code, answer.get_json()["error"]) == (400, "invalid_grant")
+
+
+def configure(flow: Flow, **refresh_token: Any) -> None:
+    with flow.app.app_context():
+        changes = {"oauth": {"refresh_token": refresh_token}}
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
+
+
+def move(app: Flask, **columns: timedelta) -> None:
+    """Times of every grant are moved."""
+
+    @transaction
+    def act() -> None:
+        for row in db.session.scalars(select(Grant)).all():
+            values = {name: getattr(row, name) + by for name, by in columns.items() if getattr(row, name)}
+            db.session.execute(update(Grant).where(Grant.id == row.id).values(values))
+
+    with app.app_context():
+        act()
+
+
+def grant_of(app: Flask) -> Grant:
+    with app.app_context():
+        return db.session.scalars(select(Grant)).one()
+
+
+def test_each_use_gives_a_new_one(flow: Flow) -> None:
+    """RF-1: of a confidential client too."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    third = flow.refresh(second["refresh_token"]).get_json()
+    assert len({first["refresh_token"], second["refresh_token"], third["refresh_token"]}) == 3
+    assert len({first["access_token"], second["access_token"], third["access_token"]}) == 3
+    assert set(second) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
+    assert all(flow.is_alive(document["access_token"]) for document in (first, second, third))
+
+
+def test_a_lost_answer_is_given_again_to_the_byte(flow: Flow, database: Database) -> None:
+    """RF-3."""
+    first = flow.tokens()
+    answers = [flow.refresh(first["refresh_token"]) for _ in range(4)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.data for answer in answers}) == 1
+    assert database.count("access_tokens") == 2
+    assert grant_of(flow.app).generation == 1
+    assert audited(database, "refresh_token.reused") == 0
+
+
+def test_the_first_use_of_the_successor_ends_the_grace(flow: Flow, database: Database) -> None:
+    """RF-3, RF-4: what comes after is reuse, within the grace time too."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    third = flow.refresh(second["refresh_token"]).get_json()
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    for document in (first, second, third):
+        assert not flow.is_alive(document["access_token"])
+        assert is_refused(flow.refresh(document["refresh_token"]))
+    assert audited(database, "refresh_token.reused") == 1
+
+
+def test_after_the_grace_time_it_is_reuse(flow: Flow) -> None:
+    """RF-3, RF-4."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    move(flow.app, rotated_at=-timedelta(seconds=31))
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert not flow.is_alive(second["access_token"])
+    assert is_refused(flow.refresh(second["refresh_token"]))
+
+
+def test_within_the_grace_time_it_is_not(flow: Flow) -> None:
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"])
+    move(flow.app, rotated_at=-timedelta(seconds=20))
+    assert flow.refresh(first["refresh_token"]).data == second.data
+
+
+def test_an_organization_may_have_no_grace(flow: Flow) -> None:
+    configure(flow, reuse_grace_seconds=0)
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert not flow.is_alive(second["access_token"])
+
+
+def test_one_long_gone_is_reuse_too(flow: Flow, database: Database) -> None:
+    """RF-4: its digest is kept nowhere; its tag says that it was ours."""
+    first = flow.tokens()
+    latest = first
+    for _ in range(4):
+        latest = flow.refresh(latest["refresh_token"]).get_json()
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert not flow.is_alive(latest["access_token"])
+    assert audited(database, "refresh_token.reused") == 1
+
+
+def checked(body: str) -> str:
+    return f"{body}{zlib.crc32(body.encode()):08x}"
+
+
+def forged(flow: Flow, token: str) -> str:
+    """One that names the same grant and has a right checksum; anybody who saw a token can make it."""
+    return checked(token[:-30] + "A" * 22)
+
+
+FORGERIES: dict[str, Callable[[Flow, str], str]] = {
+    "another tag": lambda flow, token: checked(token[:-19] + "A" * 11),
+    "other random bits": lambda flow, token: checked(
+        token[:50] + ("B" if token[50] != "B" else "C") + token[51:-8]
+    ),
+    "all of it made up": forged,
+    "the tag of another instance": lambda flow, token: new_refresh_token(
+        flow.organization.id, grant_id_of(token), b"x" * 32
+    ),
+    "a broken checksum": lambda flow, token: token[:-1] + ("0" if token[-1] != "0" else "1"),
+    "an access token": lambda flow, token: flow.tokens()["access_token"],
+    "nothing": lambda flow, token: "x",
+}
+
+
+def grant_id_of(token: str):
+    parsed = parse_token(token)
+    assert parsed is not None and parsed.grant_id is not None
+    return parsed.grant_id
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_forged_one_ends_nothing(flow: Flow, database: Database, forge) -> None:
+    """RF-4: the name of a grant is no secret, so only our own tags count as reuse."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    assert is_refused(flow.refresh(forge(flow, second["refresh_token"])))
+    assert flow.is_alive(second["access_token"])
+    assert flow.refresh(second["refresh_token"]).status_code == 200
+    assert audited(database, "refresh_token.reused") == 0
+
+
+def test_one_of_an_unknown_grant_is_merely_unknown(flow: Flow) -> None:
+    with flow.app.app_context():
+        token = new_refresh_token(flow.organization.id, new_id(), keyring.derive("refresh-token-tag"))
+    assert is_refused(flow.refresh(token))
+
+
+def test_another_client_can_neither_use_nor_end_it(flow: Flow, database: Database) -> None:
+    """RF-6."""
+    first = flow.tokens()
+    flow.refresh(first["refresh_token"])
+    other = flow.other_client(redirect_uris=[REDIRECT_URI])
+    public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+    for token in (first["refresh_token"], flow.tokens()["refresh_token"]):
+        assert is_refused(other.refresh(token))
+        assert is_refused(public.refresh(token, {}, client_id=public.client.client_id))
+    assert flow.is_alive(first["access_token"])
+    assert audited(database, "refresh_token.reused") == 0
+
+
+def test_another_organization_does_not_know_it(flow: Flow) -> None:
+    """TN-6."""
+    token = flow.tokens()["refresh_token"]
+    there = flow.make.organization(settings=FAST_KEYS)
+    client = flow.make.client(there, scopes=SCOPES)
+    foreign = Flow(flow.app, flow.http, flow.make, client, flow.user)
+    assert is_refused(foreign.refresh(token))
+    assert flow.refresh(token).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("profile", "profile"),
+        ("email openid", "email openid"),
+        (None, " ".join(SCOPES)),
+        ("", " ".join(SCOPES)),
+    ],
+)
+def test_scope_can_narrow_and_does_not_narrow_the_family(flow: Flow, asked: str | None, given: str) -> None:
+    """RF-6."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"], scope=asked).get_json()
+    assert second["scope"] == given
+    assert ("id_token" in second) == ("openid" in given)
+    assert flow.refresh(second["refresh_token"]).get_json()["scope"] == " ".join(SCOPES)
+
+
+@pytest.mark.parametrize("asked", ["openid address", "reports:read", "a  b", 'say"', "OPENID"])
+def test_scope_can_not_widen_and_trying_spends_nothing(flow: Flow, asked: str) -> None:
+    """RF-6."""
+    token = flow.tokens()["refresh_token"]
+    answer = flow.refresh(token, scope=asked)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope")
+    assert grant_of(flow.app).generation == 0
+    assert flow.refresh(token).status_code == 200
+
+
+def test_a_scope_taken_from_the_client_is_not_renewed(flow: Flow) -> None:
+    """RF-6: on another worker, while this one holds the view from before."""
+    token = flow.tokens()["refresh_token"]
+    with flow.app.app_context(), on_another_worker():
+        scopes = ["openid", "offline_access"]
+        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": scopes})
+    assert flow.refresh(token, scope="email").get_json()["error"] == "invalid_scope"
+    assert flow.refresh(token).get_json()["scope"] == "openid offline_access"
+
+
+def test_rotation_does_not_move_the_absolute_end(flow: Flow) -> None:
+    """RF-5."""
+    configure(flow, ttl_seconds=1_000_000, idle_ttl_seconds=900_000)
+    first = flow.tokens()
+    before = grant_of(flow.app)
+    assert before.expires_at - before.created_at == timedelta(seconds=1_000_000)
+    assert before.idle_expires_at - before.created_at == timedelta(seconds=900_000)
+    move(flow.app, expires_at=-timedelta(seconds=500_000), idle_expires_at=-timedelta(seconds=500_000))
+    flow.refresh(first["refresh_token"])
+    after = grant_of(flow.app)
+    assert after.expires_at == before.expires_at - timedelta(seconds=500_000)
+    assert after.idle_expires_at == after.expires_at, "idle never beyond the absolute end"
+
+
+@pytest.mark.parametrize("column", ["expires_at", "idle_expires_at"])
+def test_after_either_end_it_is_dead(flow: Flow, column: str) -> None:
+    """RF-5."""
+    first = flow.tokens()
+    grant = grant_of(flow.app)
+    left = getattr(grant, column) - grant.created_at
+    move(flow.app, **{column: -left})
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert not flow.is_alive(first["refresh_token"])
+
+
+def test_a_use_moves_the_idle_end(flow: Flow) -> None:
+    first = flow.tokens()
+    before = grant_of(flow.app).idle_expires_at
+    move(flow.app, idle_expires_at=-timedelta(days=10))
+    flow.refresh(first["refresh_token"])
+    assert abs(grant_of(flow.app).idle_expires_at - before) < timedelta(seconds=30)
+
+
+def test_a_disabled_user_has_no_refresh_tokens(flow: Flow) -> None:
+    """SS-6."""
+    first = flow.tokens()
+    with flow.app.app_context():
+        disable_user(flow.make.system(flow.organization), flow.user.id)
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert not flow.is_alive(first["access_token"])
+
+
+def test_an_organization_may_leave_confidential_clients_unrotated(flow: Flow) -> None:
+    configure(flow, rotation="public_clients")
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    assert "refresh_token" not in second
+    third = flow.refresh(first["refresh_token"]).get_json()
+    assert len({document["access_token"] for document in (first, second, third)}) == 3
+
+
+def test_public_clients_are_always_rotated(flow: Flow) -> None:
+    """RF-1."""
+    configure(flow, rotation="public_clients")
+    public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+    own = {"client_id": public.client.client_id}
+    first = public.redeem(public.code(scope=" ".join(SCOPES)), {}, **own).get_json()
+    second = public.refresh(first["refresh_token"], {}, **own).get_json()
+    third = public.refresh(second["refresh_token"], {}, **own).get_json()
+    assert is_refused(public.refresh(first["refresh_token"], {}, **own))
+    assert is_refused(public.refresh(third["refresh_token"], {}, **own))
+
+
+def test_a_rolled_back_refresh_leaves_no_trace(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RF-7: neither in the database nor in memory; the client tries again and gets its answer."""
+    first = flow.tokens()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("the worker died here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(refresh_tokens.grants, "store_token", fail)
+        broken.setattr(flow.app, "testing", False)
+        broken.setitem(flow.app.config, "PROPAGATE_EXCEPTIONS", False)
+        assert flow.refresh(first["refresh_token"]).status_code == 500
+    assert grant_of(flow.app).generation == 0
+    assert flow.refresh(first["refresh_token"]).status_code == 200
+
+
+def test_the_kept_answer_opens_only_with_the_token_presented(flow: Flow, database: Database) -> None:
+    """RF-3: a dump of the database cannot open it."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    grant = grant_of(flow.app)
+    dump = database.dump()
+    for secret in (first["refresh_token"], second["refresh_token"], second["access_token"]):
+        assert secret.encode() not in dump
+    with pytest.raises(sealing.CannotOpen):
+        sealing.unseal(refresh_tokens._key(second["refresh_token"]), grant.sealed_answer, grant.id.bytes)
+    opened = sealing.unseal(refresh_tokens._key(first["refresh_token"]), grant.sealed_answer, grant.id.bytes)
+    assert second["access_token"].encode() in opened

@@ -1,0 +1,287 @@
+"""What comes over the wire: each parameter once, from the body, in UTF-8; whatever else comes is a 4xx."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from tests.factories import Factory, MadeClient
+from tests.oauth.conftest import Flow
+
+FORM = "application/x-www-form-urlencoded"
+ENDPOINTS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
+
+
+@pytest.fixture
+def machine(make: Factory) -> MadeClient:
+    """A client for client_credentials."""
+    return make.machine(make.organization(), "reports:read")
+
+
+def send(http: FlaskClient, path: str, body: bytes | str, header: str | None = None, kind: str = FORM):
+    headers = {} if header is None else {"Authorization": header}
+    return http.post(path, data=body, content_type=kind, headers=headers)
+
+
+def good_body(machine: MadeClient) -> str:
+    return f"grant_type=client_credentials&token=x&client_id={machine.client_id}&scope=reports:read"
+
+
+def test_the_good_request_of_this_file_is_good(http: FlaskClient, machine: MadeClient) -> None:
+    for path in ENDPOINTS:
+        answer = send(http, path, good_body(machine), machine.basic["Authorization"])
+        assert answer.status_code == 200, (path, answer.text)
+
+
+BAD_BODIES = {
+    "a parameter twice": "&grant_type=client_credentials",
+    "a parameter twice, the same value": "&scope=reports:read",
+    "a parameter twice, the second empty": "&scope=",
+    "a parameter twice, other ones between": "&a=1&b=2&token=y",
+    "a parameter nobody knows, twice": "&what=1&what=2",
+    "NUL in a value": "&what=%00",
+    "NUL in a name": "&wh%00at=1",
+    "not UTF-8": "&what=%ff%fe",
+    "a lone surrogate": "&what=%ed%a0%80",
+    "raw bytes above ASCII": "&what=\u00fc",
+    "more than 100 parameters": "".join(f"&p{number}=1" for number in range(101)),
+}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("tail", BAD_BODIES.values(), ids=BAD_BODIES.keys())
+def test_a_bad_body_is_an_invalid_request(
+    http: FlaskClient, machine: MadeClient, path: str, tail: str
+) -> None:
+    """ST-2."""
+    answer = send(http, path, good_body(machine) + tail, machine.basic["Authorization"])
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_an_empty_one_and_a_full_one_are_two(http: FlaskClient, machine: MadeClient, path: str) -> None:
+    """ST-2: in this order too, in which a naive reader sees only one."""
+    answer = send(http, path, "scope=&" + good_body(machine), machine.basic["Authorization"])
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("query", ["grant_type=client_credentials", "x", "token=x", "%ff", "client_id=a"])
+def test_nothing_is_read_from_the_address(
+    http: FlaskClient, machine: MadeClient, path: str, query: str
+) -> None:
+    """ST-2: what stands in an address stands in logs."""
+    answer = send(http, f"{path}?{query}", good_body(machine), machine.basic["Authorization"])
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
+def test_only_a_form_is_read(http: FlaskClient, machine: MadeClient, path: str, kind: str) -> None:
+    answer = send(http, path, good_body(machine), machine.basic["Authorization"], kind)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+def test_a_charset_beside_the_content_type_is_harmless(http: FlaskClient, machine: MadeClient) -> None:
+    kind = f"{FORM}; charset=UTF-8"
+    assert (
+        send(http, "/oauth/token", good_body(machine), machine.basic["Authorization"], kind).status_code
+        == 200
+    )
+
+
+def header_of(text: str | bytes) -> str:
+    return "Basic " + b64encode(text if isinstance(text, bytes) else text.encode()).decode()
+
+
+BAD_HEADERS = {
+    "no credentials": "Basic",
+    "only a space": "Basic ",
+    "no base64": "Basic %%%",
+    "base64 cut short": "Basic YQ",
+    "no colon": header_of("client"),
+    "not UTF-8": header_of(b"\xff\xfe:\xff"),
+    "UTF-8 cut short": header_of(b"cli:\xe2\x82"),
+    "a secret beyond ASCII": header_of("cli_x:gehëim☃"),
+    "percent-encoded bytes that are no UTF-8": header_of("cli_x:%ff%fe"),
+    "NUL": header_of(b"cli\0:x\0"),
+    "line feeds": header_of(b"cli\r\n:x\r\n"),
+    "a number for an id": header_of("0:0"),
+    "an empty id and secret": header_of(":"),
+    "very long": header_of("a" * 20_000),
+    "Latin-1 in the header itself": "Basic \u00fc\u00fc\u00fc=",
+    "another scheme": "Bearer abc",
+    "Digest": 'Digest username="x"',
+    "no scheme": "abc",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
+def test_a_broken_header_is_a_401(http: FlaskClient, path: str, header: str) -> None:
+    """CA-2: Authlib answers 500 to several of these."""
+    answer = send(http, path, "grant_type=client_credentials&token=x", header)
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+    if header.lower().startswith("basic"):
+        assert answer.headers["WWW-Authenticate"] == 'Basic realm="gatehouse"'
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_both_halves_of_the_header_are_form_decoded(
+    http: FlaskClient, machine: MadeClient, path: str
+) -> None:
+    """RFC 6749 section 2.3.1."""
+    encoded = f"{machine.client_id}:{machine.secret}".replace("_", "%5F").replace("-", "%2D")
+    assert send(http, path, good_body(machine), header_of(encoded)).status_code == 200
+
+
+def test_the_scheme_has_no_case(http: FlaskClient, machine: MadeClient) -> None:
+    header = machine.basic["Authorization"].replace("Basic", "bASIC")
+    assert send(http, "/oauth/token", good_body(machine), header).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/introspect", "/oauth/revoke"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+def test_other_methods_are_not_allowed(http: FlaskClient, path: str, method: str) -> None:
+    answer = http.open(path, method=method)
+    assert answer.status_code == 405
+    assert "POST" in answer.headers["Allow"]
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_a_body_over_64_kib_is_refused_before_it_is_read(http: FlaskClient, path: str) -> None:
+    """JS-2."""
+    assert send(http, path, "token=" + "x" * 70_000, "Basic x").status_code == 413
+
+
+@pytest.mark.parametrize("path", [*ENDPOINTS, "/oauth/userinfo", "/oauth/authorize", "/oauth/jwks"])
+@pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "ü", "A" * 3000, "..%2f..", "%F0%9F%A6%89"])
+def test_an_organization_that_is_none_is_a_404(http: FlaskClient, path: str, slug: str) -> None:
+    method = "GET" if path in {"/oauth/authorize", "/oauth/jwks"} else "POST"
+    answer = http.open(
+        f"/organizations/{slug}{path}", method=method, data={"token": "x"} if method == "POST" else None
+    )
+    assert answer.status_code in {404, 400}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_answers_are_not_stored_anywhere(http: FlaskClient, machine: MadeClient, path: str) -> None:
+    """HD-3, RFC 6749 section 5.1; refusals too."""
+    for header in (machine.basic["Authorization"], "Basic x"):
+        answer = send(http, path, good_body(machine), header)
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Pragma"] == "no-cache"
+        assert answer.mimetype == "application/json"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+HOSTILE = [
+    "\0",
+    "a\0b",
+    "ü☃🦉",
+    "'; DROP TABLE users; --",
+    '"\\',
+    "\r\nSet-Cookie: a=b",
+    "x" * 5000,
+    "0",
+    "null",
+    "[]",
+    "{}",
+    " ",
+    "%00",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_are_never_a_500(flow: Flow, value: str) -> None:
+    """JS-6, TK-3: any parameter of any endpoint, each way a client may name itself."""
+    own = {"client_id": flow.client.client_id}
+    names = (
+        "grant_type",
+        "code",
+        "redirect_uri",
+        "code_verifier",
+        "refresh_token",
+        "scope",
+        "token",
+        "token_type_hint",
+    )
+    for grant_type in ("authorization_code", "refresh_token", "client_credentials"):
+        for name in (*names, "client_id", "client_secret", "resource", "audience"):
+            for path in ENDPOINTS:
+                form = {
+                    "grant_type": grant_type,
+                    "token": "x",
+                    "code": "x",
+                    "refresh_token": "x",
+                    name: value,
+                }
+                basic = flow.http.post(path, data=form, headers=flow.client.basic)
+                posted = flow.http.post(path, data=own | {"client_secret": flow.client.secret} | form)
+                for answer in (basic, posted):
+                    assert answer.status_code in {200, 400, 401, 429}, (
+                        path,
+                        name,
+                        answer.status_code,
+                        answer.text,
+                    )
+                    description = answer.get_json().get("error_description", "")
+                    assert description.isascii() and not set(description) & set('"\\')
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_authorization_requests_are_never_a_500(flow: Flow, value: str) -> None:
+    names = (
+        *flow.parameters(),
+        "nonce",
+        "prompt",
+        "max_age",
+        "login_hint",
+        "ui_locales",
+        "response_mode",
+        "request",
+    )
+    for name in names:
+        for method in ("GET", "POST"):
+            sent = flow.parameters(**{name: value})
+            place = {"query_string": sent} if method == "GET" else {"data": sent}
+            answer = flow.http.open("/oauth/authorize", method=method, **place)
+            assert answer.status_code in {303, 400}, (name, method, answer.status_code)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer",
+        "Bearer ",
+        "Bearer \u00fc",
+        "Basic x",
+        "",
+        "Bearer a b",
+        "Bearer " + "x" * 9000,
+        "Bearer e30.e30.e30",
+        "Bearer " + "." * 2,
+    ],
+)
+def test_hostile_userinfo_requests_are_a_401(http: FlaskClient, header: str) -> None:
+    for method in ("GET", "POST"):
+        answer = http.open("/oauth/userinfo", method=method, headers={"Authorization": header})
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="gatehouse"')
+
+
+def test_plain_http_is_refused_where_https_is_spoken(app: Flask, make: Factory, monkeypatch) -> None:
+    """TR-1: refused, not redirected; behind a proxy that says nothing of https too."""
+    from dataclasses import replace
+
+    machine = make.machine(make.organization(), "reports:read")
+    https = replace(app.config["GATEHOUSE"], base_url="https://localhost")
+    monkeypatch.setitem(app.config, "GATEHOUSE", https)
+    for path in ENDPOINTS:
+        answer = send(app.test_client(), path, good_body(machine), machine.basic["Authorization"])
+        assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+    assert app.test_client().get("/oauth/authorize").status_code == 400
