@@ -28,26 +28,26 @@ def tour() -> str:
 @pytest.mark.browser
 def test_the_tour_runs_as_it_is_written(tmp_path: Path, page: Any) -> None:
     folder = copy_to(tmp_path)
+    printed: list[str] = []
     (folder / "tour.sh").write_text(f"set -eu\n{tour()}")
     with started(folder) as server:
         server.answers()
         environment = {"PATH": os.environ["PATH"], "BASE": server.url, "PORT": str(process.free_port())}
         environment |= {"GATEHOUSE_BASE_URL": server.url}
-        typed = subprocess.Popen(
+        with subprocess.Popen(
             ["sh", "tour.sh"], cwd=folder, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        assert typed.stdout is not None
-        assert typed.stderr is not None
-        printed: list[str] = []
-        for line in typed.stdout:
-            printed.append(line)
-            if "/invite/" in line:
-                accept_invitation(page, line.strip())
-            elif "/oauth/authorize?" in line:
-                sign_in_and_allow(page, line.strip())
-        errors = typed.stderr.read()
-        assert typed.wait(30) == 0, errors + "".join(printed) + server.output()
+        ) as typed:  # fmt: skip
+            assert typed.stdout is not None
+            assert typed.stderr is not None
+            for line in typed.stdout:
+                printed.append(line)
+                if "/invite/" in line:
+                    accept_invitation(page, line.strip())
+                elif "/oauth/authorize?" in line:
+                    sign_in_and_allow(page, line.strip())
+            errors = typed.stderr.read()
+        assert typed.returncode == 0, errors + "".join(printed) + server.output()
         server.end()
     text = "".join(printed)
     assert '"id": "acme"' in text
