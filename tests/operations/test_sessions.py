@@ -11,6 +11,7 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.session import Session
+from app.models.user import User
 from app.operations.administrators import add_administrator, remove_administrator
 from app.operations.own_sessions import end_other_sessions, end_session, list_sessions
 from app.operations.sessions import find_session, renew_session
@@ -187,4 +188,22 @@ def test_a_revoked_row_is_no_session(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     with db.engine.begin() as connection:
         connection.execute(update(Session).values(revoked_at=Session.created_at))
+    assert not living(token)
+
+
+def test_a_timeout_made_longer_does_not_prolong_sessions_that_began_before(
+    make: Any, acme: Any, ada: Any
+) -> None:
+    token = make.sign_in(ada).token
+    longer = {"idle_timeout_seconds": 3600, "absolute_timeout_seconds": 86400}
+    update_settings(make.actor(acme), acme.slug, {"authentication": {"sessions": longer}})
+    age(created_at=7300, expires_at=7300)
+    assert not living(token)
+
+
+def test_a_disabled_user_s_session_is_none_even_while_its_row_stands(make: Any, ada: Any) -> None:
+    """A sign-in that commits beside the disabling must not outlive it."""
+    token = make.sign_in(ada).token
+    with db.engine.begin() as connection:
+        connection.execute(update(User).where(User.id == ada.id).values(status="disabled"))
     assert not living(token)

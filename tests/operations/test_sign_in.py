@@ -17,13 +17,14 @@ from app.models.audit import AuditEvent
 from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
-from app.operations import passwords, transaction
+from app.operations import attempts, passwords, transaction
 from app.operations import sign_in as sign_in_module
 from app.operations.sessions import find_session
 from app.operations.sign_in import Refused, SignedIn, sign_in
 from app.operations.user_status import disable_user, enable_user
 from app.rules import passwords as rule
 from app.rules.errors import Unavailable
+from app.rules.lockout import Lockout
 from app.rules.passwords import needs_rehash
 from app.rules.tokens import digest
 from tests.factories import PASSWORD
@@ -188,11 +189,12 @@ def test_an_outdated_hash_is_renewed_by_the_next_sign_in(acme: Any, ada: Any) ->
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
 
 
-def test_a_password_that_changes_while_it_is_verified_signs_nobody_in(
-    acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", [{"password_hash": "$argon2id$changed"}, {"status": "disabled"}])
+def test_who_is_changed_while_the_password_is_verified_is_not_signed_in(
+    acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
 ) -> None:
     def verify(stored_hash: str | None, password: str) -> tuple[bool, str | None]:
-        _write(update(User).where(User.id == ada.id).values(password_hash="$argon2id$changed"))
+        _write(update(User).where(User.id == ada.id).values(**change))
         return True, None
 
     monkeypatch.setattr(sign_in_module, "verify_password", verify)
@@ -244,3 +246,24 @@ def _let_pass(seconds: int) -> None:
 def _write(statement: Any) -> None:
     with db.engine.begin() as connection:
         connection.execute(statement)
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_guesses_at_once_are_counted_before_they_are_judged(acme: Any, app: Any) -> None:
+    """Of forty at the same moment only those get through whose transactions truly overlapped."""
+    ready, waits = threading.Barrier(40), []
+    bucket, lockout = attempts.bucket_of("sign_in", "ada"), Lockout.of(acme.settings)
+
+    def claim() -> None:
+        with app.app_context():
+            ready.wait()
+            waits.append(attempts.claim_attempt(acme.id, bucket, lockout).wait)
+
+    threads = [threading.Thread(target=claim) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(waits) == 40
+    assert 3 <= waits.count(0) <= 20

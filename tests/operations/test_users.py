@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from flask import Flask
 from sqlalchemy import func, select
 
 from app.extensions import db
@@ -101,3 +103,26 @@ def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> N
             disable_user(actor, ada.id)
     with pytest.raises(NotFound):
         disable_user(make.actor(acme), new_id())
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_twenty_at_once_with_one_address_make_one_user(make: Any, app: Flask) -> None:
+    acme = make.organization()
+    ready, outcomes = threading.Barrier(20), []
+
+    def create(number: int) -> None:
+        with app.app_context():
+            ready.wait()
+            try:
+                create_user(acme.id, email=("ada@x.example", "ADA@X.example")[number % 2])
+                outcomes.append("made")
+            except Conflict:
+                outcomes.append("refused")
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["made"] + ["refused"] * 19
