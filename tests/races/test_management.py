@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+from flask import Flask
 
+from app.operations import clients
 from tests.factories import Factory, bearer_header
 from tests.support.crowd import Post, at_once
 from tests.support.servers import LiveServer
@@ -76,3 +80,36 @@ def test_a_body_without_a_length_is_bounded_too(live_server: LiveServer, live_ma
         body = answer.read()
         connection.close()
         assert answer.status == status, body
+
+
+def test_changes_of_different_fields_are_all_kept(app: Flask, make: Factory) -> None:
+    """A change reads the client, and writes only if nobody changed it in between."""
+    organization = make.organization()
+    client_id = make.client(organization).client_id
+    admin = make.actor(organization)
+    changes = {
+        "description": "New",
+        "contacts": ["dev@acme.example"],
+        "client_uri": "https://acme.example",
+        "policy_uri": "https://acme.example/privacy",
+        "tos_uri": "https://acme.example/terms",
+        "metadata": {"team": "checkout"},
+    }
+    gate = threading.Barrier(len(changes))
+
+    def change(field: str) -> None:
+        with app.app_context():
+            gate.wait(10)
+            clients.update_client(admin, client_id, {field: changes[field]})
+
+    for _ in range(5):
+        with app.app_context():
+            clients.update_client(admin, client_id, dict.fromkeys(changes))
+        with ThreadPoolExecutor(len(changes)) as pool:
+            list(pool.map(change, changes))
+        with app.app_context():
+            kept = clients.get_client(admin, client_id)
+        assert {field: getattr(kept, field) for field in changes} == {
+            **changes,
+            "contacts": ("dev@acme.example",),
+        }

@@ -72,6 +72,7 @@ NEAR_MISSES = [
     "https://app.example.com/auth/callback?tenant=1&x=1",
     "https://app.example.com/auth/callback?x=1&tenant=1",
     "https://app.example.com/auth/callback?tenant=1&",
+    "https://app.example.com/auth/callback?tenant=1/",
     "https://app.example.com/auth/callback?tenant=%31",
     "https://app.example.com/auth/callback?tenant=1&tenant=1",
     "https://app.example.com/auth/callback?tenant",
@@ -99,6 +100,18 @@ def test_the_corpus_is_large_and_has_no_twins():
 @pytest.mark.parametrize("client_type", ["web", "native"])
 def test_a_near_miss_matches_nothing(sent, client_type):
     assert find_match(sent, [REGISTERED], client_type=client_type) is None
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["https://app.example.com", "https://app.example.com/cb/", "https://app.example.com/cb?", "https://app.example.com/cb#",
+     "https://app.example.com/CB", "https://app.example.com/cb?x", "https://app.example.com/c", "https://app.example.com/cb%20"],
+)  # fmt: skip
+def test_a_plain_path_has_its_near_misses_too(sent):
+    assert (
+        find_match(sent, ["https://app.example.com/cb", "https://app.example.com/"], client_type="web")
+        is None
+    )
 
 
 def test_the_registered_string_itself_matches():
