@@ -76,6 +76,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     if "X-Content-Type-Options" in headers:
         return response  # Made with ``program_headers``.
     headers["X-Content-Type-Options"] = "nosniff"
+    headers["Server"] = ""  # Granian would name itself in its place (HD-4).
     headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     if config.is_https:
         headers["Strict-Transport-Security"] = _HSTS

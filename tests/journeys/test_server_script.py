@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,8 @@ def test_the_demo_prints_sign_ins_that_work(copy: Path, tmp_path: Path) -> None:
         server.answers()
         assert re.search(r"ada@acme\.example +(\w{4}-){3}\w{4}  admin", server.output())
         assert "acme" in server.get("/organizations/acme/.well-known/openid-configuration")
+        with urllib.request.urlopen(server.url + "/organizations/acme/login", timeout=5) as answer:
+            assert not answer.headers["Server"], "nothing tells which server this is (HD-4)"
         assert server.end() == 0
 
 
