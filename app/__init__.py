@@ -29,6 +29,7 @@ def create_app(configuration: config.Config | None = None) -> Flask:
     app.config["SECRET_KEY"] = settings.secret_key
     database.configure(app, settings)
     migrate.init_app(app, db=db, directory=str(config.ROOT / "migrations"), render_as_batch=True)
+    oauth.open_lane(app)
     web.register(app, settings)
     oauth.register(app)
     api.register(app)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Flask
+from collections.abc import Callable
+
+from flask import Blueprint, Flask, Response
 
 from app.extensions import csrf
 from app.oauth import authorize, cors, discovery, introspection, revocation, server, token, userinfo
+from app.oauth.call import Answer, Call
+from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
 
 _ORGANIZATION = "/organizations/<organization>"
+
+
+def open_lane(app: Flask) -> None:
+    """What machines call all day goes past Flask's request handling; innermost, so before all other layers."""
+    app.wsgi_app = Lane(app, app.wsgi_app)  # type: ignore[method-assign]
 
 
 def register(app: Flask) -> None:
@@ -25,13 +34,19 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.url_value_preprocessor(take_organization)
     blueprint.before_request(use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
-    blueprint.add_url_rule("/token", "token", token.issue, methods=["POST"], provide_automatic_options=False)
-    blueprint.add_url_rule("/introspect", "introspect", introspection.introspect, methods=["POST"])
     blueprint.add_url_rule(
-        "/revoke", "revoke", revocation.revoke, methods=["POST"], provide_automatic_options=False
+        "/token", "token", _flask(token.issue), methods=["POST"], provide_automatic_options=False
+    )
+    blueprint.add_url_rule("/introspect", "introspect", _flask(introspection.introspect), methods=["POST"])
+    blueprint.add_url_rule(
+        "/revoke", "revoke", _flask(revocation.revoke), methods=["POST"], provide_automatic_options=False
     )
     blueprint.add_url_rule(
-        "/userinfo", "userinfo", userinfo.userinfo, methods=["GET", "POST"], provide_automatic_options=False
+        "/userinfo",
+        "userinfo",
+        _flask(userinfo.userinfo),
+        methods=["GET", "POST"],
+        provide_automatic_options=False,
     )
     blueprint.add_url_rule("/jwks", "jwks", discovery.jwks)
     # Flask's own answer to OPTIONS would come first and tell a browser nothing.
@@ -40,6 +55,11 @@ def _endpoints(name: str) -> Blueprint:
     # They carry no cookie's authority: a form token would be nothing to them.
     csrf.exempt(blueprint)
     return blueprint
+
+
+def _flask(handler: Callable[[Call], Answer]) -> Callable[[], Response]:
+    """The handler as a view of Flask's."""
+    return lambda: handler(Call.current()).as_response()
 
 
 def _pages() -> Blueprint:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flask import g, request
-
+from app.oauth.call import Call
 from app.oauth.wire import read_client
 from app.operations import client_authentication
 from app.operations.client_authentication import AuthenticatedClient
 
 
-def authenticate(sent: Mapping[str, str]) -> AuthenticatedClient:
+def authenticate(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     """The client behind the request, known to the organization of the path. Raises InvalidClient."""
     proven = client_authentication.authenticate_client(
-        read_client(sent), organization_id=g.get("organization_id"), address=request.remote_addr
+        read_client(call, sent), organization_id=call.organization_id, address=call.address
     )
-    g.authenticated_client = proven
+    call.authenticated = proven
     return proven

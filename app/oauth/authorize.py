@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.oauth.call import Call
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_authorization_request
@@ -37,7 +38,7 @@ _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 
 def begin() -> BaseResponse:
     """A fresh request from a client: the next page, or the answer at once."""
     try:
-        parameters = read_authorization_request()
+        parameters = read_authorization_request(Call.current())
     except OAuthRefusal as error:
         return _error_page(error)
     return _proceed(parameters.sent, parameters.repeated, None)
@@ -74,7 +75,7 @@ def _proceed(
     token: str | None = None,
     decision: str | None = None,
 ) -> BaseResponse:
-    grant = AuthorizationCodeGrant(WireRequest(sent), server)
+    grant = AuthorizationCodeGrant(WireRequest(sent, Call.current()), server)
     grant.repeated = repeated
     try:
         grant.validate_consent_request()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Response, request
 
+from app.oauth.call import Answer, Call
 from app.operations.client_authentication import AuthenticatedClient
 from app.rules.redirects import origin_of
 
@@ -22,17 +23,17 @@ def preflight() -> Response:
     return response
 
 
-def allow_own_origins(response: Response, authenticated: AuthenticatedClient | None) -> Response:
+def allow_own_origins(given: Answer, call: Call, authenticated: AuthenticatedClient | None) -> Answer:
     """The client's own web pages may read the answer; never with credentials, never ``null``."""
-    origin = request.headers.get("Origin")
+    origin = call.origin
     if origin is None:
-        return response
-    response.vary.add("Origin")
+        return given
+    given.headers.append(("Vary", "Origin"))
     if authenticated is not None and origin in {
         origin_of(uri) for uri in authenticated.client.document["redirect_uris"]
     }:
-        response.headers["Access-Control-Allow-Origin"] = origin
-    return response
+        given.headers.append(("Access-Control-Allow-Origin", origin))
+    return given
 
 
 def allow_everybody(response: Response) -> Response:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Response, request
-
 from app.oauth.authentication import authenticate
-from app.oauth.server import answer, refusal_of
+from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
 from app.operations import directory, introspections, usage
 from app.operations.client_authentication import AuthenticatedClient
@@ -21,19 +19,19 @@ MOST_VIEWS = 3
 INACTIVE = {"active": False}
 
 
-def introspect() -> Response:
+def introspect(call: Call) -> Answer:
     """What the token is, to a client that may know (IT-1)."""
     try:
-        authenticated, active = _with_a_true_view(read_form())
+        authenticated, active = _with_a_true_view(call, read_form(call))
     except DomainError as error:
-        return refusal_of(error)
-    usage.note_use(authenticated, request.remote_addr)
+        return refusal_of(error, call)
+    usage.note_use(authenticated, call.address)
     return answer(INACTIVE if active is None else _document(authenticated, active))
 
 
-def _with_a_true_view(sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
+def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     for _ in range(MOST_VIEWS):
-        authenticated = authenticate(sent)
+        authenticated = authenticate(call, sent)
         client = authenticated.client
         if client.is_public:
             raise InvalidClient

@@ -6,44 +6,26 @@ steps in which security rests, each one operation, are ours.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
-from flask import Flask, Response, g, request
-from werkzeug.datastructures import Headers
+from flask import Flask
 
-from app import config
 from app.oauth.authentication import authenticate
+from app.oauth.call import Answer, Call, answer
 from app.oauth.client import ProtocolClient
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
 from app.oauth.wire import WireRequest
 from app.operations import directory
-from app.rules.errors import DomainError
-from app.rules.oauth_errors import InvalidClient
-from app.web.headers import program_headers
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
 GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
 RESPONSE_TYPES = ("code",)
 RESPONSE_MODES = ("query",)
-REALM = "gatehouse"
-_JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
-
-
-class WireResponse(Response):
-    """An answer whose headers are complete; Werkzeug would look through them again for what may be missing."""
-
-    def get_wsgi_headers(self, environ: WSGIEnvironment) -> Headers:
-        """The headers as they are."""
-        return self.headers
 
 
 class AuthorizationServer(AuthlibServer):
@@ -56,14 +38,13 @@ class AuthorizationServer(AuthlibServer):
         """Requests were read by ``wire`` before Authlib is called."""
         return request
 
-    def query_client(self, client_id: str) -> ProtocolClient | None:
+    def find_client(self, call: Call, client_id: str) -> ProtocolClient | None:
         """The client as it stands now, if the organization of the path knows it (MX-3).
 
         Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5).
         """
         view = directory.find_client(client_id, fresh=True)
-        organization_id = g.get("organization_id")
-        if view is None or (organization_id is not None and view.organization.id != organization_id):
+        if view is None or call.organization_id not in {None, view.organization.id}:
             return None
         return ProtocolClient(view)
 
@@ -71,7 +52,7 @@ class AuthorizationServer(AuthlibServer):
         self, request: WireRequest, methods: Any, endpoint: str = "token"
     ) -> ProtocolClient:
         """The client that authenticated, by its registered method alone."""
-        proven = authenticate(request.form)
+        proven = authenticate(request.call, request.form)
         return ProtocolClient(proven.client, proven.credential_id)
 
     def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:
@@ -81,7 +62,7 @@ class AuthorizationServer(AuthlibServer):
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Nobody listens: what must follow stands in the operation."""
 
-    def handle_response(self, status: int, body: Any, headers: Any) -> Response:
+    def handle_response(self, status: int, body: Any, headers: Any) -> Answer:
         """The answer of the token endpoint; Authlib's headers are those of ``answer``."""
         return answer(body, status)
 
@@ -94,24 +75,3 @@ def register(app: Flask) -> None:
     server.init_app(app)
     for grant in GRANTS:
         server.register_grant(grant)
-
-
-def answer(document: Mapping[str, Any], status: int = 200) -> Response:
-    """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
-    body = json.dumps(document).encode()
-    headers = [*_JSON, *program_headers(config.current().is_https), ("Content-Length", str(len(body)))]
-    return WireResponse(body, status, headers)
-
-
-def refusal_of(error: DomainError) -> Response:
-    """A refusal in the form of RFC 6749 section 5.2."""
-    response = answer({"error": error.code, "error_description": error.description}, error.status)
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    # Asked for whenever the header was used, and harmless where it was not.
-    if isinstance(error, InvalidClient) and request.headers.get("Authorization", "").lower().startswith(
-        "basic"
-    ):
-        response.headers["WWW-Authenticate"] = f'Basic realm="{REALM}"'
-    return response

@@ -4,54 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flask import Response, g, request
-
 from app.oauth import cors
-from app.oauth.server import GRANT_TYPES, refusal_of, server
+from app.oauth.call import Answer, Call, refusal_of
+from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
 from app.operations import directory, usage
-from app.operations.directory import ClientView
 from app.rules.errors import DomainError, Unavailable
 from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, StaleView, UnauthorizedClient
-from app.web.request_log import note
 
 MOST_VIEWS = 3
 
 
-def issue() -> Response:
+def issue(call: Call) -> Answer:
     """Tokens, or the refusal; sent only after the commit."""
     try:
-        sent = read_form()
+        sent = read_form(call)
         if "grant_type" not in sent:
             raise OAuthRefusal("The parameter grant_type is missing.")
         if sent["grant_type"] not in GRANT_TYPES:
             raise OAuthRefusal("The grant_type is not supported here.", code="unsupported_grant_type")
-        response = _with_a_true_view(sent)
+        given = _with_a_true_view(call, sent)
     except DomainError as error:
-        response = refusal_of(error)
-    authenticated = g.get("authenticated_client")
+        given = refusal_of(error, call)
+    authenticated = call.authenticated
     if authenticated is not None:
-        note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
-        if response.status_code == 200:
-            usage.note_use(authenticated, request.remote_addr)
-    return cors.allow_own_origins(response, authenticated)
+        call.note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
+        if given.status == 200:
+            usage.note_use(authenticated, call.address)
+    return cors.allow_own_origins(given, call, authenticated)
 
 
-def _with_a_true_view(sent: Mapping[str, str]) -> Response:
+def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> Answer:
     for _ in range(MOST_VIEWS):
         try:
-            return server.create_token_response(WireRequest(sent))
+            given: Answer = server.create_token_response(WireRequest(sent, call))
+            return given
         except StaleView:
             # The cached client changed: nothing was written, and the next look decides afresh.
-            directory.find_client(g.authenticated_client.client.client_id, fresh=True)
+            _is_stale(call)
         except (InvalidGrant, InvalidScope, UnauthorizedClient):
             # What was allowed a moment ago on another worker is not refused here for a cached view.
-            if not _is_stale(g.authenticated_client.client):
+            if not _is_stale(call):
                 raise
     raise Unavailable
 
 
-def _is_stale(client: ClientView) -> bool:
+def _is_stale(call: Call) -> bool:
+    """Whether the client that authenticated is another by now; what is read for it is what counts from here on."""
+    if call.authenticated is None:
+        return False
+    client = call.authenticated.client
     fresh = directory.find_client(client.client_id, fresh=True)
     return (
         fresh is None

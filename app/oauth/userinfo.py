@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from flask import Response, g, request
-
 from app.oauth import cors
-from app.oauth.server import REALM, answer, refusal_of
+from app.oauth.call import REALM, Answer, Call, answer, refusal_of
 from app.oauth.wire import FORM, read_form, require_secure
 from app.operations import userinfo as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.oauth_errors import OAuthRefusal
 
 
-def userinfo() -> Response:
+def userinfo(call: Call) -> Answer:
     """The claims that the token's scopes release; the token in the header, or in a form body."""
     try:
-        found = operation.claims_of(_bearer(), organization_id=g.get("organization_id"))
+        found = operation.claims_of(_bearer(call), organization_id=call.organization_id)
     except (Unauthenticated, Forbidden) as error:
-        response = refusal_of(error)
+        refused = refusal_of(error, call)
         # Without a token there is no error code to tell (RFC 6750 section 3.1).
         detail = "" if error.description == _MISSING else f', error="{error.code}"'
-        response.headers["WWW-Authenticate"] = f'Bearer realm="{REALM}"{detail}'
-        return cors.allow_own_origins(response, None)
+        refused.headers.append(("WWW-Authenticate", f'Bearer realm="{REALM}"{detail}'))
+        return cors.allow_own_origins(refused, call, None)
     except DomainError as error:
-        return cors.allow_own_origins(refusal_of(error), None)
-    return cors.allow_own_origins(answer(found.claims), found.client)
+        return cors.allow_own_origins(refusal_of(error, call), call, None)
+    return cors.allow_own_origins(answer(found.claims), call, found.client)
 
 
 _MISSING = "An access token is needed."
 
 
-def _bearer() -> str:
-    require_secure()
-    header = request.headers.get("Authorization")
+def _bearer(call: Call) -> str:
+    require_secure(call)
+    header = call.authorization
     if header is not None:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Unauthenticated(_MISSING)
-        if request.method == "POST" and request.mimetype == FORM and "access_token" in read_form():
+        if call.method == "POST" and call.content_type == FORM and "access_token" in read_form(call):
             raise OAuthRefusal("The token was sent twice.")
         return token.strip()
-    if request.method == "POST" and request.mimetype == FORM:
-        token = read_form().get("access_token", "")
+    if call.method == "POST" and call.content_type == FORM:
+        token = read_form(call).get("access_token", "")
         if token:
             return token
     raise Unauthenticated(_MISSING)

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from authlib.oauth2.rfc6749 import OAuth2Request
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
-from flask import current_app, request
 
-from app.config import Config
+from app import config
+from app.oauth.call import Call
 from app.operations.client_authentication import NONE, Presented
 from app.rules.oauth_errors import InvalidClient, OAuthRefusal
 
@@ -36,10 +36,11 @@ class Parameters:
 class WireRequest(OAuth2Request):
     """A request in Authlib's terms, made of parameters that were already read."""
 
-    def __init__(self, sent: Mapping[str, str]) -> None:
+    def __init__(self, sent: Mapping[str, str], call: Call) -> None:
         super().__init__(method="POST", uri="https://gatehouse.invalid/", headers={})
         self.payload = BasicOAuth2Payload(sent)
         self._form = sent
+        self.call = call
 
     @property
     def form(self) -> Mapping[str, str]:
@@ -47,35 +48,33 @@ class WireRequest(OAuth2Request):
         return self._form
 
 
-def read_form() -> Mapping[str, str]:
+def read_form(call: Call) -> Mapping[str, str]:
     """The parameters of a form-encoded POST. Raises OAuthRefusal for anything else (ST-2)."""
-    require_secure()
-    if request.query_string:
+    require_secure(call)
+    if call.has_query:
         raise OAuthRefusal("Parameters belong in the body; the address takes no query.")
-    # Almost every client sends it without parameters; the full parse is for the others.
-    if request.environ.get("CONTENT_TYPE") != FORM and request.mimetype != FORM:
+    if call.content_type != FORM:
         raise OAuthRefusal(f"The body must be {FORM}.")
-    parameters = _parsed(request.get_data(cache=False))
+    parameters = _parsed(call.read_body())
     if parameters.repeated:
         raise OAuthRefusal("A parameter was sent more than once.")
     return parameters.sent
 
 
-def read_authorization_request() -> Parameters:
+def read_authorization_request(call: Call) -> Parameters:
     """The parameters of an authorization request, by GET or by form POST (OIDC Core 3.1.2.1)."""
-    require_secure()
-    if request.method == "GET":
-        return _parsed(request.query_string)
-    if request.mimetype != FORM:
+    require_secure(call)
+    query = call.environ.get("QUERY_STRING", "").encode("latin-1")
+    if call.method == "GET":
+        return _parsed(query)
+    if call.content_type != FORM:
         raise OAuthRefusal(f"The body must be {FORM}.")
-    return _parsed(
-        request.get_data(cache=False) + (b"&" + request.query_string if request.query_string else b"")
-    )
+    return _parsed(call.read_body() + (b"&" + query if query else b""))
 
 
-def read_client(sent: Mapping[str, str]) -> Presented:
+def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
     """How the client authenticates. Raises OAuthRefusal when it does so twice, InvalidClient when not at all."""
-    header = request.headers.get("Authorization")
+    header = call.authorization
     if header is None:
         client_id = sent.get("client_id")
         if client_id is None:
@@ -90,10 +89,9 @@ def read_client(sent: Mapping[str, str]) -> Presented:
     return presented
 
 
-def require_secure() -> None:
+def require_secure(call: Call) -> None:
     """Plain http is refused, not redirected, where secrets travel (TR-1)."""
-    config: Config = current_app.config["GATEHOUSE"]
-    if config.is_https and request.scheme != "https":
+    if config.current().is_https and not call.is_secure:
         raise OAuthRefusal("Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted.")
 
 

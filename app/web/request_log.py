@@ -23,19 +23,19 @@ from app.web.log_format import configure_logging
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-_ID = "gatehouse.request_id"
-_FACTS = "gatehouse.request_facts"
+ID = "gatehouse.request_id"
+FACTS = "gatehouse.request_facts"
 _LONGEST_PATH = 512
 
 
 def request_id() -> str | None:
     """The id of the request that is being answered, ``req_…``; None outside one."""
-    return request.environ.get(_ID) if has_request_context() else None
+    return request.environ.get(ID) if has_request_context() else None
 
 
 def note(**facts: str | None) -> None:
     """Add to this request's line who asked: ``organization``, ``client``, ``user``. Public ids alone."""
-    request.environ.setdefault(_FACTS, {}).update(facts)
+    request.environ.setdefault(FACTS, {}).update(facts)
 
 
 class RequestLog:
@@ -47,7 +47,7 @@ class RequestLog:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         # Always our own: a caller's id would let one log line pretend to be another's.
-        environ[_ID] = name = public_id("req", new_id())
+        environ[ID] = name = public_id("req", new_id())
         status = "500 "
         started = time.perf_counter()
 
@@ -74,7 +74,7 @@ def _write(environ: WSGIEnvironment, name: str, status: str, milliseconds: float
         path = path[:_LONGEST_PATH] + "..."
     if "gth_" in path or "eyJ" in path:  # An invitation's link, a token pasted into an address bar.
         path = redact(path)
-    facts = environ.get(_FACTS)
+    facts = environ.get(FACTS)
     extra = "".join(f',"{key}":{quoted(value)}' for key, value in facts.items() if value) if facts else ""
     sys.stderr.write(
         f'{{"time":"{_date(seconds)}.{int((now - seconds) * 1000):03d}Z","level":"info","logger":"gatehouse.request",'

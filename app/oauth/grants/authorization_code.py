@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
-from flask import request as http
 
 from app.operations import codes
 from app.operations.codes import PresentedCode, Replayed
@@ -17,7 +16,6 @@ from app.rules.oauth_errors import (
     PageRefusal,
     UnauthorizedClient,
 )
-from app.web.request_log import request_id
 
 
 class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
@@ -35,7 +33,9 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         """
         sent = self.request.form
         redirect_uri = sent.get("redirect_uri")
-        client = self.server.query_client(sent["client_id"]) if "client_id" in sent else None
+        client = (
+            self.server.find_client(self.request.call, sent["client_id"]) if "client_id" in sent else None
+        )
         if self.repeated & {"client_id", "redirect_uri"}:
             raise PageRefusal("The app sent its client_id or redirect_uri twice.")
         if client is None or not client.view.is_active:
@@ -69,8 +69,8 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         result = codes.redeem_code(
             self.request.client.authenticated,
             PresentedCode(form["code"], form.get("redirect_uri"), form.get("code_verifier")),
-            address=http.remote_addr,
-            request_id=request_id(),
+            address=self.request.call.address,
+            request_id=self.request.call.request_id,
         )
         if isinstance(result, Replayed):
             raise InvalidGrant

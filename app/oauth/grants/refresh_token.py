@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
-from flask import request as http
 
 from app.operations import refresh_tokens
 from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
 from app.rules.scopes import parse_scope
-from app.web.request_log import request_id
 
 
 class RefreshTokenGrant(grants.RefreshTokenGrant):
@@ -38,8 +36,8 @@ class RefreshTokenGrant(grants.RefreshTokenGrant):
             self.request.client.authenticated,
             presented,
             scopes,
-            address=http.remote_addr,
-            request_id=request_id(),
+            address=self.request.call.address,
+            request_id=self.request.call.request_id,
         )
         if isinstance(result, refresh_tokens.Reused):
             raise InvalidGrant

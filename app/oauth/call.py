@@ -1,0 +1,155 @@
+"""One request of the wire and its answer, as WSGI carries them: with Flask's request around them or without.
+
+What machines call all day needs no session, no template and no URL map. The handlers of token, introspection,
+revocation and userinfo take a ``Call`` and give an ``Answer``; Flask's routes and the ``lane`` before them share them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from flask import Response, g, request
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.wsgi import get_input_stream
+
+from app import config
+from app.operations import directory
+from app.operations.client_authentication import AuthenticatedClient
+from app.rules.errors import DomainError
+from app.rules.oauth_errors import InvalidClient, OAuthRefusal
+from app.web.headers import program_headers
+from app.web.request_log import FACTS, ID
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+REALM = "gatehouse"
+LONGEST_BODY = 64 * 1024
+STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+_JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
+
+
+class TooLarge(OAuthRefusal):
+    """The body is longer than 64 KiB."""
+
+    status = 413
+
+    def __init__(self) -> None:
+        super().__init__("The body is longer than 64 KiB.")
+
+
+class Call:
+    """A request of the wire. ``authenticated`` is the client once it has proven who it is."""
+
+    __slots__ = ("_organization_id", "authenticated", "environ", "organization_slug")
+
+    def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
+        self.environ = environ
+        self.organization_slug = organization_slug
+        self.authenticated: AuthenticatedClient | None = None
+        self._organization_id: str | None = None
+
+    @classmethod
+    def current(cls) -> Call:
+        """The request that Flask is answering."""
+        return cls(request.environ, g.get("organization_slug"))
+
+    @property
+    def organization_id(self) -> str | None:
+        """The organization of the path; None where the client decides. Raises NotFound."""
+        if self._organization_id is None and self.organization_slug is not None:
+            self._organization_id = directory.organization_by_slug(self.organization_slug, fresh=False).id
+        return self._organization_id
+
+    @property
+    def method(self) -> str:
+        """GET or POST."""
+        return str(self.environ["REQUEST_METHOD"])
+
+    @property
+    def has_query(self) -> bool:
+        """Whether the address carries parameters."""
+        return bool(self.environ.get("QUERY_STRING"))
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, without its parameters."""
+        return str(self.environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower()
+
+    @property
+    def authorization(self) -> str | None:
+        """The Authorization header."""
+        return self.environ.get("HTTP_AUTHORIZATION")
+
+    @property
+    def origin(self) -> str | None:
+        """The web origin that asks, where a browser says so."""
+        return self.environ.get("HTTP_ORIGIN")
+
+    @property
+    def address(self) -> str | None:
+        """The caller's network address."""
+        return self.environ.get("REMOTE_ADDR")
+
+    @property
+    def request_id(self) -> str | None:
+        """``req_…``."""
+        return self.environ.get(ID)
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether it came by https."""
+        return bool(self.environ.get("wsgi.url_scheme") == "https")
+
+    def note(self, **facts: str | None) -> None:
+        """Add to this request's log line who asked."""
+        self.environ.setdefault(FACTS, {}).update(facts)
+
+    def read_body(self) -> bytes:
+        """The whole body. Raises TooLarge past 64 KiB, whether or not its length was announced."""
+        length = self.environ.get("CONTENT_LENGTH", "")
+        if length.isascii() and length.isdigit():
+            if int(length) > LONGEST_BODY:
+                raise TooLarge
+            body: bytes = self.environ["wsgi.input"].read(int(length))
+            return body
+        try:
+            return get_input_stream(self.environ, max_content_length=LONGEST_BODY).read()
+        except RequestEntityTooLarge:
+            raise TooLarge from None
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer of the wire, complete with its headers."""
+
+    status: int
+    body: bytes
+    headers: list[tuple[str, str]]
+
+    def as_response(self) -> Response:
+        """The answer as Flask takes it."""
+        return Response(self.body, self.status, self.headers)
+
+
+def answer(document: Mapping[str, Any], status: int = 200) -> Answer:
+    """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
+    body = json.dumps(document).encode()
+    length = ("Content-Length", str(len(body)))
+    return Answer(status, body, [*_JSON, *program_headers(config.current().is_https), length])
+
+
+def refusal_of(error: DomainError, call: Call) -> Answer:
+    """A refusal in the form of RFC 6749 section 5.2."""
+    refused = answer({"error": error.code, "error_description": error.description}, error.status)
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        refused.headers.append(("Retry-After", str(retry_after)))
+    # Asked for whenever the header was used, and harmless where it was not.
+    if isinstance(error, InvalidClient) and (call.authorization or "").lower().startswith("basic"):
+        refused.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
+    return refused
