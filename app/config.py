@@ -97,7 +97,7 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_JANITOR",
         "on",
-        "Whether workers remove expired rows in the background (one elected worker does): on or off.",
+        "Whether workers remove expired rows and rotate old signing keys in the background (an elected one does): on or off.",
     ),
 )
 

@@ -1,6 +1,6 @@
-"""What a serving process does beside its requests: one thread that sees to the janitor's work.
+"""What a serving process does beside its requests: one thread that purges expired rows and rotates old keys.
 
-Every worker of every host has such a thread; a lease elects the one whose turn does the work.
+Every worker of every host has such a thread; leases elect the one that does the work.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from flask import Flask
 
 from app.config import Config
 from app.operations.janitor import purge
+from app.operations.key_rotation import rotate_due_keys
 from app.rules.actor import Actor
 
 EVERY_SECONDS = 60.0
@@ -39,8 +40,11 @@ def _work(app: Flask) -> None:
         with app.app_context():
             try:
                 gone = purge(Actor.system("", "janitor"), holder=me)
+                rotated = rotate_due_keys(Actor.system("", "key rotation"))
             except Exception:  # noqa: BLE001 - in a minute the database may be back; the thread must be there then
-                _log.warning("nothing was purged", exc_info=True)
+                _log.warning("the work of this minute was not done", exc_info=True)
                 continue
         if gone:
             _log.info("purged %s", ", ".join(f"{table} {count}" for table, count in sorted(gone.items())))
+        if rotated:
+            _log.info("signing keys published or rotated: %s", ", ".join(rotated))
