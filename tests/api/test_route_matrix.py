@@ -7,54 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app.models import Base
-from app.operations import administrators, organizations
-from app.rules.permissions import BUILT_IN_ROLES, PERMISSIONS
+from app.operations import organizations
+from app.rules.permissions import PERMISSIONS
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
-from tests.support.openapi import Operation, operations
-from tests.support.user_tokens import user_token
-from tests.support.world import UNTOUCHED, Corner, absent, build, ended
+from tests.support.matrix import BODIES, World
+from tests.support.openapi import Operation
+from tests.support.world import UNTOUCHED, Corner, absent
 
-# A body that each operation takes: nothing but the id or the token is wrong in this file.
-BODIES: dict[str, dict[str, Any] | None] = {
-    "listClients": None,
-    "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
-    "getClient": None,
-    "updateClient": {"name": "Renamed"},
-    "deleteClient": None,
-    "listCredentials": None,
-    "getCredential": None,
-    "rotateCredential": {},
-    "cancelRotation": None,
-    "createCredential": {},
-    "revokeCredentials": None,
-    "revokeCredential": None,
-    "listOrganizations": None,
-    "createOrganization": {"name": "Newly founded"},
-    "getOrganization": None,
-    "updateOrganization": {"name": "Renamed"},
-    "deleteOrganization": None,
-    "getSettings": None,
-    "updateSettings": {"branding": {"theme": "dark"}},
-    "listAdministrators": None,
-    "addAdministrator": {"email": "somebody@example.com"},
-    "getAdministrator": None,
-    "removeAdministrator": None,
-    "listInvitations": None,
-    "getInvitation": None,
-    "revokeInvitation": None,
-    "revokeToken": {"organization_id": "acme-corner", "token_type": "access_token", "token": "unknown"},
-    "getMe": None,
-}
 MALFORMED = (
     "x",
     "%00",
@@ -65,42 +32,6 @@ MALFORMED = (
     "cli_",
     "usr_00000000000000000000000000",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the matrix runs in."""
-
-    http: FlaskClient
-    acme: Corner
-    globex: Corner
-    ended: dict[str, str]
-    operations: tuple[Operation, ...]
-    token: str
-
-    def call(
-        self, operation: Operation, ids: dict[str, str], token: str | None, **query: str
-    ) -> TestResponse:
-        """The operation's answer for these ids; its body is a good one."""
-        path = operation.path
-        for name, value in ids.items():
-            path = path.replace(f"{{{name}}}", value)
-        body = BODIES[operation.id]
-        return self.http.open(
-            path,
-            method=operation.method.upper(),
-            json=body,
-            query_string=query,
-            headers=bearer_header(token) if token else {},
-        )
-
-
-@pytest.fixture
-def world(app: Flask, http: FlaskClient, make: Factory) -> World:
-    acme, globex = build(app, make)
-    document = http.get("/openapi.json").get_json()
-    managed = tuple(operation for operation in operations(document) if operation.is_management)
-    return World(http, acme, globex, ended(app, make, acme), managed, make.bearer(acme.organization))
 
 
 def _bytes(answer: TestResponse) -> bytes:
@@ -143,55 +74,6 @@ def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make:
         assert _is_envelope(answer, 403), (operation.id, answer.text)
         assert answer.get_json()["required_scope"] == operation.scope, operation.id
         assert f'scope="{operation.scope}"' in answer.headers["WWW-Authenticate"], operation.id
-
-
-@pytest.mark.parametrize("role", BUILT_IN_ROLES)
-def test_po1_a_person_may_exactly_what_the_table_says_of_their_role(
-    app: Flask, world: World, make: Factory, role: str
-) -> None:
-    user = make.user(world.acme.organization, role=role)
-    token, held = user_token(app, make, user), BUILT_IN_ROLES[role].permissions
-    for operation in world.operations:
-        if operation.method == "delete" and operation.id != "revokeInvitation" and role == "admin":
-            continue  # It would take away what the next one is asked about; each has its own test.
-        status = world.call(operation, world.acme.ids, token).status_code
-        if operation.scope is None or operation.scope in held:
-            assert status not in {401, 403}, (role, operation.id, status)
-        elif f"{operation.scope}:own" in held:
-            # Somebody else's client does not exist for a developer; lists and registration are their own.
-            names_client = "{clientId}" in operation.path
-            assert status == 404 if names_client else status < 300, (role, operation.id, status)
-        else:
-            assert status == 403, (role, operation.id, status)
-
-
-def test_a_developer_manages_the_own_client_and_sees_no_other(
-    app: Flask, world: World, make: Factory
-) -> None:
-    token = user_token(app, make, make.user(world.acme.organization, role="developer"))
-    made = world.http.post("/clients", json=BODIES["registerClient"], headers=bearer_header(token))
-    assert made.status_code == 201, made.text
-    own = {**world.acme.ids, "clientId": made.get_json()["data"]["client_id"]}
-    own["credentialId"] = made.get_json()["data"]["credential_id"]
-    listed = world.http.get("/clients", headers=bearer_header(token)).get_json()["data"]
-    assert [client["client_id"] for client in listed] == [own["clientId"]]
-    for operation in world.operations:
-        if "{clientId}" in operation.path and operation.id not in {"deleteClient", "cancelRotation"}:
-            status = world.call(operation, own, token).status_code
-            assert status < 300, (operation.id, status)
-
-
-def test_a_role_that_was_taken_away_counts_no_more_at_the_next_call(
-    app: Flask, world: World, make: Factory
-) -> None:
-    user = make.user(world.acme.organization, role="auditor")
-    token = user_token(app, make, user)
-    assert world.http.get("/clients", headers=bearer_header(token)).status_code == 200
-    with app.app_context():
-        actor = make.actor(world.acme.organization)
-        listed = administrators.list_administrators(actor, "acme-corner", role="auditor").items
-        administrators.remove_administrator(actor, "acme-corner", listed[0].public_id)
-    assert world.http.get("/clients", headers=bearer_header(token)).status_code == 403
 
 
 def test_tn2_foreign_deleted_and_absent_ids_are_the_same_bytes_and_malformed_ones_404(

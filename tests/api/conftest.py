@@ -1,0 +1,16 @@
+"""What the tests of the route matrix share."""
+
+from __future__ import annotations
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from tests.factories import Factory
+from tests.support.matrix import World, world_of
+
+
+@pytest.fixture
+def world(app: Flask, http: FlaskClient, make: Factory) -> World:
+    """Two organizations, and every operation with a good body."""
+    return world_of(app, http, make)

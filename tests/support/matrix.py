@@ -1,0 +1,82 @@
+"""The route matrix of the management API: two organizations, every operation, and a good body for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from tests.factories import Factory, bearer_header
+from tests.support.openapi import Operation, operations
+from tests.support.world import Corner, build, ended
+
+# A body that each operation takes: nothing but the id or the token is wrong in this file.
+BODIES: dict[str, dict[str, Any] | None] = {
+    "listClients": None,
+    "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
+    "getClient": None,
+    "updateClient": {"name": "Renamed"},
+    "deleteClient": None,
+    "listCredentials": None,
+    "getCredential": None,
+    "rotateCredential": {},
+    "cancelRotation": None,
+    "createCredential": {},
+    "revokeCredentials": None,
+    "revokeCredential": None,
+    "listOrganizations": None,
+    "createOrganization": {"name": "Newly founded"},
+    "getOrganization": None,
+    "updateOrganization": {"name": "Renamed"},
+    "deleteOrganization": None,
+    "getSettings": None,
+    "updateSettings": {"branding": {"theme": "dark"}},
+    "listAdministrators": None,
+    "addAdministrator": {"email": "somebody@example.com"},
+    "getAdministrator": None,
+    "removeAdministrator": None,
+    "listInvitations": None,
+    "getInvitation": None,
+    "revokeInvitation": None,
+    "revokeToken": {"organization_id": "acme-corner", "token_type": "access_token", "token": "unknown"},
+    "getMe": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the matrix runs in."""
+
+    http: FlaskClient
+    acme: Corner
+    globex: Corner
+    ended: dict[str, str]
+    operations: tuple[Operation, ...]
+    token: str
+
+    def call(
+        self, operation: Operation, ids: dict[str, str], token: str | None, **query: str
+    ) -> TestResponse:
+        """The operation's answer for these ids; its body is a good one."""
+        path = operation.path
+        for name, value in ids.items():
+            path = path.replace(f"{{{name}}}", value)
+        body = BODIES[operation.id]
+        return self.http.open(
+            path,
+            method=operation.method.upper(),
+            json=body,
+            query_string=query,
+            headers=bearer_header(token) if token else {},
+        )
+
+
+def world_of(app: Flask, http: FlaskClient, make: Factory) -> World:
+    """Acme and Globex, the documented operations, and a token that may everything in Acme."""
+    acme, globex = build(app, make)
+    document = http.get("/openapi.json").get_json()
+    managed = tuple(operation for operation in operations(document) if operation.is_management)
+    return World(http, acme, globex, ended(app, make, acme), managed, make.bearer(acme.organization))
