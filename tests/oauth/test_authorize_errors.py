@@ -1,0 +1,263 @@
+"""Refused authorization requests: on a page of ours while client or redirect URI are wrong, else at the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from app.operations.clients import delete_client, update_client
+from app.operations.organizations import delete_organization, update_organization
+from tests.factories import Factory
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker, query_of
+
+# Every error that a request can have, with the code it is answered by (RFC 6749 4.1.2.1, OIDC Core 3.1.2.6).
+ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
+    "no response_type": ("invalid_request", {"response_type": None}),
+    "token": ("unsupported_response_type", {"response_type": "token"}),
+    "hybrid": ("unsupported_response_type", {"response_type": "code id_token"}),
+    "nonsense with quotes": ("unsupported_response_type", {"response_type": 'cödé"\\'}),
+    "no PKCE": ("invalid_request", {"code_challenge": None, "code_challenge_method": None}),
+    "no method": ("invalid_request", {"code_challenge_method": None}),
+    "plain": ("invalid_request", {"code_challenge_method": "plain"}),
+    "a short challenge": ("invalid_request", {"code_challenge": "a" * 42}),
+    "a line feed after the challenge": ("invalid_request", {"code_challenge": "a" * 43 + "\n"}),
+    "no scope": ("invalid_scope", {"scope": None}),
+    "a scope that was not registered": ("invalid_scope", {"scope": "openid address"}),
+    "a malformed scope": ("invalid_scope", {"scope": 'openid "x"'}),
+    "an unknown prompt": ("invalid_request", {"prompt": "often"}),
+    "prompt none and more": ("invalid_request", {"prompt": "none login"}),
+    "a bad max_age": ("invalid_request", {"max_age": "soon"}),
+    "fragment": ("invalid_request", {"response_mode": "fragment"}),
+    "a request object": ("request_not_supported", {"request": "e30.e30."}),
+    "a request_uri": ("request_uri_not_supported", {"request_uri": "https://evil.example/"}),
+    "a long state": ("invalid_request", {"state": "x" * 2049}),
+    "a long nonce": ("invalid_request", {"nonce": "x" * 2049}),
+    "nobody signed in, silently": ("login_required", {"prompt": "none"}),
+}
+# Everything that makes client or redirect URI wrong.
+WRONG: dict[str, dict[str, str | None]] = {
+    "no client": {"client_id": None},
+    "an unknown client": {"client_id": "cli_0abcd123_00000000000000000000000000"},
+    "a malformed client": {"client_id": '"><script>'},
+    "no redirect URI": {"redirect_uri": None},
+    "an empty redirect URI": {"redirect_uri": ""},
+    "an unregistered one": {"redirect_uri": "https://evil.example/"},
+    "one with characters that Authlib cannot quote": {"redirect_uri": 'https://evil.example/"\\ü'},
+    "javascript": {"redirect_uri": "javascript://orchard.example/%0aalert(1)"},
+}
+
+
+@pytest.fixture
+def stranger(flow: Flow) -> Flow:
+    """The flow in a browser where nobody is signed in."""
+    return Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
+
+
+def is_page(answer) -> bool:
+    """An HTML page with status 400 that leads nowhere by itself."""
+    assert answer.status_code == 400, (answer.status_code, answer.headers.get("Location"))
+    assert "Location" not in answer.headers and "Refresh" not in answer.headers
+    assert answer.mimetype == "text/html" and answer.headers["X-Frame-Options"] == "DENY"
+    assert "http-equiv" not in answer.text
+    return 'id="error-title"' in answer.text
+
+
+@pytest.mark.parametrize(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
+def test_with_client_and_redirect_right_the_client_is_told(stranger: Flow, code: str, changes) -> None:
+    """OR-1, MX-1, ST-1, PK-1, PK-2."""
+    answer = stranger.authorize(**changes)
+    assert answer.headers["Location"].startswith(REDIRECT_URI + "?")
+    query = query_of(answer)
+    assert (query["error"], query["iss"]) == (code, stranger.issuer)
+    assert query["state"] == changes.get("state", "s")
+    assert "code" not in query and query["error_description"].isascii()
+    assert not set(query["error_description"]) & set('"\\')
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize(
+    "changes", [{}, *(changes for _, changes in ERRORS.values())], ids=["nothing else", *ERRORS]
+)
+def test_with_either_wrong_no_error_ever_leaves(stranger: Flow, changes, wrong) -> None:
+    """OR-1, RU-4: every error beside every wrong client or redirect URI."""
+    assert is_page(stranger.authorize(**(changes | wrong)))
+
+
+def test_a_post_is_answered_alike(stranger: Flow) -> None:
+    good = stranger.http.post("/oauth/authorize", data=stranger.parameters(scope=None))
+    assert query_of(good)["error"] == "invalid_scope"
+    for wrong in WRONG.values():
+        assert is_page(stranger.http.post("/oauth/authorize", data=stranger.parameters(**wrong)))
+
+
+@pytest.mark.parametrize("name", ["client_id", "redirect_uri"])
+def test_twice_the_client_or_the_redirect_is_a_page(stranger: Flow, name: str) -> None:
+    """OR-1, ST-2: also when both are the same, and when one is in the address and one in the body."""
+    parameters = stranger.parameters()
+    twice = [*parameters.items(), (name, parameters[name])]
+    assert is_page(stranger.http.get("/oauth/authorize", query_string=twice))
+    both = stranger.http.post("/oauth/authorize", query_string={name: parameters[name]}, data=parameters)
+    assert is_page(both)
+
+
+@pytest.mark.parametrize("name", ["state", "scope", "nonce", "code_challenge", "prompt", "what"])
+def test_anything_else_twice_is_told_to_the_client(stranger: Flow, name: str) -> None:
+    """ST-2."""
+    parameters = {"nonce": "n", "prompt": "login", "what": "x"} | stranger.parameters()
+    twice = [*parameters.items(), (name, "other")]
+    assert query_of(stranger.http.get("/oauth/authorize", query_string=twice))["error"] == "invalid_request"
+    both = stranger.http.post("/oauth/authorize", query_string={name: "other"}, data=parameters)
+    assert query_of(both)["error"] == "invalid_request"
+
+
+Change = Callable[[Flow], object]
+GONE: dict[str, Change] = {
+    "deleted": lambda flow: delete_client(flow.make.system(flow.organization), flow.client.client_id),
+    "disabled": lambda flow: update_client(
+        flow.make.system(flow.organization), flow.client.client_id, {"status": "disabled"}
+    ),
+    "its organization suspended": lambda flow: update_organization(
+        flow.make.system(flow.organization), flow.organization.slug, {"status": "suspended"}
+    ),
+    "its organization deleted": lambda flow: delete_organization(
+        flow.make.system(flow.organization), flow.organization.slug
+    ),
+    "its redirect URI removed": lambda flow: update_client(
+        flow.make.system(flow.organization), flow.client.client_id, {"redirect_uris": [REDIRECT_URI + "2"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", GONE.values(), ids=GONE.keys())
+def test_a_client_that_is_gone_is_a_page_at_once(flow: Flow, change: Change) -> None:
+    """OR-1, F24: this worker knew the client a moment ago, and the change was made on another."""
+    flow.make.root()
+    assert flow.authorize().status_code == 303
+    with flow.app.app_context(), on_another_worker():
+        change(flow)
+    assert is_page(flow.authorize())
+    assert is_page(flow.authorize(scope=None))
+
+
+def test_a_client_without_the_code_flow_is_told_so(flow: Flow) -> None:
+    with flow.app.app_context():
+        from app.operations.settings import update_settings
+
+        changes = {"oauth": {"grant_types": ["client_credentials"]}}
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
+    assert query_of(flow.authorize())["error"] == "unauthorized_client"
+
+
+def test_another_organizations_address_does_not_know_the_client(flow: Flow, make: Factory) -> None:
+    """MX-3: as an unknown one, but for the number of the request."""
+    there = make.organization(settings=FAST_KEYS)
+    path = f"/organizations/{there.slug}/oauth/authorize"
+    foreign = flow.http.get(path, query_string=flow.parameters())
+    unknown = flow.http.get(path, query_string=flow.parameters(client_id="cli_x"))
+    assert is_page(foreign) and is_page(unknown)
+
+    def without_number(text: str) -> str:
+        import re
+
+        return re.sub(r"req_[0-9a-z]{26}", "", text)
+
+    assert without_number(foreign.text) == without_number(unknown.text)
+    own = flow.http.get(
+        f"/organizations/{flow.organization.slug}/oauth/authorize", query_string=flow.parameters()
+    )
+    assert "code" in query_of(own)
+
+
+NEAR = [
+    "https://orchard.example/callback/",
+    "https://orchard.example/Callback",
+    "https://Orchard.example/callback",
+    "HTTPS://orchard.example/callback",
+    "http://orchard.example/callback",
+    "https://orchard.example:443/callback",
+    "https://orchard.example:8443/callback",
+    "https://orchard.example//callback",
+    "https://orchard.example/./callback",
+    "https://orchard.example/x/../callback",
+    "https://orchard.example/callback?",
+    "https://orchard.example/callback?x=1",
+    "https://orchard.example/callback#x",
+    "https://orchard.example/callback%20",
+    "https://orchard.example/callbac%6b",
+    "https://orchard.example/callback%00",
+    "https://orchard.example/callback ",
+    " https://orchard.example/callback",
+    "https://orchard.example/callback\n",
+    "https://orchard.example/callback\t",
+    "https://orchard.example\\callback",
+    "https://orchard.example@evil.example/callback",
+    "https://evil.example@orchard.example/callback",
+    "https://orchard.example.evil.example/callback",
+    "https://orchard.example./callback",
+    "https://xorchard.example/callback",
+    "https://orchard.example%2f@evil.example/callback",
+    "https://orchard.exampl\u0435/callback",
+    "//orchard.example/callback",
+    "/callback",
+    "callback",
+    "https://orchard.example",
+    "https://orchard.example/callback,https://evil.example",
+]
+
+
+@pytest.mark.parametrize("uri", NEAR)
+def test_a_redirect_uri_is_compared_code_point_for_code_point(stranger: Flow, uri: str) -> None:
+    """RU-1."""
+    assert is_page(stranger.authorize(redirect_uri=uri))
+    assert is_page(stranger.authorize(redirect_uri=uri, prompt="none"))
+
+
+def test_one_registered_uri_is_no_default(stranger: Flow) -> None:
+    """RU-4."""
+    assert is_page(stranger.authorize(redirect_uri=None))
+
+
+@pytest.mark.parametrize(
+    ("uri", "matches"),
+    [
+        ("http://127.0.0.1:49152/cb?x=1", True),
+        ("http://127.0.0.1/cb?x=1", True),
+        ("http://[::1]:50000/cb", True),
+        ("http://localhost:3999/cb", True),
+        ("com.example.app:/cb", True),
+        ("http://127.0.0.1:49152/cb", False),
+        ("http://127.0.0.1:49152/cb/?x=1", False),
+        ("http://127.0.0.1:0/cb?x=1", False),
+        ("http://127.0.0.1:65536/cb?x=1", False),
+        ("http://127.0.0.1:8080@evil.example/cb?x=1", False),
+        ("http://127.0.0.2:49152/cb?x=1", False),
+        ("https://127.0.0.1:49152/cb?x=1", False),
+        ("http://localhost.evil.example:3999/cb", False),
+        ("com.example.app:/cb/", False),
+        ("https://app.example:444/cb", False),
+    ],
+)
+def test_a_native_client_may_vary_the_port_of_this_device_alone(flow: Flow, uri: str, matches: bool) -> None:
+    """RU-2."""
+    native = flow.other_client(
+        type="native",
+        scopes=SCOPES,
+        redirect_uris=[
+            *("http://127.0.0.1/cb?x=1", "http://[::1]:8080/cb", "http://localhost/cb"),
+            *("com.example.app:/cb", "https://app.example/cb"),
+        ],
+    )
+    answer = native.authorize(redirect_uri=uri, prompt="none")
+    if matches:
+        assert answer.headers["Location"].startswith(uri)
+        assert query_of(answer)["error"] == "consent_required"
+    else:
+        assert is_page(answer)
+
+
+def test_other_clients_may_not_vary_it(flow: Flow) -> None:
+    """RU-2."""
+    web = flow.other_client(redirect_uris=["http://localhost:3000/cb"])
+    assert is_page(web.authorize(redirect_uri="http://localhost:3001/cb"))
+    assert web.authorize().status_code == 303

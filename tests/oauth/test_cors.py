@@ -1,0 +1,123 @@
+"""Which web pages may read an answer: a client's own, and everybody what is public anyway."""
+
+from __future__ import annotations
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.factories import bearer_header
+from tests.oauth.conftest import SCOPES, Flow
+
+OWN = "https://orchard.example"
+FOREIGN = [
+    "https://evil.example",
+    "https://orchard.example.evil.example",
+    "http://orchard.example",
+    "null",
+    "https://orchard.example:8443",
+    "https://ORCHARD.example",
+    "",
+    "*",
+]
+
+
+def allowed(answer: TestResponse) -> str | None:
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    return answer.headers.get("Access-Control-Allow-Origin")
+
+
+@pytest.fixture
+def spa(flow: Flow) -> Flow:
+    """A single-page application on its own origin."""
+    return flow.other_client(type="spa", scopes=SCOPES, redirect_uris=[f"{OWN}/callback"])
+
+
+def requests_of(spa: Flow, origin: str) -> dict[str, TestResponse]:
+    """The answers that a page of the origin would get from every endpoint a browser app calls."""
+    own, headers = {"client_id": spa.client.client_id}, {"Origin": origin}
+    tokens = spa.redeem(spa.code(scope=" ".join(SCOPES)), headers, **own).get_json()
+    return {
+        "token": spa.refresh(tokens["refresh_token"], headers, **own),
+        "token refused": spa.refresh("x", headers, **own),
+        "revoke": spa.http.post("/oauth/revoke", data=own | {"token": "x"}, headers=headers),
+        "userinfo": spa.http.get("/oauth/userinfo", headers=headers | bearer_header(tokens["access_token"])),
+    }
+
+
+def test_a_clients_own_pages_may_read_its_answers(spa: Flow) -> None:
+    """CR-3: refusals too, or a browser app could not tell why."""
+    for name, answer in requests_of(spa, OWN).items():
+        assert allowed(answer) == OWN, name
+        assert "Origin" in answer.headers["Vary"]
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+def test_others_may_not(spa: Flow, origin: str) -> None:
+    """CR-3, CR-4: neither similar ones nor ``null``."""
+    for name, answer in requests_of(spa, origin).items():
+        assert allowed(answer) is None, name
+
+
+def test_who_did_not_authenticate_is_told_nothing(spa: Flow) -> None:
+    for path in ("/oauth/token", "/oauth/revoke"):
+        answer = spa.http.post(
+            path, data={"grant_type": "refresh_token", "client_id": "x"}, headers={"Origin": OWN}
+        )
+        assert answer.status_code in {400, 401} and allowed(answer) is None
+    dead = spa.http.get("/oauth/userinfo", headers={"Origin": OWN} | bearer_header("x"))
+    assert dead.status_code == 401 and allowed(dead) is None and "Origin" in dead.headers["Vary"]
+
+
+def test_another_clients_origin_is_not_this_ones(spa: Flow) -> None:
+    there = spa.other_client(type="spa", scopes=SCOPES, redirect_uris=["https://other.example/callback"])
+    for answer in requests_of(there, OWN).values():
+        assert allowed(answer) is None
+
+
+def test_without_an_origin_nothing_is_said(spa: Flow) -> None:
+    answer = spa.http.post("/oauth/revoke", data={"client_id": spa.client.client_id, "token": "x"})
+    assert allowed(answer) is None
+
+
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke", "/oauth/userinfo"])
+def test_a_preflight_tells_nothing_about_any_client(spa: Flow, path: str) -> None:
+    """CR-3: alike for any origin."""
+    answers = {}
+    for origin in (OWN, "https://evil.example", "https://nobody.example"):
+        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        answer = spa.http.options(path, headers=headers)
+        assert (answer.status_code, allowed(answer)) == (204, origin)
+        kept = {name: value for name, value in answer.headers if name != "X-Request-Id"}
+        kept.pop("Access-Control-Allow-Origin")
+        answers[origin] = tuple(sorted(kept.items()))
+    assert len(set(answers.values())) == 1
+    assert dict(answers[OWN])["Access-Control-Allow-Methods"] == "GET, POST"
+
+
+def test_public_documents_are_for_everybody(spa: Flow) -> None:
+    """CR-2."""
+    for path in ("/.well-known/openid-configuration", "/oauth/jwks"):
+        answer = spa.http.get(
+            f"/organizations/{spa.organization.slug}{path}", headers={"Origin": "https://any.example"}
+        )
+        assert (answer.status_code, allowed(answer)) == (200, "*")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/oauth/authorize",
+        "/organizations/{slug}/login",
+        "/organizations/{slug}/oauth/authorize/resume",
+        "/portal/{slug}",
+        "/organizations/{slug}/logout",
+        "/oauth/introspect",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_pages_and_servers_endpoints_are_for_no_other_page(spa: Flow, path: str, method: str) -> None:
+    """CR-1: whatever the origin, the own one too."""
+    for origin in (OWN, "http://localhost", "null"):
+        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        answer = spa.http.open(path.format(slug=spa.organization.slug), method=method, headers=headers)
+        assert not [name for name, _ in answer.headers if name.startswith("Access-Control")]

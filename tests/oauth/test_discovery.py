@@ -1,0 +1,175 @@
+"""Metadata and keys: one document at three addresses, derived from what the server can do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
+from authlib.oidc.discovery import OpenIDProviderMetadata
+from flask.testing import FlaskClient
+
+from app.oauth import server
+from app.operations.directory import forget_cached
+from app.operations.organizations import delete_organization, update_organization
+from app.operations.settings import update_settings
+from app.rules.authorization_request import PROMPTS
+from tests.factories import Factory
+from tests.oauth.conftest import FAST_KEYS, Flow
+
+KINDS = ("openid-configuration", "oauth-authorization-server")
+# IANA "OAuth Authorization Server Metadata", as far as it is used here.
+REGISTERED = {
+    *(
+        "issuer",
+        "authorization_endpoint",
+        "token_endpoint",
+        "jwks_uri",
+        "scopes_supported",
+        "userinfo_endpoint",
+    ),
+    *("response_types_supported", "response_modes_supported", "grant_types_supported", "claims_supported"),
+    *("token_endpoint_auth_methods_supported", "revocation_endpoint", "introspection_endpoint"),
+    *("revocation_endpoint_auth_methods_supported", "introspection_endpoint_auth_methods_supported"),
+    *("code_challenge_methods_supported", "subject_types_supported", "id_token_signing_alg_values_supported"),
+    *("claim_types_supported", "claims_parameter_supported", "request_parameter_supported"),
+    *("request_uri_parameter_supported", "require_request_uri_registration", "ui_locales_supported"),
+    *("authorization_response_iss_parameter_supported", "prompt_values_supported"),
+}
+
+
+def addresses(slug: str) -> list[str]:
+    """Where a client may look for the metadata of an organization (contract, section 1)."""
+    return [
+        *(f"/organizations/{slug}/.well-known/{kind}" for kind in KINDS),
+        *(f"/.well-known/{kind}/organizations/{slug}" for kind in KINDS),
+    ]
+
+
+def test_all_addresses_have_the_same_bytes(http: FlaskClient, make: Factory) -> None:
+    organization = make.organization()
+    answers = [http.get(address) for address in addresses(organization.slug)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.data for answer in answers}) == 1
+    assert {answer.mimetype for answer in answers} == {"application/json"}
+
+
+def test_the_issuer_is_where_the_document_was_fetched(http: FlaskClient, make: Factory) -> None:
+    """MX-2."""
+    organization = make.organization()
+    document = http.get(addresses(organization.slug)[0]).get_json()
+    assert document["issuer"] == f"http://localhost/organizations/{organization.slug}" == organization.issuer
+    root = make.root()
+    for kind in KINDS:
+        assert http.get(f"/.well-known/{kind}").get_json()["issuer"] == "http://localhost" == root.issuer
+
+
+def test_every_endpoint_it_names_is_there(flow: Flow) -> None:
+    document = flow.http.get(addresses(flow.organization.slug)[0]).get_json()
+    for name, address in document.items():
+        if name.endswith("_endpoint") or name == "jwks_uri":
+            assert address.startswith(flow.issuer + "/oauth/")
+            assert flow.http.get(address).status_code in {200, 400, 401, 405}, name
+
+
+def test_it_is_what_the_standards_ask_for(http: FlaskClient, make: Factory) -> None:
+    """RFC 8414, OpenID Connect Discovery: by Authlib's validators, which want an https issuer."""
+    text = http.get(addresses(make.organization().slug)[0]).text.replace(
+        "http://localhost", "https://id.example"
+    )
+    AuthorizationServerMetadata(json.loads(text)).validate()
+    OpenIDProviderMetadata(json.loads(text)).validate()
+    assert set(json.loads(text)) <= REGISTERED
+
+
+def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> None:
+    """OI-3, PK-2: derived from ``server.py``, by the organization's settings."""
+    organization = make.organization()
+    document = http.get(addresses(organization.slug)[0]).get_json()
+    assert document["grant_types_supported"] == list(server.GRANT_TYPES)
+    assert document["response_types_supported"] == list(server.RESPONSE_TYPES) == ["code"]
+    assert document["response_modes_supported"] == list(server.RESPONSE_MODES)
+    assert document["code_challenge_methods_supported"] == ["S256"]
+    assert document["prompt_values_supported"] == list(PROMPTS)
+    assert document["token_endpoint_auth_methods_supported"] == list(server.TOKEN_ENDPOINT_AUTH_METHODS)
+    assert "none" not in document["introspection_endpoint_auth_methods_supported"]
+    assert "RS256" in document["id_token_signing_alg_values_supported"]
+    assert "none" not in document["id_token_signing_alg_values_supported"]
+    assert {"openid", "profile", "email", "offline_access"} <= set(document["scopes_supported"])
+    assert {"sub", "email", "name", "updated_at"} <= set(document["claims_supported"])
+    for name in ("claims_parameter", "request_parameter", "request_uri_parameter"):
+        assert document[f"{name}_supported"] is False
+    assert document["authorization_response_iss_parameter_supported"] is True
+
+
+def test_what_the_organization_forbids_is_not_offered(http: FlaskClient, make: Factory) -> None:
+    organization = make.organization()
+    with http.application.app_context():
+        oauth = {
+            "grant_types": ["client_credentials"],
+            "clients": {"token_endpoint_auth_methods": ["client_secret_post"]},
+        }
+        update_settings(make.system(organization), organization.slug, {"oauth": oauth})
+        forget_cached()  # what five seconds do
+    document = http.get(addresses(organization.slug)[0]).get_json()
+    assert document["grant_types_supported"] == ["client_credentials"]
+    assert document["token_endpoint_auth_methods_supported"] == ["client_secret_post"]
+
+
+def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory) -> None:
+    make.root()
+    gone = make.organization()
+    with http.application.app_context():
+        delete_organization(make.system(gone), gone.slug)
+        forget_cached()
+    for slug in ("nobody", gone.slug):
+        assert {http.get(address).status_code for address in addresses(slug)} == {404}
+
+
+def test_keys_are_public_distinct_and_named_by_their_thumbprint(flow: Flow) -> None:
+    """KY-3, KY-4: no private or symmetric member, ever."""
+    from joserfc.jwk import import_key
+
+    for algorithm in ("RS256", "ES256", "EdDSA", "PS256"):
+        other = flow.other_client(trust="first_party", id_token_signed_response_alg=algorithm)
+        other.tokens()
+    answer = flow.http.get(f"{flow.issuer}/oauth/jwks")
+    keys = answer.get_json()["keys"]
+    assert sorted(key["alg"] for key in keys) == ["ES256", "EdDSA", "PS256", "RS256"]
+    assert len({key["kid"] for key in keys}) == 4
+    for key in keys:
+        assert set(key) <= {"kty", "kid", "use", "alg", "n", "e", "crv", "x", "y"}
+        assert key["use"] == "sig" and key["kty"] in {"RSA", "EC", "OKP"}
+        bare = {name: value for name, value in key.items() if name not in {"kid", "use", "alg"}}
+        assert import_key(bare).thumbprint() == key["kid"]
+    [n] = [key["n"] for key in keys if key["alg"] == "RS256"]
+    assert len(n) >= 3072 // 6, "KY-1: 3072 bits"
+
+
+def test_the_first_look_at_the_keys_makes_one(http: FlaskClient, make: Factory) -> None:
+    """KY-1: of the algorithm that the organization signs with, so that nobody finds an empty set."""
+    organization = make.organization(settings=FAST_KEYS)
+    first, second = (http.get(f"{organization.issuer}/oauth/jwks").get_json() for _ in range(2))
+    assert [key["alg"] for key in first["keys"]] == ["ES256"]
+    assert first == second
+
+
+def test_a_suspended_organizations_keys_stay_readable_and_none_are_made(
+    http: FlaskClient, make: Factory
+) -> None:
+    make.root()
+    organization = make.organization(settings=FAST_KEYS)
+    with http.application.app_context():
+        update_organization(make.system(organization), organization.slug, {"status": "suspended"})
+        forget_cached()
+    assert http.get(f"{organization.issuer}/oauth/jwks").get_json() == {"keys": []}
+
+
+@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/oauth/jwks"])
+def test_they_may_be_kept_a_while(http: FlaskClient, make: Factory, path: str) -> None:
+    make.root()
+    assert http.get(path).headers["Cache-Control"] == "public, max-age=300"
+
+
+def test_before_set_up_there_is_none(http: FlaskClient) -> None:
+    assert http.get("/.well-known/openid-configuration").status_code == 404
