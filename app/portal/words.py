@@ -78,6 +78,8 @@ HAPPENINGS: dict[str, str] = {
     "consent.given": "allowed a client access",
     "consent.withdrawn": "took a client’s access away",
     "credential.created": "made a secret",
+    "credential.kept": "kept a secret",
+    "credential.retired": "set the end of a secret",
     "credential.revealed": "viewed a secret",
     "credential.revoked": "revoked a secret",
     "grant.created": "signed in to a client",

@@ -159,3 +159,22 @@ def test_secret_of_another_client_is_not_found(make: Any, acme: Any, ada: Any, o
     for act in ("reveal", "revoke"):
         assert ada.get(_path(orchard, f"/{foreign}/{act}")).status_code == 404
         assert ada.get(_path(orchard, f"/sec_nonsense/{act}")).status_code == 404
+
+
+def test_signing_in_again_leads_back_to_the_secret(ada: Any, orchard: Any, database: Any) -> None:
+    (secret_id,) = _ids(ada, orchard)
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+    ada.send(_path(orchard, f"/{secret_id}/reveal"))
+
+    ada.page = ada.http.get(ada.page.headers["Location"])
+    assert ada.page.status_code == 200 and 'name="password"' in ada.page.text
+    kept = {name: ada.hidden(name) for name in ("csrf_token", "next", "reauthenticate")}
+    ada.page = ada.http.post(
+        "/organizations/acme/login",
+        data={"email": ada.user.email, "password": ada.user.password, **kept},
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    ada.follow()
+    assert "Reveal secret" in ada.text
+
+    assert orchard.secret in ada.send(_path(orchard, f"/{secret_id}/reveal")).text
