@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 _REVISION = re.compile(r"^(down_)?revision(?:\s*:[^=]+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
@@ -34,6 +34,10 @@ def connect(database_url: str) -> Any:
     import MySQLdb
 
     parts = urlsplit(database_url)
+    options = dict(parse_qsl(parts.query))
+    encryption = {
+        name.removeprefix("ssl_"): value for name, value in options.items() if name.startswith("ssl_")
+    }
     return MySQLdb.connect(
         host=parts.hostname or "localhost",
         port=parts.port or 3306,
@@ -42,6 +46,8 @@ def connect(database_url: str) -> Any:
         db=parts.path.lstrip("/"),
         connect_timeout=2,
         read_timeout=2,
+        **({"unix_socket": options["unix_socket"]} if "unix_socket" in options else {}),
+        **({"ssl": encryption} if encryption else {}),
     )
 
 

@@ -7,6 +7,7 @@ import resource
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -16,7 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.support import process
-from tests.support.server_script import copy_to, started
+from tests.support.databases import MariaDBDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.server_script import ROOT, copy_to, started
+
+sys.path.insert(0, str(ROOT / "script" / "lib"))
+from standing import stands
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,23 @@ def test_the_demo_prints_sign_ins_that_work(copy: Path, tmp_path: Path) -> None:
         with urllib.request.urlopen(server.url + "/organizations/acme/login", timeout=5) as answer:
             assert not answer.headers["Server"], "nothing tells which server this is (HD-4)"
         assert server.end() == 0
+
+
+def test_on_mariadb_it_knows_that_it_stands(copy: Path, tmp_path: Path, mariadb: MariaDB) -> None:
+    settings = {
+        "GATEHOUSE_INSTANCE": str(tmp_path),
+        "DATABASE_URL": MariaDBDatabase(mariadb, "server_script").url,
+    }
+    with started(copy, "--demo", **settings) as server:
+        server.answers()
+        assert "schema up to date" in server.output()
+        assert server.end() == 0
+    with started(copy, **settings) as server:
+        server.answers()
+        assert "schema" not in server.output()
+        assert "setup?token" not in server.output()
+        assert server.end() == 0
+    assert stands(settings["DATABASE_URL"], copy / "migrations" / "versions")
 
 
 def test_no_request_fails_while_it_reloads(copy: Path, tmp_path: Path) -> None:
