@@ -16,6 +16,7 @@ from app.models.credential import Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import clock, grants, keyring
+from app.operations.directory import organization_by_id, touch_organization
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.credential_verdict import LIVE, MANY_TOKENS, REVOKED, status_of, verdict
@@ -92,7 +93,16 @@ def add_credential(
     )
     db.session.add(row)
     db.session.flush()
+    if row.sealed is not None and not _may_still_reveal(client.organization_id):
+        row.sealed = None
     return records_of([row], settings)[0], secret
+
+
+def _may_still_reveal(organization_id: str) -> bool:
+    """What the organization says once its row is ours: a change to ``once`` that came before is seen, and one that
+    comes later waits for this unit and then wipes its copy too (SE-7)."""
+    touch_organization(organization_id)
+    return may_reveal(organization_by_id(organization_id).settings)
 
 
 def _free_name(client: Client, wanted: str) -> str:

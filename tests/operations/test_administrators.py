@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -19,9 +17,10 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
 from tests.support.databases import Database
+from tests.support.threads import at_once
 
 
-def test_a_user_is_made_administrator_and_may_at_once(context: Flask, make: Factory) -> None:
+def test_a_user_is_made_administrator_and_mayat_once(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme)
     added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
@@ -159,7 +158,7 @@ def test_of_two_administrators_who_remove_each_other_at_once_one_remains(
         with app.app_context():
             both = operations.list_administrators(make.actor(acme), acme.slug).items
         remove = functools.partial(operations.remove_administrator, make.actor(acme), acme.slug)
-        results = _at_once(app, [functools.partial(remove, admin.public_id) for admin in both])
+        results = at_once(app, [functools.partial(remove, admin.public_id) for admin in both])
         assert sorted(results) == ["AdministratorRecord", "LastAdministrator"]
 
 
@@ -174,7 +173,7 @@ def test_of_many_who_accept_one_invitation_one_becomes_a_user(
         token = _token(
             invitations.invite(make.actor(acme), acme.slug, email="bob@example.com", role="developer").link
         )
-    results = _at_once(
+    results = at_once(
         app, [lambda: invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")] * 20
     )
     assert results.count("UUID") == 1 and set(results) == {"UUID", "InvitationEnded"}
@@ -265,23 +264,3 @@ def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> No
 
 def _token(link: str) -> str:
     return link.rpartition("/")[2]
-
-
-def _at_once(app: Flask, calls: list[Callable[[], object]]) -> list[str]:
-    """Each call in its own thread, released together; the names of what they returned or raised."""
-    gate, results = threading.Barrier(len(calls)), []
-
-    def run(call: Callable[[], object]) -> None:
-        with app.app_context():
-            gate.wait()
-            try:
-                results.append(type(call()).__name__)
-            except Conflict as refusal:
-                results.append(type(refusal).__name__)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from flask import Flask
 
-from app.operations import directory
+from app.operations import credentials, directory
 from app.operations import settings as operations
 from app.operations.role_assignments import assign_role
 from app.operations.settings import RoleInUse
@@ -15,6 +16,7 @@ from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFail
 from app.rules.lock_out import WouldLockOut
 from tests.factories import Factory
 from tests.support.databases import Database
+from tests.support.threads import at_once
 
 
 def test_the_effective_document_is_read_and_overrides_alone_are_stored(
@@ -206,3 +208,21 @@ def test_changing_needs_the_permission(context: Flask, make: Factory) -> None:
         operations.update_settings(make.actor(acme, "settings:read"), acme.slug, {})
     with pytest.raises(Forbidden):
         operations.get_settings(make.actor(acme, "settings:write"), acme.slug)
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_se7_a_secret_made_while_secrets_become_shown_once_leaves_no_sealed_copy(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """SQLite takes one writer at a time, so it cannot show this race."""
+    for _ in range(8):
+        acme = make.organization()
+        made = [make.client(acme) for _ in range(4)]
+        once = {"oauth": {"clients": {"secret_display": "once"}}}
+        admin = make.actor(acme)
+        calls = [functools.partial(credentials.create_credential, admin, client.client_id) for client in made]
+        calls.append(functools.partial(operations.update_settings, admin, acme.slug, once))
+        assert set(at_once(app, calls)) == {"NewCredential", "UpdatedSettings"}
+        sealed = database.query("SELECT organization_id FROM client_credentials WHERE sealed IS NOT NULL")
+        assert acme.id.encode() not in {bytes(row[0]) for row in sealed}
