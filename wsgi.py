@@ -9,12 +9,14 @@ from app import create_app
 from app.config import UnsafeConfiguration
 from app.web import background
 
+# Flask's command line sets this.
+from_command_line = os.environ.get("FLASK_RUN_FROM_CLI") == "true"
 try:
-    app = create_app()
+    app = create_app(commands=from_command_line)
 except UnsafeConfiguration as refusal:
     sys.stderr.write(f"{refusal}\n")
     raise
 
-# Flask's command line sets this: a command that is over in a second needs no janitor beside it.
-if os.environ.get("FLASK_RUN_FROM_CLI") != "true":
+# A command that is over in a second needs no janitor beside it.
+if not from_command_line:
     background.start(app)

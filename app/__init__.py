@@ -7,8 +7,8 @@ from typing import Any
 
 from flask import Flask
 
-from app import account, api, cli, config, database, oauth, portal, web
-from app.extensions import db, migrate
+from app import account, api, config, database, oauth, portal, web
+from app.extensions import db
 
 
 class Gatehouse(Flask):
@@ -19,8 +19,12 @@ class Gatehouse(Flask):
         return func
 
 
-def create_app(configuration: config.Config | None = None) -> Flask:
-    """The application. ``configuration`` is read from the environment when left out."""
+def create_app(configuration: config.Config | None = None, *, commands: bool = True) -> Flask:
+    """The application. ``configuration`` is read from the environment when left out.
+
+    Without ``commands`` it can serve and nothing else: a worker has no use for migrations and the command line,
+    which are an eighth of its memory.
+    """
     settings = configuration or config.load()
     app = Gatehouse(
         __name__, template_folder=str(config.ROOT / "templates"), static_folder=str(config.ROOT / "static")
@@ -28,12 +32,21 @@ def create_app(configuration: config.Config | None = None) -> Flask:
     app.config["GATEHOUSE"] = settings
     app.config["SECRET_KEY"] = settings.secret_key
     database.configure(app, settings)
-    migrate.init_app(app, db=db, directory=str(config.ROOT / "migrations"), render_as_batch=True)
     oauth.open_lane(app)
     web.register(app, settings)
     oauth.register(app)
     api.register(app)
     portal.register(app)
     account.register(app)
-    cli.register(app)
+    if commands:
+        _add_commands(app)
     return app
+
+
+def _add_commands(app: Flask) -> None:
+    from flask_migrate import Migrate
+
+    from app import cli
+
+    Migrate(app, db, directory=str(config.ROOT / "migrations"), render_as_batch=True)
+    cli.register(app)

@@ -1,8 +1,7 @@
 """Every setting: its environment variable, type, unit, default and why. Unsafe values stop the start.
 
-A setting ``database_url`` is read from ``DATABASE_URL``; the others carry the prefix ``GATEHOUSE_``. A base URL on
-the loopback interface means development on one machine: plain http is allowed there and missing keys are made
-once. Anywhere else https and given keys are required (BS-2, BS-4).
+A setting ``database_url`` is read from ``DATABASE_URL``; the others carry the prefix ``GATEHOUSE_``. On the
+loopback interface plain http is allowed and missing keys are made once; elsewhere neither is (BS-2, BS-4).
 """
 
 from __future__ import annotations
@@ -47,14 +46,12 @@ SETTINGS = (
     Setting(
         "DATABASE_URL",
         "sqlite in the instance folder",
-        "`mysql://user:password@host/database` for MySQL or MariaDB; `sqlite:////path/file` for the "
-        "embedded one.",
+        "`mysql://user:password@host/database` (MySQL, MariaDB) or `sqlite:////path/file`.",
     ),
     Setting(
         "GATEHOUSE_BASE_URL",
         "http://127.0.0.1:8000",
-        "The address people and programs use; the root issuer, without a trailing slash. https, "
-        "except on the loopback interface.",
+        "The root issuer, the address people and programs use; https, except on the loopback interface.",
     ),
     Setting(
         "GATEHOUSE_INSTANCE", "instance", "The folder of the keys and of the embedded database; mode 0700."
@@ -97,7 +94,7 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_JANITOR",
         "on",
-        "Whether workers remove expired rows and rotate old signing keys in the background (an elected one does): on or off.",
+        "Whether one elected worker removes expired rows and renews signing keys: on or off.",
     ),
 )
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from flask_login import LoginManager
-from flask_migrate import Migrate
 from flask_sqlalchemy import SQLAlchemy
 from flask_wtf import CSRFProtect
 
 from app.models.base import Base
 
 db = SQLAlchemy(model_class=Base, disable_autonaming=True)
-migrate = Migrate()
 csrf = CSRFProtect()
 login_manager = LoginManager()

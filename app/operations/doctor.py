@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from alembic.config import Config as AlembicConfig
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import exc
 
 from app.config import ROOT, Config
@@ -55,16 +52,17 @@ def examine(config: Config) -> Diagnosis:
 
 def pending_migrations() -> bool:
     """Whether the database's schema is older than this release's."""
-    with engines()[0].connect() as connection:
-        standing = set(MigrationContext.configure(connection).get_current_heads())
-    return standing != set(_scripts().get_heads())
+    # Workers import this module too, and have no other use for Alembic and its eleven megabytes.
+    from alembic.config import Config as AlembicConfig
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
 
-
-def _scripts() -> ScriptDirectory:
     # The folder is named rather than alembic.ini, whose log settings would replace ours.
     settings = AlembicConfig()
     settings.set_main_option("script_location", str(ROOT / "migrations"))
-    return ScriptDirectory.from_config(settings)
+    with engines()[0].connect() as connection:
+        standing = set(MigrationContext.configure(connection).get_current_heads())
+    return standing != set(ScriptDirectory.from_config(settings).get_heads())
 
 
 def _addresses(config: Config) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 from flask import Flask
@@ -44,21 +43,21 @@ def value_for(column: Column[Any]) -> Any:
     return b"x" if isinstance(kind, Sealed | LargeBinary) else "x"
 
 
-def add(table: Table, organization: str, **given: Any) -> UUID:
-    """A row of the organization, with whatever rows it has to rest on; returns its id."""
+def add(table: Table, organization: str, **given: Any) -> dict[str, Any]:
+    """A row of the organization, with whatever rows it has to rest on; returns its values."""
     values: dict[str, Any] = {"organization_id": organization} | given
     for key in table.foreign_key_constraints:
         column = key.column_keys[-1]
         if column in values or key.referred_table.name == "organizations":
             continue
-        values[column] = None if table.c[column].nullable else add(key.referred_table, organization)
+        values[column] = None if table.c[column].nullable else add(key.referred_table, organization)["id"]
         if key.column_keys[0] != "organization_id":
             values[key.column_keys[0]] = organization
     for column in table.columns:
         if column.name not in values:
             values[column.name] = None if column.nullable else value_for(column)
     db.session.execute(insert(table).values(values))
-    return values.get("id", new_id())
+    return values
 
 
 @pytest.mark.parametrize(("table", "key"), FENCES)
@@ -66,11 +65,12 @@ def test_a_row_rests_on_its_own_organization_alone(
     context: Flask, make: Factory, table: Table, key: ForeignKeyConstraint
 ) -> None:
     ours, theirs = make.organization().id, make.organization().id
-    column = key.column_keys[-1]
     parent = add(key.referred_table, theirs)
-    add(table, theirs, **{column: parent})
+    named = {element.parent.name: parent[element.column.name] for element in key.elements}
+    del named["organization_id"]
+    add(table, theirs, **named)
     with pytest.raises(IntegrityError) as refusal:
-        add(table, ours, **{column: parent})
+        add(table, ours, **named)
     assert "foreign key" in str(refusal.value.orig).lower()
     db.session.rollback()
 
