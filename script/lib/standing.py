@@ -19,8 +19,9 @@ def stands(database_url: str, versions: Path) -> bool:
             cursor = connection.cursor()
             cursor.execute("SELECT version_num FROM alembic_version")
             revisions = {row[0] for row in cursor.fetchall()}
-            cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = 'set-up'")
-            is_set_up = cursor.fetchone()[0] == 1 or count_of_blobs(cursor) == 1
+            # Names are binary, and SQLite tells a blob from a text.
+            cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = X'7365742d7570'")
+            is_set_up = cursor.fetchone()[0] == 1
     except Exception:  # noqa: BLE001 - unreachable, no tables, no driver: the long way says it in words
         return False
     return is_set_up and revisions == heads(versions)
@@ -49,12 +50,6 @@ def connect(database_url: str) -> Any:
         **({"unix_socket": options["unix_socket"]} if "unix_socket" in options else {}),
         **({"ssl": encryption} if encryption else {}),
     )
-
-
-def count_of_blobs(cursor: Any) -> int:
-    """How many facts of that name there are where names are binary: SQLite tells text from blob."""
-    cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = X'7365742d7570'")
-    return int(cursor.fetchone()[0])
 
 
 def heads(versions: Path) -> set[str]:
