@@ -11,6 +11,7 @@ from typing import Any
 from flask import Response, request
 
 from app.operations.acting import acting_in
+from app.operations.audit import actor_public_id
 from app.operations.directory import OrganizationView
 from app.operations.management_access import find_token_actor
 from app.rules.actor import Actor
@@ -67,7 +68,7 @@ def caller() -> tuple[Actor, OrganizationView]:
             "The access token is unknown, has ended, or is not meant for the management API."
         )
     actor, organization = found
-    note(organization=organization.slug)
+    note(organization=organization.slug, actor=actor_public_id(actor))
     return actor, organization
 
 

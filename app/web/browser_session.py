@@ -17,9 +17,9 @@ from app.operations.rights import rights_of_user
 from app.operations.sessions import SessionView, find_session
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import is_routing_key
+from app.rules.identifiers import is_routing_key, public_id
 from app.web.anonymous_cookie import AnonymousCookie, new_browser_id
-from app.web.request_log import request_id
+from app.web.request_log import note, request_id
 from app.web.same_site import refuse_other_sites
 from app.web.signed_in_user import SignedInUser
 
@@ -73,6 +73,8 @@ def actor_for(organization: OrganizationView) -> Actor:
     by the own account there, unless that one may do nothing.
     """
     own = session_for(organization.id)
+    if own is not None:
+        note(organization=organization.slug, actor=public_id("usr", own.user_id))
     actor = own.actor(address=request.remote_addr, request_id=request_id()) if own is not None else None
     if actor is None or not actor.permissions:
         visiting = _visiting_actor(organization)

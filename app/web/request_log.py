@@ -34,7 +34,7 @@ def request_id() -> str | None:
 
 
 def note(**facts: str | None) -> None:
-    """Add to this request's line who asked: ``organization``, ``client``, ``user``. Public ids alone."""
+    """Add to this request's line who asked: ``organization``, ``client`` or ``actor``. Public ids alone."""
     request.environ.setdefault(FACTS, {}).update(facts)
 
 
