@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -15,6 +18,7 @@ from app.operations.sign_in import SignedIn, sign_in
 from app.operations.signing_keys import active_key, public_keys
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
+from tests.support.servers import ROOT
 
 
 def run(app: Flask, *arguments: str, typed: str | None = None) -> Result:
@@ -166,3 +170,18 @@ def test_every_command_is_listed(app: Flask) -> None:
     listed = run(app, "--help").stdout
     for name in ("setup", "doctor", "keys", "purge", "demo", "db"):
         assert re.search(rf"^  {name} ", listed, re.MULTILINE), name
+
+
+def test_an_unsafe_setting_ends_every_command_with_what_to_type(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"],
+        cwd=ROOT,
+        env={"GATEHOUSE_INSTANCE": str(tmp_path), "GATEHOUSE_BASE_URL": "https://id.example.com"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 78
+    assert "openssl rand -hex 32" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == [], "beyond the loopback interface no key is made"
