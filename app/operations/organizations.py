@@ -215,16 +215,19 @@ def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
 
 
 def _reach(actor: Actor, slug: str, permission: str | None) -> tuple[Actor, Organization]:
-    """The organization named, and the actor as they act in it; root reaches deleted ones, until they are purged."""
+    """The organization named, and the actor in it. Whoever sees all also sees deleted ones, until they are purged."""
     try:
         inside, view = acting_in(actor, slug)
         organization_id = view.id
     except NotFound:
-        deleted = _find(Organization.slug == slug)
-        reaches_deleted = actor.kind == "system" or (actor.is_root and actor.may("organizations:read"))
-        if deleted is None or deleted.status != DELETED or not reaches_deleted:
+        found = _find(Organization.slug == slug)
+        sees_all = actor.kind == "system" or (actor.is_root and actor.may("organizations:read"))
+        if found is None or not sees_all:
             raise
-        inside, organization_id = actor.acting_in(deleted.id, actor.permissions), deleted.id
+        inside, organization_id = (
+            actor.acting_in(found.id, actor.permissions | {"organization:read"}),
+            found.id,
+        )
     if permission is not None:
         inside.require(permission)
     return inside, _row(Organization.id == organization_id)

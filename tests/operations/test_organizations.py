@@ -13,6 +13,7 @@ from app.operations import organizations as operations
 from app.operations.founding import SlugTaken
 from app.operations.organizations import RootProtected
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.permissions import permissions_of
 from tests.factories import Factory
 from tests.support.databases import Database
 
@@ -248,3 +249,19 @@ def test_reading_needs_the_permission(context: Flask, make: Factory) -> None:
     ):
         with pytest.raises(Forbidden):
             call(make.actor(acme, "clients:read"))
+
+
+def test_an_auditor_of_root_reads_every_organization_and_changes_none(context: Flask, make: Factory) -> None:
+    acme, root = make.organization(), make.root()
+    held = permissions_of("auditor", root.settings, is_root=True)
+    auditor = make.actor(root, *held, user=make.user(root, role="auditor"))
+    assert operations.get_organization(auditor, acme.slug).slug == acme.slug
+    assert acme.slug in {record.slug for record in operations.list_organizations(auditor).items}
+    for call in (
+        lambda: operations.update_organization(auditor, acme.slug, {"name": "Mine"}),
+        lambda: operations.update_organization(auditor, acme.slug, {"status": "suspended"}),
+        lambda: operations.delete_organization(auditor, acme.slug),
+        lambda: operations.create_organization(auditor, {"name": "New"}),
+    ):
+        with pytest.raises(Forbidden):
+            call()
