@@ -1,18 +1,21 @@
 """Organizations and clients as the protocol sees them: frozen views, cached by version.
 
 A view that stands in the cache may be stale for a moment. Whoever decides something by it names its versions in the
-statement that makes the decision durable (``versions_hold``); when that writes no row the view is dropped, read
+statement that makes the decision durable; when that writes no row the view is dropped, read
 afresh, and the decision is taken again. So a revoked secret or a changed setting counts on every worker at once,
 and the common request costs no look-up at all.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, select, update
@@ -31,8 +34,11 @@ from app.rules import settings as settings_rule
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, is_routing_key, parse_client_id
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _CACHED_SECONDS = 5.0
-_MOST_CACHED = 20_000
+_MOST_CACHED = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +135,7 @@ def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
     if view is None:
         _clients.pop(key, None)
         return None
-    _make_room()
-    _clients[key] = (time.monotonic(), view)
+    _remember(_clients, key, view)
     return view
 
 
@@ -140,7 +145,7 @@ def organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationView:
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return organization_by_id(cached[1], fresh=False)
     view = _read_organization(Organization.slug == slug)
-    _slugs[_database(), slug] = (time.monotonic(), view.id)
+    _remember(_slugs, (_database(), slug), view.id)
     return view
 
 
@@ -184,19 +189,13 @@ def touch_organization(organization_id: str) -> None:
     )
 
 
-def versions_hold(client: ClientView) -> ColumnElement[bool]:
-    """The condition that the view is still true; the FROM list needs both tables."""
-    return (Client.version == client.version) & (Organization.version == client.organization.version)
-
-
 @read
 def _read_organization(condition: ColumnElement[bool]) -> OrganizationView:
     row = db.session.execute(_organization_columns().where(condition)).first()
     if row is None or row.status in {organization_model.DELETED, organization_model.PURGED}:
         raise NotFound("There is no such organization.")
     view = _organization_view(row)
-    _make_room()
-    _organizations[_database(), view.id] = (time.monotonic(), view)
+    _remember(_organizations, (_database(), view.id), view)
     return view
 
 
@@ -270,7 +269,7 @@ def _organization_view(row: Row[Any]) -> OrganizationView:
         is_root=row.is_root,
         version=row.version,
         base_url=config.base_url,
-        settings=settings_rule.effective(row.settings),
+        settings=_effective(json.dumps(row.settings, sort_keys=True)),
     )
 
 
@@ -279,6 +278,16 @@ def _database() -> str:
     return config.database_url
 
 
-def _make_room() -> None:
-    if len(_clients) > _MOST_CACHED or len(_organizations) > _MOST_CACHED or len(_slugs) > _MOST_CACHED:
-        forget_cached()
+def _remember(cache: dict[K, tuple[float, V]], key: K, value: V) -> None:
+    """The value is the cache's youngest; past the bound the oldest tenth goes, never all at once."""
+    cache.pop(key, None)
+    if len(cache) >= _MOST_CACHED:
+        for old in list(itertools.islice(cache, _MOST_CACHED // 10)):
+            cache.pop(old, None)
+    cache[key] = (time.monotonic(), value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _effective(overrides: str) -> Mapping[str, Any]:
+    # Most organizations change little, and thousands of them would hold as many copies of the same document.
+    return settings_rule.effective(json.loads(overrides))
