@@ -51,7 +51,8 @@ class MariaDB:
         init.chmod(0o600)
         install = [str(_program("mariadb-install-db")), "--no-defaults", f"--datadir={self.folder / 'data'}"]
         install += ["--skip-test-db", "--auth-root-authentication-method=normal"]
-        install += ["--innodb-log-file-size=64M"]
+        # Two servers that are made at the same moment would delete each other's temporary tables in /tmp.
+        install += ["--innodb-log-file-size=64M", f"--tmpdir={self.folder}"]
         as_root = ["--user=root"] if os.geteuid() == 0 else []
         install += as_root
         server = [*self._command(), *as_root]
@@ -157,6 +158,7 @@ class MariaDB:
             str(_program("mariadbd")),
             "--no-defaults",
             f"--datadir={self.folder / 'data'}",
+            f"--tmpdir={self.folder}",
             f"--socket={self.socket}",
             f"--port={self.port}",
             "--bind-address=127.0.0.1",
