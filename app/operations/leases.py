@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.event import Lease
 from app.operations import clock
-from app.operations.transaction import transaction
+from app.operations.transaction import count_changed, transaction
 
 
 def take(name: str, holder: str, seconds: int) -> bool:
@@ -32,25 +32,23 @@ def take(name: str, holder: str, seconds: int) -> bool:
 def renew_or_succeed(name: str, holder: str, seconds: int) -> bool:
     """Whether the lease was the holder's own or had ended, and now is the holder's."""
     now = clock.now()
-    changed = db.session.execute(
+    changed = count_changed(
         update(Lease)
         .where(Lease.name == name, or_(Lease.holder == holder, Lease.expires_at < now))
         .values(holder=holder, expires_at=now + timedelta(seconds=seconds))
-        .execution_options(synchronize_session=False)
     )
-    return bool(changed.rowcount)  # type: ignore[attr-defined]
+    return changed == 1
 
 
 @transaction
 def keep(name: str, holder: str, seconds: int) -> bool:
     """Whether the lease is still the holder's own; part of each batch, so that nobody works past losing it."""
-    changed = db.session.execute(
+    changed = count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
         .values(expires_at=clock.now() + timedelta(seconds=seconds))
-        .execution_options(synchronize_session=False)
     )
-    return bool(changed.rowcount)  # type: ignore[attr-defined]
+    return changed == 1
 
 
 @transaction
