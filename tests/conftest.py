@@ -70,7 +70,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.excinfo is not None:
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, LiveServer):
-                report.sections.append((f"end of the log of {name}", value.logs()[-6000:]))
+                telling = [line for line in value.logs().splitlines() if '"level":"info"' not in line]
+                report.sections.append((f"end of the log of {name}", "\n".join(telling)[-6000:]))
     return report
 
 

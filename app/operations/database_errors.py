@@ -18,7 +18,9 @@ class Meaning(Enum):
     FINAL = "a result, or a defect: trying again changes nothing"
 
 
-_AGAIN = {1213, 1205, 3101, 1020}
+# 1305, "SAVEPOINT does not exist": a deadlock inside a savepoint rolled back all of the transaction, and the
+# savepoint with it; leaving it then hides the deadlock's own 1213.
+_AGAIN = {1213, 1205, 3101, 1020, 1305}
 _ELSEWHERE = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
 _UNKNOWN = {2006, 2013, 2055}
 DUPLICATE_KEY = 1062
