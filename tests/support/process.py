@@ -22,7 +22,8 @@ def start(
     """The command runs in a process group of its own, writes to ``log``, and dies with this process."""
 
     def die_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # Asked, not killed: a server must take its workers along.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     with log.open("ab") as output:
         return subprocess.Popen(
