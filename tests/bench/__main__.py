@@ -63,15 +63,10 @@ class Bench:
             return
         options = self.options
         # Connections, caches and the buffer pool are made by the first requests, which are nobody's usual ones.
-        run(port, make, connections=options.connections, seconds=WARM_UP_SECONDS)
+        run(port, _started(make), connections=options.connections, seconds=WARM_UP_SECONDS)
         before = [cpu_seconds(pid) for pid in (self.server, self.database.pid)]
         results = [
-            run(
-                port,
-                make() if isinstance(make, Prepare) else make,
-                connections=options.connections,
-                seconds=options.seconds,
-            )
+            run(port, _started(make), connections=options.connections, seconds=options.seconds)
             for _ in range(options.repeats)
         ]
         done = sum(result.rate for result in results) * options.seconds
@@ -180,6 +175,10 @@ def main() -> None:
     finally:
         database.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(make: MakeVisitor | Prepare) -> MakeVisitor:
+    return make() if isinstance(make, Prepare) else make
 
 
 def _numbers(text: str) -> list[int]:
