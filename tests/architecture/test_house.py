@@ -53,7 +53,18 @@ WITHOUT_ACTOR = {
 
 def files(*patterns: str) -> list[Path]:
     """The files of the repository, those not yet committed included."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    # The clone may belong to somebody else, as where a container runs the tests.
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        *patterns,
+    ]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
     return [ROOT / name for name in listed if name and (ROOT / name).exists()]
 
