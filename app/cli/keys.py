@@ -16,12 +16,12 @@ keys_commands = AppGroup("keys", help="Signing keys of organizations.")
 @keys_commands.command("rotate")
 @click.option("--organization", default="root", show_default=True, help="Id of the organization.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="The one in its settings when left out.")
-@click.option("--now", is_flag=True, help="Sign with the successor at once: verifiers may not know it yet.")
+@click.option("--now", is_flag=True, help="The key may be known to others: replace it at once, and withdraw it.")
 @refusing
 def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     """Publish the next signing key; a day later, the same command makes it sign.
 
-    The key before stays published until nothing that it signed can still be valid.
+    The key before stays published until nothing that it signed can still be valid; with --now it does not.
     """
     view = organization_by_slug(organization)
     chosen = algorithm or view.settings["oauth"]["signing"]["algorithm"]

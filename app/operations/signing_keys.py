@@ -101,10 +101,12 @@ def public_keys(organization_id: str) -> list[dict[str, Any]]:
 
 
 def rotate(actor: Actor, algorithm: str, *, now: bool = False) -> str:
-    """A successor of the signing key stands and is published; with ``now`` it signs at once.
+    """A successor of the signing key stands and is published.
 
-    Without ``now`` the first call publishes the next key and a later one, at least a day after, makes it sign.
-    Returns the successor's ``kid``. Audit: ``signing_key.added`` or ``signing_key.rotated``.
+    Without ``now`` the first call publishes the next key and a later one, at least a day after, makes it sign; the
+    key before stays published until nothing that it signed can still be valid. ``now`` is for a key that somebody
+    else may hold: the successor signs at once, and what the old one signed verifies no more (KY-5). Returns the
+    successor's ``kid``. Audit: ``signing_key.added`` or ``signing_key.rotated``.
     """
     actor.require("settings:write")
     if algorithm not in ALGORITHMS:
@@ -129,7 +131,12 @@ def _promote(actor: Actor, algorithm: str, *, at_once: bool) -> str:
             SigningKey.algorithm == algorithm,
             SigningKey.slot == key_model.ACTIVE,
         )
-        .values(state=key_model.RETIRED, slot=None, retired_at=moment, remove_at=moment + LONGEST_SIGNED_LIFE)
+        .values(
+            state=key_model.RETIRED,
+            slot=None,
+            retired_at=moment,
+            remove_at=moment if at_once else moment + LONGEST_SIGNED_LIFE,
+        )
     )
     successor.state = successor.slot = key_model.ACTIVE
     successor.activated_at = moment
