@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from sqlalchemy import update
 from werkzeug.test import TestResponse
 
-from app.operations import directory
+from app.extensions import db
+from app.operations import clock, directory
+from app.operations.transaction import transaction
 from app.rules.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
@@ -156,6 +160,53 @@ class Flow:
     def is_alive(self, token: str) -> bool:
         """Whether the token is active."""
         return bool(self.introspect(token)["active"])
+
+
+def location(answer) -> str:
+    """Where the answer leads."""
+    return str(answer.headers.get("Location", ""))
+
+
+def is_sign_in(answer, flow: Flow) -> bool:
+    """Whether the browser is sent to the sign-in page."""
+    return answer.status_code == 303 and location(answer).startswith(
+        f"/organizations/{flow.organization.slug}/login?"
+    )
+
+
+def is_consent(answer, flow: Flow) -> bool:
+    """Whether the browser is sent to the consent page."""
+    path = f"/organizations/{flow.organization.slug}/oauth/authorize/resume?"
+    return answer.status_code == 303 and location(answer).startswith(path)
+
+
+def sign_in_on_page(flow: Flow, answer, http: FlaskClient | None = None):
+    """The answer after the sign-in form of the page was filled in."""
+    http = http or flow.http
+    page = http.get(location(answer))
+    form = Page("", page.status_code, page.text).form_with("login-submit")
+    values = dict(form.values) | {
+        form.ids["username"]: flow.user.email,
+        form.ids["password"]: flow.user.password,
+    }
+    return http.post(form.action or location(answer), data=values)
+
+
+def change_rows(flow: Flow, model, **values) -> None:
+    """Every row of the model has the values."""
+
+    @transaction
+    def act() -> None:
+        db.session.execute(update(model).values(values))
+
+    with flow.app.app_context():
+        act()
+
+
+def clock_ago(flow: Flow, seconds: int):
+    """So many seconds ago, by the database."""
+    with flow.app.app_context():
+        return clock.now() - timedelta(seconds=seconds)
 
 
 @pytest.fixture

@@ -12,17 +12,11 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.grant import AuthorizationCode
-from app.operations import consents, signing_keys
-from app.operations.clients import delete_client, update_client
-from app.operations.credentials import revoke_credentials
-from app.operations.organizations import update_organization
-from app.operations.sessions import end_sessions_of_user
+from app.operations import signing_keys
 from app.operations.settings import update_settings
 from app.operations.transaction import transaction
-from app.operations.user_status import disable_user
-from app.rules.actor import Actor
 from app.rules.tokens import new_token
-from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, audited, on_another_worker
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, audited
 from tests.support.databases import Database
 
 
@@ -202,78 +196,6 @@ def test_the_organization_may_shorten_the_life(flow: Flow) -> None:
     with flow.app.app_context():
         row = db.session.scalars(select(AuthorizationCode)).one()
         assert row.expires_at - row.issued_at == timedelta(seconds=10)
-
-
-def withdraw(actor: Actor, flow: Flow) -> None:
-    """The user withdraws a consent; a first-party client has one only when it was asked for."""
-    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
-    [consent] = consents.list_consents(person)
-    consents.withdraw_consent(person, consent.id)
-
-
-def change_password(actor: Actor, flow: Flow) -> None:
-    from app.operations.password_change import change_password as change
-
-    person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
-    change(person, flow.user.password, "nine slow otters under the pier")
-
-
-Ending = Callable[[Actor, Flow], object]
-ENDED: dict[str, Ending] = {
-    "the user is disabled": lambda actor, flow: disable_user(actor, flow.user.id),
-    "the password is changed": change_password,
-    "the consent is withdrawn": withdraw,
-    "the user signed out": lambda actor, flow: end_sessions_of_user(flow.organization.id, flow.user.id),
-    "the redirect URI is removed": lambda actor, flow: update_client(
-        actor, flow.client.client_id, {"redirect_uris": ["https://orchard.example/other"]}
-    ),
-    "all its scopes are taken from the client": lambda actor, flow: update_client(
-        actor, flow.client.client_id, {"scopes": ["email"]}
-    ),
-}
-
-
-@pytest.mark.parametrize("end", ENDED.values(), ids=ENDED.keys())
-def test_a_code_rests_on_what_stood_when_it_was_issued(flow: Flow, database: Database, end: Ending) -> None:
-    """CD-8, RU-5: also when the change was made on another worker."""
-    code = flow.decide(flow.consent(prompt="consent")).headers["Location"].split("code=")[1].split("&")[0]
-    assert flow.token(grant_type="authorization_code", code="warm").status_code == 400
-    with flow.app.app_context(), on_another_worker():
-        end(flow.make.system(flow.organization), flow)
-    assert is_refused(flow.redeem(code))
-    assert database.count("grants") == 0 and database.count("access_tokens") == 0
-
-
-CLIENT_GONE: dict[str, Ending] = {
-    "the client is disabled": lambda actor, flow: update_client(
-        actor, flow.client.client_id, {"status": "disabled"}
-    ),
-    "the client is deleted": lambda actor, flow: delete_client(actor, flow.client.client_id),
-    "the secret is revoked": lambda actor, flow: revoke_credentials(actor, flow.client.client_id),
-    "the organization is suspended": lambda actor, flow: update_organization(
-        actor, flow.organization.slug, {"status": "suspended"}
-    ),
-}
-
-
-@pytest.mark.parametrize("end", CLIENT_GONE.values(), ids=CLIENT_GONE.keys())
-def test_a_client_that_is_gone_cannot_redeem(flow: Flow, database: Database, end: Ending) -> None:
-    """CD-8; this worker's cached view still has it."""
-    flow.make.root()
-    code = flow.code()
-    assert flow.token(grant_type="authorization_code", code="warm").status_code == 400
-    with flow.app.app_context(), on_another_worker():
-        end(flow.make.system(flow.organization), flow)
-    answer = flow.redeem(code)
-    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
-    assert database.count("grants") == 0
-
-
-def test_a_scope_taken_from_the_client_is_not_handed_out(flow: Flow) -> None:
-    code = flow.code(scope="openid email")
-    with flow.app.app_context(), on_another_worker():
-        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})
-    assert flow.redeem(code).get_json()["scope"] == "openid"
 
 
 def test_a_key_that_fails_spends_no_code(

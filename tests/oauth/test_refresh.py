@@ -14,14 +14,12 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.grant import Grant
 from app.operations import keyring, refresh_tokens
-from app.operations.clients import update_client
 from app.operations.settings import update_settings
 from app.operations.transaction import transaction
-from app.operations.user_status import disable_user
 from app.rules import sealing
 from app.rules.identifiers import new_id
 from app.rules.tokens import new_refresh_token, parse_token
-from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
+from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, audited
 from tests.support.databases import Database
 
 
@@ -168,109 +166,6 @@ def test_one_of_an_unknown_grant_is_merely_unknown(flow: Flow) -> None:
     with flow.app.app_context():
         token = new_refresh_token(flow.organization.id, new_id(), keyring.derive("refresh-token-tag"))
     assert is_refused(flow.refresh(token))
-
-
-def test_another_client_can_neither_use_nor_end_it(flow: Flow, database: Database) -> None:
-    """RF-6."""
-    first = flow.tokens()
-    flow.refresh(first["refresh_token"])
-    other = flow.other_client(redirect_uris=[REDIRECT_URI])
-    public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
-    for token in (first["refresh_token"], flow.tokens()["refresh_token"]):
-        assert is_refused(other.refresh(token))
-        assert is_refused(public.refresh(token, {}, client_id=public.client.client_id))
-    assert flow.is_alive(first["access_token"])
-    assert audited(database, "refresh_token.reused") == 0
-
-
-def test_another_organization_does_not_know_it(flow: Flow) -> None:
-    """TN-6."""
-    token = flow.tokens()["refresh_token"]
-    there = flow.make.organization(settings=FAST_KEYS)
-    client = flow.make.client(there, scopes=SCOPES)
-    foreign = Flow(flow.app, flow.http, flow.make, client, flow.user)
-    assert is_refused(foreign.refresh(token))
-    assert flow.refresh(token).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("asked", "given"),
-    [
-        ("profile", "profile"),
-        ("email openid", "email openid"),
-        (None, " ".join(SCOPES)),
-        ("", " ".join(SCOPES)),
-    ],
-)
-def test_scope_can_narrow_and_does_not_narrow_the_family(flow: Flow, asked: str | None, given: str) -> None:
-    """RF-6."""
-    first = flow.tokens()
-    second = flow.refresh(first["refresh_token"], scope=asked).get_json()
-    assert second["scope"] == given
-    assert ("id_token" in second) == ("openid" in given)
-    assert flow.refresh(second["refresh_token"]).get_json()["scope"] == " ".join(SCOPES)
-
-
-@pytest.mark.parametrize("asked", ["openid address", "reports:read", "a  b", 'say"', "OPENID"])
-def test_scope_can_not_widen_and_trying_spends_nothing(flow: Flow, asked: str) -> None:
-    """RF-6."""
-    token = flow.tokens()["refresh_token"]
-    answer = flow.refresh(token, scope=asked)
-    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope")
-    assert grant_of(flow.app).generation == 0
-    assert flow.refresh(token).status_code == 200
-
-
-def test_a_scope_taken_from_the_client_is_not_renewed(flow: Flow) -> None:
-    """RF-6: on another worker, while this one holds the view from before."""
-    token = flow.tokens()["refresh_token"]
-    with flow.app.app_context(), on_another_worker():
-        scopes = ["openid", "offline_access"]
-        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": scopes})
-    assert flow.refresh(token, scope="email").get_json()["error"] == "invalid_scope"
-    assert flow.refresh(token).get_json()["scope"] == "openid offline_access"
-
-
-def test_rotation_does_not_move_the_absolute_end(flow: Flow) -> None:
-    """RF-5."""
-    configure(flow, ttl_seconds=1_000_000, idle_ttl_seconds=900_000)
-    first = flow.tokens()
-    before = grant_of(flow.app)
-    assert before.expires_at - before.created_at == timedelta(seconds=1_000_000)
-    assert before.idle_expires_at - before.created_at == timedelta(seconds=900_000)
-    move(flow.app, expires_at=-timedelta(seconds=500_000), idle_expires_at=-timedelta(seconds=500_000))
-    flow.refresh(first["refresh_token"])
-    after = grant_of(flow.app)
-    assert after.expires_at == before.expires_at - timedelta(seconds=500_000)
-    assert after.idle_expires_at == after.expires_at, "idle never beyond the absolute end"
-
-
-@pytest.mark.parametrize("column", ["expires_at", "idle_expires_at"])
-def test_after_either_end_it_is_dead(flow: Flow, column: str) -> None:
-    """RF-5."""
-    first = flow.tokens()
-    grant = grant_of(flow.app)
-    left = getattr(grant, column) - grant.created_at
-    move(flow.app, **{column: -left})
-    assert is_refused(flow.refresh(first["refresh_token"]))
-    assert not flow.is_alive(first["refresh_token"])
-
-
-def test_a_use_moves_the_idle_end(flow: Flow) -> None:
-    first = flow.tokens()
-    before = grant_of(flow.app).idle_expires_at
-    move(flow.app, idle_expires_at=-timedelta(days=10))
-    flow.refresh(first["refresh_token"])
-    assert abs(grant_of(flow.app).idle_expires_at - before) < timedelta(seconds=30)
-
-
-def test_a_disabled_user_has_no_refresh_tokens(flow: Flow) -> None:
-    """SS-6."""
-    first = flow.tokens()
-    with flow.app.app_context():
-        disable_user(flow.make.system(flow.organization), flow.user.id)
-    assert is_refused(flow.refresh(first["refresh_token"]))
-    assert not flow.is_alive(first["access_token"])
 
 
 def test_an_organization_may_leave_confidential_clients_unrotated(flow: Flow) -> None:

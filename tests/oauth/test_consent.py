@@ -1,0 +1,156 @@
+"""Consent: who is asked about what, what the answer counts for, and what a client gets without asking."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app.operations import clock
+from app.operations.clients import update_client
+from app.operations.settings import update_settings
+from tests.oauth.conftest import (
+    REDIRECT_URI,
+    Flow,
+    audited,
+    change_rows,
+    is_consent,
+    location,
+    on_another_worker,
+    query_of,
+)
+from tests.support.databases import Database
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "Your Bank"},
+        {"logo_uri": "https://orchard.example/logo.png"},
+        {"redirect_uris": [REDIRECT_URI, "https://orchard.example/second"]},
+        {"scopes": ["openid", "profile", "email"], "grant_types": ["authorization_code"]},
+        {"trust": "verified"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_consent_counts_for_what_was_shown(asking: Flow, change: dict[str, object]) -> None:
+    """IN-3: also when the change was made on another worker; the page is shown again, and then it counts."""
+    page = asking.consent()
+    with asking.app.app_context(), on_another_worker():
+        update_client(asking.make.system(asking.organization), asking.client.client_id, change)
+    again = asking.decide(page)
+    assert again.status_code == 200 and 'id="consent-allow"' in again.text
+    assert "code" in query_of(asking.decide(again))
+
+
+def test_consent_counts_for_who_saw_it(asking: Flow) -> None:
+    """IN-3: somebody else signed in meanwhile, in the same browser."""
+    page = asking.consent()
+    asking.make.sign_in(asking.make.user(asking.organization), asking.http)
+    again = asking.decide(page)
+    assert again.status_code == 200 and 'id="consent-allow"' in again.text
+
+
+def test_refusing_is_told_to_the_client(asking: Flow, database: Database) -> None:
+    query = query_of(asking.decide(asking.consent(), "consent-deny"))
+    assert (query["error"], query["state"], query["iss"]) == ("access_denied", "s", asking.issuer)
+    assert database.count("authorization_codes") == database.count("consents") == 0
+    assert audited(database, "consent.denied") == 1
+
+
+@pytest.mark.parametrize("decision", [None, "", "maybe", "ALLOW"])
+def test_no_decision_is_none(asking: Flow, database: Database, decision: str | None) -> None:
+    answer = (
+        asking.decide(asking.consent(), decision=decision)
+        if decision
+        else asking.decide(asking.consent(), decision=())
+    )
+    assert answer.status_code == 200 and 'id="consent-allow"' in answer.text
+    assert database.count("authorization_codes") == 0
+
+
+def test_nobody_decides_without_having_seen(asking: Flow, database: Database) -> None:
+    """A decision posted for a request whose page was never shown."""
+    page = asking.consent(state="one")
+    token = parse_qs(urlsplit(location(asking.authorize(state="two"))).query)["request"][0]
+    answer = asking.decide(page, request=token)
+    assert answer.status_code == 200 and database.count("authorization_codes") == 0
+
+
+def test_consent_says_who_asks_for_what(asking: Flow) -> None:
+    """CO-1."""
+    text = asking.consent(scope="openid email offline_access").text
+    assert "Orchard" in text and asking.organization.name in text and asking.user.email in text
+    assert "Not reviewed by" in text and "orchard.example" in text
+    assert "See your e-mail address" in text and "at most 30 days" in text
+
+
+def test_what_was_allowed_is_remembered_and_not_more(asking: Flow) -> None:
+    """CO-2."""
+    assert "code" in query_of(asking.decide(asking.consent(scope="openid")))
+    assert "code" in query_of(asking.authorize(scope="openid"))
+    assert is_consent(asking.authorize(scope="openid email"), asking)
+    assert is_consent(asking.authorize(scope="openid", prompt="consent"), asking)
+    assert "code" in query_of(asking.decide(asking.consent(scope="openid email")))
+    assert "code" in query_of(asking.authorize(scope="openid email"))
+
+
+@pytest.mark.parametrize("trust", ["unverified", "verified", "first_party"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "spa", "redirect_uris": ["https://spa.example/cb"]},
+        {"type": "native", "redirect_uris": ["http://127.0.0.1/cb"]},
+        {"type": "native", "redirect_uris": ["com.example.app:/cb"]},
+        {"type": "native", "redirect_uris": ["https://app.example/cb"]},
+        {"type": "web", "redirect_uris": ["http://localhost:3000/cb"]},
+    ],
+    ids=lambda fields: f"{fields['type']} {fields['redirect_uris'][0]}",
+)
+def test_who_cannot_prove_who_it_is_is_asked_about_each_time(flow: Flow, trust: str, fields) -> None:
+    """CO-2: Doorkeeper's CVE-2023-34246; silently it gets nothing either."""
+    other = flow.other_client(trust=trust, **fields)
+    for _ in range(2):
+        assert is_consent(other.authorize(), other)
+        assert "code" in query_of(other.decide(other.consent()))
+    assert query_of(other.authorize(prompt="none"))["error"] == "consent_required"
+
+
+def test_a_consent_may_end(asking: Flow) -> None:
+    with asking.app.app_context():
+        changes = {"oauth": {"consent": {"ttl_seconds": 86400}}}
+        update_settings(asking.make.system(asking.organization), asking.organization.slug, changes)
+    assert "code" in query_of(asking.decide(asking.consent()))
+    assert "code" in query_of(asking.authorize())
+    from app.models.grant import Consent
+
+    with asking.app.app_context():
+        ago = clock.now() - timedelta(seconds=1)
+    change_rows(asking, Consent, expires_at=ago)
+    assert is_consent(asking.authorize(), asking)
+
+
+def test_optional_scopes_can_be_left_out_and_others_cannot(asking: Flow) -> None:
+    other = asking.other_client(optional_scopes=["email", "offline_access"], redirect_uris=[REDIRECT_URI])
+    everything = "openid profile email offline_access"
+    document = other.redeem(
+        query_of(other.decide(other.consent(scope=everything), scope=["email"]))["code"]
+    ).get_json()
+    assert document["scope"] == "openid profile email" and "refresh_token" not in document
+    answer = other.decide(other.consent(scope=everything), scope=["address", "clients:write"])
+    assert other.redeem(query_of(answer)["code"]).get_json()["scope"] == "openid profile"
+
+
+def test_allowing_nothing_is_refusing(asking: Flow, database: Database) -> None:
+    other = asking.other_client(optional_scopes=["email", "profile"], redirect_uris=[REDIRECT_URI])
+    query = query_of(other.decide(other.consent(scope="email profile"), scope=()))
+    assert query["error"] == "access_denied"
+    assert database.count("authorization_codes") == database.count("consents") == 0
+
+
+def test_offline_access_needs_the_users_consent(asking: Flow) -> None:
+    """CO-5."""
+    document = asking.redeem(query_of(asking.decide(asking.consent(scope="openid")))["code"]).get_json()
+    assert "refresh_token" not in document
+    assert is_consent(asking.authorize(scope="openid offline_access"), asking)

@@ -1,0 +1,58 @@
+"""Demands on the sign-in: prompt and max_age are met once, by a sign-in made for them, and silence shows no page."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.models.grant import AuthorizationRequest
+from app.models.session import Session
+from tests.oauth.conftest import (
+    Flow,
+    change_rows,
+    clock_ago,
+    is_sign_in,
+    location,
+    query_of,
+    sign_in_on_page,
+)
+from tests.oauth.test_id_token import claims_of
+
+
+def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
+    assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
+    asking.decide(asking.consent())
+    first, second = (
+        claims_of(asking, asking.tokens(scope="openid", prompt="none")["id_token"]) for _ in range(2)
+    )
+    assert (first["sub"], first["auth_time"]) == (second["sub"], second["auth_time"])
+    change_rows(asking, Session, authenticated_at=clock_ago(asking, 600))
+    assert query_of(asking.authorize(prompt="none", max_age="60"))["error"] == "login_required"
+    stranger = Flow(asking.app, asking.app.test_client(), asking.make, asking.client, asking.user)
+    assert query_of(stranger.authorize(prompt="none"))["error"] == "login_required"
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}, {"prompt": "select_account"}],
+    ids=str,
+)
+def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, str]) -> None:
+    """SS-7: the page is shown once, ``auth_time`` moves forward, and nothing loops."""
+    change_rows(flow, Session, authenticated_at=clock_ago(flow, 600), created_at=clock_ago(flow, 600))
+    before = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
+    answer = flow.authorize(**demand)
+    assert is_sign_in(answer, flow)
+    # The old sign-in does not carry the request any further, however often it is shown.
+    resume = location(answer).replace("/login?", "/oauth/authorize/resume?")
+    assert is_sign_in(flow.http.get(resume), flow)
+    back = flow.http.get(location(sign_in_on_page(flow, answer)))
+    after = claims_of(flow, flow.redeem(query_of(back)["code"]).get_json()["id_token"])["auth_time"]
+    assert after >= before + 600
+
+
+def test_a_slow_consent_does_not_ask_for_the_password_again(asking: Flow) -> None:
+    answer = asking.authorize(prompt="login", max_age="1")
+    page = asking.http.get(location(sign_in_on_page(asking, answer)))
+    change_rows(asking, Session, authenticated_at=clock_ago(asking, 300))
+    change_rows(asking, AuthorizationRequest, created_at=clock_ago(asking, 400))
+    assert "code" in query_of(asking.decide(page))
