@@ -1,0 +1,224 @@
+"""Configuration: keys are made once where that is safe, and whatever is unsafe stops the start with status 78."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key
+
+GOOD_KEY = secrets.token_hex(32)
+
+
+def production(folder: Path, **changes: str | None) -> dict[str, str]:
+    """A good environment outside of development, with the changes; None leaves one out."""
+    good: dict[str, str | None] = {
+        "GATEHOUSE_BASE_URL": "https://id.example.com",
+        "GATEHOUSE_INSTANCE": str(folder),
+        "GATEHOUSE_SECRET_KEY": GOOD_KEY,
+        "GATEHOUSE_MASTER_KEY": secrets.token_hex(32),
+        "DATABASE_URL": "mysql://gatehouse:x@db.example/gatehouse",
+    }
+    return {name: value for name, value in (good | changes).items() if value is not None}
+
+
+def refusal(environ: dict[str, str]) -> str:
+    with pytest.raises(UnsafeConfiguration) as refused:
+        load(environ)
+    assert refused.value.code == EXIT_CONFIGURATION == 78
+    return str(refused.value)
+
+
+def test_a_good_one_is_taken(tmp_path: Path) -> None:
+    config = load(production(tmp_path))
+    assert (config.base_url, config.is_https, config.is_loopback) == ("https://id.example.com", True, False)
+    assert config.database_url == "mysql+mysqldb://gatehouse:x@db.example/gatehouse"
+    assert config.trusted_hosts == ("id.example.com",)
+    assert list(tmp_path.iterdir()) == [], "BS-2: no key is made outside of development"
+
+
+def test_without_any_configuration_keys_are_made_once(tmp_path: Path) -> None:
+    """BS-2: on the loopback interface, mode 0600, the same at the next start."""
+    environ = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance")}
+    first, second = load(environ), load(environ)
+    assert (first.secret_key, first.master_key) == (second.secret_key, second.master_key)
+    assert first.secret_key != first.master_key and len(first.secret_key) == 32
+    for name in ("secret.key", "master.key"):
+        assert stat.S_IMODE((tmp_path / "instance" / name).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "instance").stat().st_mode) == 0o700
+    assert sorted(path.name for path in (tmp_path / "instance").iterdir()) == ["master.key", "secret.key"]
+
+
+def test_workers_that_start_together_share_one_key(tmp_path: Path) -> None:
+    """BS-2."""
+    with ThreadPoolExecutor(20) as pool:
+        keys = set(pool.map(lambda _: make_key(tmp_path / "instance" / "secret.key"), range(60)))
+    assert len(keys) == 1
+    assert [path.name for path in (tmp_path / "instance").iterdir()] == ["secret.key"], "nothing is left over"
+
+
+@pytest.mark.parametrize("name", ["GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"])
+def test_a_missing_key_is_refused_with_the_command_that_makes_it(tmp_path: Path, name: str) -> None:
+    """BS-2, BS-4."""
+    message = refusal(production(tmp_path, **{name: None}))
+    assert name in message
+    command = message[message.index("(umask") :]
+    subprocess.run(["bash", "-c", command], check=True)
+    assert load(production(tmp_path, **{name: None})).is_https
+
+
+def test_a_file_may_hold_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(GOOD_KEY + "\n")
+    changes = {"GATEHOUSE_SECRET_KEY": None, "GATEHOUSE_SECRET_KEY_FILE": str(file)}
+    assert load(production(tmp_path, **changes)).secret_key == bytes.fromhex(GOOD_KEY)
+    file.unlink()
+    assert str(file) in refusal(production(tmp_path, **changes))
+    loopback = {"GATEHOUSE_BASE_URL": "http://localhost", "GATEHOUSE_MASTER_KEY": GOOD_KEY} | changes
+    assert str(file) in refusal(production(tmp_path, **loopback)), "a file that was named is never made"
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path, broken):
+        changes = {"GATEHOUSE_SECRET_KEY": None, "GATEHOUSE_SECRET_KEY_FILE": str(path)}
+        assert str(path) in refusal(production(tmp_path, **changes))
+
+
+WEAK = {
+    "empty": "",
+    "a word": "secret",
+    "Flask's example": "dev",
+    "128 bits": "0123456789abcdef" * 2,
+    "512 bits": secrets.token_hex(64),
+    "all zero": "00" * 32,
+    "one byte": "ab" * 32,
+    "two bytes": "abcd" * 16,
+    "a pattern of eight": "0123456789abcdef" * 4,
+    "counted up": bytes(range(32)).hex(),
+    "counted up from elsewhere": bytes(range(100, 132)).hex(),
+    "counted down": bytes(range(31, -1, -1)).hex(),
+    "counted in fives": bytes((5 * number) % 256 for number in range(32)).hex(),
+    "not hexadecimal": "z" * 64,
+    "base64": "3q2+7w" * 8,
+}
+
+
+@pytest.mark.parametrize("name", ["GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"])
+@pytest.mark.parametrize("key", WEAK.values(), ids=WEAK.keys())
+def test_a_weak_key_is_refused(tmp_path: Path, name: str, key: str) -> None:
+    """BS-3: in development too; and the message does not show it."""
+    for base_url in ("https://id.example.com", "http://127.0.0.1:8000"):
+        message = refusal(production(tmp_path, GATEHOUSE_BASE_URL=base_url, **{name: key}))
+        assert name in message and (not key or key not in message)
+
+
+def test_random_keys_are_taken(tmp_path: Path) -> None:
+    for _ in range(500):
+        load(production(tmp_path, GATEHOUSE_SECRET_KEY=secrets.token_hex(32)))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://id.example.com",
+        "http://10.0.0.1",
+        "http://127.0.0.1.example.com",
+        "http://localhost.example.com",
+        "http://0.0.0.0:8000",
+        "https://id.example.com/auth",
+        "https://id.example.com?x=1",
+        "https://id.example.com#x",
+        "https://user:password@id.example.com",
+        "https://@id.example.com",
+        "ftp://id.example.com",
+        "id.example.com",
+        "https://",
+        "https://[::1",
+        "https://id.example.com:port",
+        "https://id.example.com:99999",
+        "",
+    ],
+)
+def test_a_base_url_that_would_be_a_bad_issuer_is_refused(tmp_path: Path, url: str) -> None:
+    """BS-4, TR-1."""
+    assert "GATEHOUSE_BASE_URL" in refusal(production(tmp_path, GATEHOUSE_BASE_URL=url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8000",
+        "http://127.0.0.1",
+        "http://127.8.9.1:1",
+        "http://[::1]:8000",
+        "https://localhost",
+    ],
+)
+def test_the_loopback_interface_is_development(tmp_path: Path, url: str) -> None:
+    config = load(production(tmp_path, GATEHOUSE_BASE_URL=url, GATEHOUSE_SECRET_KEY=None))
+    assert config.is_loopback and config.base_url == url
+
+
+def test_a_trailing_slash_is_no_part_of_the_issuer(tmp_path: Path) -> None:
+    """MX-2."""
+    assert (
+        load(production(tmp_path, GATEHOUSE_BASE_URL="https://id.example.com/")).base_url
+        == "https://id.example.com"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("AUTHLIB_INSECURE_TRANSPORT", text) for text in ("1", "true", "0", "false")]
+    + [("FLASK_DEBUG", text) for text in ("1", "true", "True", "yes", "on")],
+)
+def test_what_is_for_development_is_refused_elsewhere(tmp_path: Path, name: str, value: str) -> None:
+    """BS-4: Authlib takes any text at all for yes."""
+    assert name in refusal(production(tmp_path, **{name: value}))
+    load(production(tmp_path, GATEHOUSE_BASE_URL="http://localhost", **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GATEHOUSE_PROXY_HOPS", "-1"),
+        ("GATEHOUSE_PROXY_HOPS", "6"),
+        ("GATEHOUSE_PROXY_HOPS", "one"),
+        ("GATEHOUSE_PROXY_HOPS", ""),
+        ("GATEHOUSE_PROXY_HOPS", "٣"),
+        ("GATEHOUSE_DATABASE_POOL", "0"),
+        ("GATEHOUSE_DATABASE_TIMEOUT", "61"),
+        ("GATEHOUSE_LOG_LEVEL", "loud"),
+        ("GATEHOUSE_REQUEST_LOG", "perhaps"),
+        ("GATEHOUSE_JANITOR", "1"),
+        ("DATABASE_URL", "postgresql://x/y"),
+        ("DATABASE_URL", "gatehouse.sqlite3"),
+        ("DATABASE_URL", "mysql://"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    assert name in refusal(production(tmp_path, **{name: value}))
+
+
+def test_the_process_exits_with_78_and_one_line(tmp_path: Path) -> None:
+    """BS-2: what an operator sees."""
+    environ = production(tmp_path, GATEHOUSE_SECRET_KEY=None) | {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", "import wsgi"],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 78
+    assert "GATEHOUSE_SECRET_KEY" in done.stderr and "Traceback" not in done.stderr
