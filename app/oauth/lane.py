@@ -48,7 +48,7 @@ class Lane:
             and length.isascii()
             and length.isdigit()
             and int(length) <= LONGEST_BODY
-            and environ.get("HTTP_HOST", "").rpartition(":")[0] in self.app.config["TRUSTED_HOSTS"]
+            and _host_of(environ) in self.app.config["TRUSTED_HOSTS"]
         )
 
 
@@ -59,6 +59,12 @@ def _handled(name: str, call: Call) -> Answer:
         _log.exception("a request of the wire failed", extra={"request_id": call.request_id})
         words = "Something went wrong here. It was noted."
         return answer({"error": "server_error", "error_description": words}, 500)
+
+
+def _host_of(environ: WSGIEnvironment) -> str:
+    host: str = environ.get("HTTP_HOST", "")
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
 
 
 def _endpoint_of(path: str) -> tuple[str | None, str | None]:
