@@ -20,18 +20,18 @@ from flask import Flask, has_app_context
 from flask.testing import FlaskClient
 
 from app.operations import clock
-from app.operations.administrators import add_administrator
-from app.operations.clients import RegisteredClient, register_client
 from app.operations.directory import OrganizationView, organization_by_slug, root_organization
-from app.operations.founding import found_organization
-from app.operations.passwords import new_password_hash
-from app.operations.setup import SetupResult, complete_setup, is_set_up
-from app.operations.sign_in import SignedIn, sign_in
-from app.operations.users import create_user
-from app.rules import settings
+from app.operations.people.administrators import add_administrator
+from app.operations.people.passwords import new_password_hash
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.users import create_user
+from app.operations.registration.clients import RegisteredClient, register_client
+from app.operations.tenancy.founding import found_organization
+from app.operations.tenancy.setup import SetupResult, complete_setup, is_set_up
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
-from app.rules.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.tenancy import settings
 
 PASSWORD = "seven tall herons by the weir"
 EVERYTHING = frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)

@@ -6,8 +6,8 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.consents import ConsentRecord, list_consents, withdraw_consent
-from app.operations.scopes import list_scopes
+from app.operations.protocol.consents import ConsentRecord, list_consents, withdraw_consent
+from app.operations.registration.scopes import list_scopes
 from app.rules.errors import NotFound
 
 

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory import organization_by_slug
-from app.operations.setup import is_set_up
+from app.operations.tenancy.setup import is_set_up
 from app.rules.errors import NotFound
 from app.web.browser_session import current_sessions
 from app.web.headers import page_class

@@ -8,9 +8,14 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import signed_in
 from app.operations.directory import organization_by_id
-from app.operations.invitations import InvitationEnded, InvitationView, accept_invitation, find_invitation
-from app.operations.passwords import new_password_hash
-from app.operations.sign_in import SignedIn, sign_in
+from app.operations.people.invitations import (
+    InvitationEnded,
+    InvitationView,
+    accept_invitation,
+    find_invitation,
+)
+from app.operations.people.passwords import new_password_hash
+from app.operations.people.sign_in import SignedIn, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of

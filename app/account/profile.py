@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.users import get_user, rename_user
+from app.operations.people.users import get_user, rename_user
 from app.rules.errors import DomainError, InvalidInput
 from app.web import forms
 

@@ -8,10 +8,14 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.authorization_requests import AuthorizationRequestView, RequestEnded, find_request
 from app.operations.directory import OrganizationView, organization_by_slug
-from app.operations.sessions import find_session
-from app.operations.sign_in import Refused, SignedIn, sign_in
+from app.operations.people.sessions import find_session
+from app.operations.people.sign_in import Refused, SignedIn, sign_in
+from app.operations.protocol.authorization_requests import (
+    AuthorizationRequestView,
+    RequestEnded,
+    find_request,
+)
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for, set_sign_in, sign_in_token

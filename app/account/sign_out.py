@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory import organization_by_slug
-from app.operations.own_sessions import end_session
+from app.operations.people.own_sessions import end_session
 from app.web.browser_session import account_actor, clear_sign_in, session_for
 from app.web.headers import page_class
 

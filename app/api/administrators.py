@@ -8,10 +8,10 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations import administrators
-from app.operations.administrators import AddedAdministrator, AdministratorRecord
 from app.operations.idempotency import Outcome
-from app.operations.invitations import NewInvitation
+from app.operations.people import administrators
+from app.operations.people.administrators import AddedAdministrator, AdministratorRecord
+from app.operations.people.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once

@@ -6,9 +6,9 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations import clients
-from app.operations.client_lists import FILTERS
 from app.operations.idempotency import Outcome
+from app.operations.registration import clients
+from app.operations.registration.client_lists import FILTERS
 from app.rules.errors import InvalidInput
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version

@@ -8,8 +8,8 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations import credentials
 from app.operations.idempotency import Outcome
+from app.operations.registration import credentials
 from app.rules.fields import Findings, find_unknown
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once

@@ -6,7 +6,7 @@ from flask import Response
 
 from app.api.blueprint import api
 from app.api.organizations import invitation
-from app.operations import invitations
+from app.operations.people import invitations
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position

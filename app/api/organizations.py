@@ -8,10 +8,10 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations import organizations
 from app.operations.idempotency import Outcome
-from app.operations.invitations import InvitationView
-from app.operations.organizations import OrganizationRecord
+from app.operations.people.invitations import InvitationView
+from app.operations.tenancy import organizations
+from app.operations.tenancy.organizations import OrganizationRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from app.operations.clients import ClientRecord
-from app.operations.credentials import CredentialRecord
 from app.operations.directory import OrganizationView
-from app.rules.client_metadata import FIELDS
+from app.operations.registration.clients import ClientRecord
+from app.operations.registration.credentials import CredentialRecord
+from app.rules.registration.client_metadata import FIELDS
 
 
 def time(value: datetime | None) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.api.blueprint import api_v1_only
-from app.operations import client_authentication, grants
-from app.operations.client_authentication import NONE, Presented
-from app.operations.revoke_requests import revoke_by_request
+from app.operations.protocol import client_authentication, grants
+from app.operations.protocol.client_authentication import NONE, Presented
+from app.operations.protocol.revoke_requests import revoke_by_request
 from app.rules.actor import Actor
 from app.rules.errors import Unauthenticated
-from app.rules.oauth_errors import InvalidClient
+from app.rules.protocol.oauth_errors import InvalidClient
 from app.web.basic import read_basic
 from app.web.bearer import caller
 from app.web.json_api import envelope, read_object

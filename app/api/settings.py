@@ -9,8 +9,8 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations import settings
-from app.operations.settings import SettingsView, UpdatedSettings
+from app.operations.tenancy import settings
+from app.operations.tenancy.settings import SettingsView, UpdatedSettings
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope, read_object

@@ -8,7 +8,7 @@ from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
 from app.config import Config
-from app.operations import demo
+from app.operations.upkeep import demo
 
 
 @click.command("demo")

@@ -7,7 +7,7 @@ from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
 from app.operations.directory import organization_by_slug
-from app.operations.signing_keys import ALGORITHMS, rotate
+from app.operations.protocol.signing_keys import ALGORITHMS, rotate
 from app.rules.actor import Actor
 
 keys_commands = AppGroup("keys", help="Signing keys of organizations.")
@@ -16,7 +16,9 @@ keys_commands = AppGroup("keys", help="Signing keys of organizations.")
 @keys_commands.command("rotate")
 @click.option("--organization", default="root", show_default=True, help="Id of the organization.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="The one in its settings when left out.")
-@click.option("--now", is_flag=True, help="The key may be known to others: replace it at once, and withdraw it.")
+@click.option(
+    "--now", is_flag=True, help="The key may be known to others: replace it at once, and withdraw it."
+)
 @refusing
 def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     """Publish the next signing key; a day later, the same command makes it sign.

@@ -8,7 +8,8 @@ from flask import current_app
 from flask_migrate import upgrade
 
 from app.config import Config
-from app.operations import doctor, setup
+from app.operations.tenancy import setup
+from app.operations.upkeep import doctor
 
 
 def before_serving(*, with_demo: bool = False) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from app.oauth.call import Call
 from app.oauth.wire import read_client
-from app.operations import client_authentication
-from app.operations.client_authentication import AuthenticatedClient
+from app.operations.protocol import client_authentication
+from app.operations.protocol.client_authentication import AuthenticatedClient
 
 
 def authenticate(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:

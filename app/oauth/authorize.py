@@ -16,15 +16,16 @@ from app.oauth.call import Call
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_authorization_request
-from app.operations import authorization_requests, clock, consents
-from app.operations.authorization_requests import AuthorizationRequestView, RequestEnded
+from app.operations import clock
 from app.operations.directory import ClientView
-from app.operations.sessions import SessionView
+from app.operations.people.sessions import SessionView
+from app.operations.protocol import authorization_requests, consents
+from app.operations.protocol.authorization_requests import AuthorizationRequestView, RequestEnded
 from app.rules.actor import Actor
-from app.rules.interaction import SignIn, Step, is_local, needs_consent, next_step
-from app.rules.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
-from app.rules.redirects import host_of, with_parameters
-from app.rules.scopes import narrow
+from app.rules.protocol.interaction import SignIn, Step, is_local, needs_consent, next_step
+from app.rules.protocol.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
+from app.rules.protocol.redirects import host_of, with_parameters
+from app.rules.protocol.scopes import narrow
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class

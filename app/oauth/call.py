@@ -18,9 +18,9 @@ from werkzeug.wsgi import get_input_stream
 
 from app import config
 from app.operations import directory
-from app.operations.client_authentication import AuthenticatedClient
+from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.rules.errors import DomainError
-from app.rules.oauth_errors import InvalidClient, OAuthRefusal
+from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 from app.web.headers import program_headers
 from app.web.request_log import FACTS, ID
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from authlib.oauth2.rfc6749 import ClientMixin
 
-from app.operations.client_authentication import AuthenticatedClient
 from app.operations.directory import ClientView
-from app.rules.redirect_uris import find_match
-from app.rules.scopes import beyond, parse_scope
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.rules.protocol.scopes import beyond, parse_scope
+from app.rules.registration.redirect_uris import find_match
 
 
 class ProtocolClient(ClientMixin):
@@ -42,7 +42,7 @@ class ProtocolClient(ClientMixin):
         return find_match(redirect_uri, registered, client_type=self.view.type) is not None
 
     def check_client_secret(self, client_secret: str) -> bool:
-        """Never asked: ``operations/client_authentication`` decides."""
+        """Never asked: ``operations/protocol/client_authentication`` decides."""
         return False
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.oauth.call import Answer, Call
-from app.operations.client_authentication import AuthenticatedClient
-from app.rules.redirects import origin_of
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.rules.protocol.redirects import origin_of
 
 _PREFLIGHT_SECONDS = "600"
 

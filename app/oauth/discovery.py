@@ -9,12 +9,14 @@ from flask import Response, g
 
 from app.oauth import cors
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
-from app.operations import directory, scopes, signing_keys
+from app.operations import directory
 from app.operations.directory import OrganizationView
+from app.operations.protocol import signing_keys
+from app.operations.registration import scopes
 from app.rules.actor import Actor
-from app.rules.authorization_request import PROMPTS
-from app.rules.claims import SUPPORTED_CLAIMS
-from app.rules.pkce import METHOD
+from app.rules.protocol.authorization_request import PROMPTS
+from app.rules.protocol.claims import SUPPORTED_CLAIMS
+from app.rules.protocol.pkce import METHOD
 
 _CACHED_SECONDS = 300
 _ROOT = "root"

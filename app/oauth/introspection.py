@@ -8,11 +8,12 @@ from typing import Any
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
-from app.operations import directory, introspections, usage
-from app.operations.client_authentication import AuthenticatedClient
-from app.operations.introspections import ActiveToken
+from app.operations import directory
+from app.operations.protocol import introspections, usage
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.introspections import ActiveToken
 from app.rules.errors import DomainError, Unavailable
-from app.rules.oauth_errors import InvalidClient, OAuthRefusal, StaleView
+from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal, StaleView
 
 MOST_VIEWS = 3
 # The same bytes for unknown, ended, revoked, malformed and others' tokens (IT-2).

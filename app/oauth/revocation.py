@@ -8,10 +8,11 @@ from app.oauth import cors
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
-from app.operations import directory, grants, revocation
-from app.operations.client_authentication import AuthenticatedClient
+from app.operations import directory
+from app.operations.protocol import grants, revocation
+from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.rules.errors import DomainError, InvalidInput, Unavailable
-from app.rules.oauth_errors import InvalidGrant, OAuthRefusal, StaleView
+from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal, StaleView
 
 MOST_VIEWS = 3
 

@@ -8,9 +8,16 @@ from app.oauth import cors
 from app.oauth.call import Answer, Call, refusal_of
 from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
-from app.operations import directory, usage
+from app.operations import directory
+from app.operations.protocol import usage
 from app.rules.errors import DomainError, Unavailable
-from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, StaleView, UnauthorizedClient
+from app.rules.protocol.oauth_errors import (
+    InvalidGrant,
+    InvalidScope,
+    OAuthRefusal,
+    StaleView,
+    UnauthorizedClient,
+)
 
 MOST_VIEWS = 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from app.oauth import cors
 from app.oauth.call import REALM, Answer, Call, answer, refusal_of
 from app.oauth.wire import FORM, read_form, require_secure
-from app.operations import userinfo as operation
+from app.operations.protocol import userinfo as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.protocol.oauth_errors import OAuthRefusal
 
 
 def userinfo(call: Call) -> Answer:

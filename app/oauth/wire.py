@@ -17,8 +17,8 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 
 from app import config
 from app.oauth.call import Call
-from app.operations.client_authentication import NONE, Presented
-from app.rules.oauth_errors import InvalidClient, OAuthRefusal
+from app.operations.protocol.client_authentication import NONE, Presented
+from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"

@@ -30,9 +30,9 @@ from app.models.credential import Credential
 from app.models.organization import Organization
 from app.operations import clock
 from app.operations.transaction import read
-from app.rules import settings as settings_rule
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, is_routing_key, parse_client_id
+from app.rules.tenancy import settings as settings_rule
 
 K = TypeVar("K")
 V = TypeVar("V")

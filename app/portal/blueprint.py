@@ -6,7 +6,7 @@ from flask import Blueprint, Response, make_response, redirect, render_template,
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.directory import organization_by_slug
-from app.operations.freshness import FreshSignInRequired
+from app.operations.people.freshness import FreshSignInRequired
 from app.portal.visit import home_slug, sign_in_url
 from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests, Unavailable
 from app.web.browser_session import actor_for

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from app.operations.scopes import ScopeRecord
+from app.operations.registration.scopes import ScopeRecord
 from app.rules.actor import Actor
-from app.rules.permissions import PERMISSIONS
+from app.rules.people.permissions import PERMISSIONS
 from app.web.forms import is_ticked, lines, text, ticked
 
 Choice = tuple[str, str, str | None]

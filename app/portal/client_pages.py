@@ -8,17 +8,17 @@ from typing import Any
 from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.clients import ClientRecord, delete_client, get_client, update_client
-from app.operations.credentials import list_credentials
-from app.operations.freshness import require_fresh_sign_in
-from app.operations.scopes import list_scopes
+from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.registration.clients import ClientRecord, delete_client, get_client, update_client
+from app.operations.registration.credentials import list_credentials
+from app.operations.registration.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import AUTH_METHODS, GRANTS, TRUST, TYPES
-from app.rules.client_fields import ID_TOKEN_ALGORITHMS, TOKEN_FORMATS
-from app.rules.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
+from app.rules.registration.client_fields import ID_TOKEN_ALGORITHMS, TOKEN_FORMATS
+from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, text
 
 _TABS = (

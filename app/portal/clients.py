@@ -6,15 +6,15 @@ from typing import Any
 
 from flask import request
 
-from app.operations.clients import list_clients, register_client
-from app.operations.scopes import list_scopes
+from app.operations.registration.clients import list_clients, register_client
+from app.operations.registration.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.client_form import scope_choices
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import REGISTRABLE, TYPES
-from app.rules.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, InvalidInput
+from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, lines, text, ticked
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from flask import redirect, request
 
-from app.operations.clients import ClientRecord, get_client
-from app.operations.credentials import (
+from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.registration.clients import ClientRecord, get_client
+from app.operations.registration.credentials import (
     CredentialRecord,
     cancel_rotation,
     create_credential,
@@ -15,7 +16,6 @@ from app.operations.credentials import (
     reveal_credential,
     revoke_credentials,
 )
-from app.operations.freshness import require_fresh_sign_in
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.visit import Answer, Visit, visiting

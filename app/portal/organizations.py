@@ -6,8 +6,8 @@ from typing import Any
 
 from flask import redirect, request
 
-from app.operations.freshness import require_fresh_sign_in
-from app.operations.organizations import (
+from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.tenancy.organizations import (
     create_organization,
     delete_organization,
     get_organization,
@@ -19,7 +19,7 @@ from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.rules.slugs import ROOT_SLUG
+from app.rules.tenancy.slugs import ROOT_SLUG
 from app.web.forms import field_errors, text
 
 _STATUSES = ("active", "suspended", "deleted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.operations.overview import CEILING, get_overview
+from app.operations.tenancy.overview import CEILING, get_overview
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import HAPPENINGS

@@ -6,12 +6,12 @@ from typing import Any
 
 from flask import request
 
-from app.operations.settings import get_settings, update_settings
+from app.operations.tenancy.settings import get_settings, update_settings
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.permissions import ADMIN, BUILT_IN_ROLES, OWN_PERMISSIONS, PERMISSIONS, roles_of
-from app.rules.settings import ROLES_PATH
+from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, OWN_PERMISSIONS, PERMISSIONS, roles_of
+from app.rules.tenancy.settings import ROLES_PATH
 from app.web.forms import field_errors, lines, text, ticked
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from flask import request
 
 from app.portal.setting_topics import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS, Topic
-from app.rules.setting_kinds import Choice, Flag, Listing, Number, Text
-from app.rules.settings import value_at
-from app.rules.settings_table import SETTINGS, Setting
+from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
+from app.rules.tenancy.settings import value_at
+from app.rules.tenancy.settings_table import SETTINGS, Setting
 from app.web.forms import is_ticked, lines, text, ticked
 from app.web.wording import duration
 

@@ -1,8 +1,8 @@
 """Topics of the settings: which page shows which paths, under which label.
 
-What a setting may be, its default and its reason come from the table in ``rules/settings_table``; here are only the
-words of pages. Settings whose feature has no page or endpoint yet are left to the API: a form that promises what does
-not happen would be worse than none.
+What a setting may be, its default and its reason come from the table in ``rules/tenancy/settings_table``; here are
+only the words of pages. Settings whose feature has no page or endpoint yet are left to the API: a form that promises
+what does not happen would be worse than none.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Any
 
 from flask import request
 
-from app.operations.freshness import require_fresh_sign_in
-from app.operations.organizations import delete_organization, get_organization, update_organization
-from app.operations.settings import SettingsView, UpdatedSettings, get_settings, update_settings
+from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.tenancy.organizations import delete_organization, get_organization, update_organization
+from app.operations.tenancy.settings import SettingsView, UpdatedSettings, get_settings, update_settings
 from app.portal.blueprint import portal
 from app.portal.setting_fields import (
     UNITS,

@@ -7,8 +7,8 @@ import re
 from flask import Response
 
 from app.portal.blueprint import portal
-from app.rules.colors import accent_of
 from app.rules.errors import NotFound
+from app.rules.tenancy.colors import accent_of
 
 _DIGITS = re.compile(r"[0-9a-f]{6}")
 

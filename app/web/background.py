@@ -13,8 +13,8 @@ import threading
 from flask import Flask
 
 from app.config import Config
-from app.operations.janitor import purge
-from app.operations.key_rotation import rotate_due_keys
+from app.operations.protocol.key_rotation import rotate_due_keys
+from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
 
 EVERY_SECONDS = 60.0

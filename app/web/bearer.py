@@ -10,10 +10,10 @@ from typing import Any
 
 from flask import Response, request
 
-from app.operations.acting import acting_in
 from app.operations.audit import actor_public_id
 from app.operations.directory import OrganizationView
-from app.operations.management_access import find_token_actor
+from app.operations.protocol.management_access import find_token_actor
+from app.operations.tenancy.acting import acting_in
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, Unauthenticated
 from app.web.parameters import query_parameters

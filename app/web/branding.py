@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.operations.directory import OrganizationView
-from app.rules.colors import DEFAULT_ACCENT
+from app.rules.tenancy.colors import DEFAULT_ACCENT
 
 
 def branding_of(organization: OrganizationView) -> dict[str, str | None]:

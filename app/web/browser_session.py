@@ -13,8 +13,8 @@ from werkzeug.wrappers import Response
 from app.config import Config
 from app.extensions import csrf, login_manager
 from app.operations.directory import OrganizationView, root_organization
-from app.operations.rights import rights_of_user
-from app.operations.sessions import SessionView, find_session
+from app.operations.people.rights import rights_of_user
+from app.operations.people.sessions import SessionView, find_session
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id

@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 
 from app.extensions import db
 from app.models.grant import Consent
-from app.operations.consents import list_consents, remember
 from app.operations.directory import find_client
-from app.operations.sessions import find_session
+from app.operations.people.sessions import find_session
+from app.operations.protocol.consents import list_consents, remember
 from app.operations.transaction import transaction
 from tests.account.conftest import Visitor
 

@@ -162,7 +162,7 @@ def test_it_stands_under_the_prefix_alone(http: FlaskClient, make: Factory) -> N
 def test_rv4_a_fault_inside_is_an_envelope_and_never_a_200(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.operations import revoke_requests
+    from app.operations.protocol import revoke_requests
 
     def fails(*_: object) -> None:
         raise RuntimeError("a fault of ours")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from flask import Flask
 
-from app.operations import administrators
-from app.rules.permissions import BUILT_IN_ROLES
+from app.operations.people import administrators
+from app.rules.people.permissions import BUILT_IN_ROLES
 from tests.factories import Factory, bearer_header
 from tests.support.matrix import BODIES, World
 from tests.support.user_tokens import user_token

@@ -14,8 +14,8 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from app.models import Base
-from app.operations import organizations
-from app.rules.permissions import PERMISSIONS
+from app.operations.tenancy import organizations
+from app.rules.people.permissions import PERMISSIONS
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
 from tests.support.matrix import BODIES, World

@@ -18,7 +18,7 @@ from werkzeug.test import TestResponse
 from app.extensions import db
 from app.operations import clock, directory
 from app.operations.transaction import transaction
-from app.rules.pkce import challenge_of
+from app.rules.protocol.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
 from tests.support.person import Page

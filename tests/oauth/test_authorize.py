@@ -9,7 +9,7 @@ import pytest
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations import clock
-from app.operations.clients import update_client
+from app.operations.registration.clients import update_client
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

@@ -9,9 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.operations import clock
-from app.operations.clients import delete_client, update_client
-from app.operations.credentials import create_credential, revoke_credentials
-from app.rules.tokens import new_token
+from app.operations.registration.clients import delete_client, update_client
+from app.operations.registration.credentials import create_credential, revoke_credentials
+from app.rules.protocol.tokens import new_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, on_another_worker
 
@@ -162,7 +162,7 @@ def set_end(http: FlaskClient, secret: str) -> None:
     from app.extensions import db
     from app.models.credential import Credential
     from app.operations.transaction import transaction
-    from app.rules.tokens import digest
+    from app.rules.protocol.tokens import digest
 
     @transaction
     def end() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from flask import Flask
 
-from app.operations.clients import delete_client, update_client
-from app.operations.credentials import create_credential, revoke_credentials
-from app.operations.organizations import delete_organization, update_organization
-from app.operations.settings import update_settings
+from app.operations.registration.clients import delete_client, update_client
+from app.operations.registration.credentials import create_credential, revoke_credentials
+from app.operations.tenancy.organizations import delete_organization, update_organization
+from app.operations.tenancy.settings import update_settings
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, on_another_worker

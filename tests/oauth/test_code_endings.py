@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from app.operations import consents
-from app.operations.clients import delete_client, update_client
-from app.operations.credentials import revoke_credentials
-from app.operations.organizations import update_organization
-from app.operations.sessions import end_sessions_of_user
-from app.operations.user_status import disable_user
+from app.operations.people.sessions import end_sessions_of_user
+from app.operations.people.user_status import disable_user
+from app.operations.protocol import consents
+from app.operations.registration.clients import delete_client, update_client
+from app.operations.registration.credentials import revoke_credentials
+from app.operations.tenancy.organizations import update_organization
 from app.rules.actor import Actor
 from tests.oauth.conftest import Flow, on_another_worker
 from tests.oauth.test_code import is_refused
@@ -26,7 +26,7 @@ def withdraw(actor: Actor, flow: Flow) -> None:
 
 
 def change_password(actor: Actor, flow: Flow) -> None:
-    from app.operations.password_change import change_password as change
+    from app.operations.people.password_change import change_password as change
 
     person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
     change(person, flow.user.password, "nine slow otters under the pier")

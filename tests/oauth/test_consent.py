@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.operations import clock
-from app.operations.clients import update_client
-from app.operations.settings import update_settings
+from app.operations.registration.clients import update_client
+from app.operations.tenancy.settings import update_settings
 from tests.oauth.conftest import (
     REDIRECT_URI,
     Flow,

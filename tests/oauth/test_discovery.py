@@ -11,9 +11,9 @@ from flask.testing import FlaskClient
 
 from app.oauth import server
 from app.operations.directory import forget_cached
-from app.operations.organizations import delete_organization, update_organization
-from app.operations.settings import update_settings
-from app.rules.authorization_request import PROMPTS
+from app.operations.tenancy.organizations import delete_organization, update_organization
+from app.operations.tenancy.settings import update_settings
+from app.rules.protocol.authorization_request import PROMPTS
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 

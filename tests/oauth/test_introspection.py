@@ -10,13 +10,14 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.token import AccessToken
-from app.operations import clock, consents, grants, revocation
-from app.operations.clients import delete_client, update_client
-from app.operations.credentials import revoke_credentials
+from app.operations import clock
+from app.operations.people.user_status import disable_user, enable_user
+from app.operations.protocol import consents, grants, revocation
+from app.operations.registration.clients import delete_client, update_client
+from app.operations.registration.credentials import revoke_credentials
 from app.operations.transaction import transaction
-from app.operations.user_status import disable_user, enable_user
 from app.rules.actor import Actor
-from app.rules.tokens import new_token
+from app.rules.protocol.tokens import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow, on_another_worker
 
@@ -173,7 +174,7 @@ SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
 @pytest.mark.parametrize("end", SOURCES.values(), ids=SOURCES.keys())
 def test_any_one_source_of_an_end_ends_it(asking: Flow, end: Callable[[Actor, Flow], object]) -> None:
     """IT-3: here at once, though it happened on another worker; the asking client has a second secret."""
-    from app.operations.credentials import create_credential
+    from app.operations.registration.credentials import create_credential
 
     token = asking.tokens()["access_token"]
     assert asking.is_alive(token)

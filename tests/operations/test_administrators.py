@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 from flask import Flask
 
-from app.operations import administrators as operations
-from app.operations import clock, invitations, rights
-from app.operations.invitations import InvitationEnded
-from app.operations.role_assignments import AlreadyAssigned, LastAdministrator, assign_role
-from app.operations.users import create_user, find_user_by_email, get_user
+from app.operations import clock
+from app.operations.people import administrators as operations
+from app.operations.people import invitations, rights
+from app.operations.people.invitations import InvitationEnded
+from app.operations.people.role_assignments import AlreadyAssigned, LastAdministrator, assign_role
+from app.operations.people.users import create_user, find_user_by_email, get_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory

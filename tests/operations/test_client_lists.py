@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import event
 
 from app.database import engines
-from app.operations import clients
+from app.operations.registration import clients
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory

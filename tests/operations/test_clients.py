@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import clients, credentials, directory, scopes
-from app.operations.consents import list_consents, remember
+from app.operations import directory
+from app.operations.protocol.consents import list_consents, remember
+from app.operations.registration import clients, credentials, scopes
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import credential_views, credentials, settings
-from app.operations.credential_views import MOST_AN_HOUR, NotRevealable
-from app.operations.freshness import FreshSignInRequired
+from app.operations.people.freshness import FreshSignInRequired
+from app.operations.registration import credential_views, credentials
+from app.operations.registration.credential_views import MOST_AN_HOUR, NotRevealable
+from app.operations.tenancy import settings
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, TooManyRequests
 from app.rules.identifiers import new_id

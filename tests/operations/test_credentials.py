@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from flask import Flask
 
-from app.operations import clients, clock, credentials, directory
+from app.operations import clock, directory
+from app.operations.registration import clients, credentials
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from tests.factories import Factory, MadeClient
@@ -35,8 +36,8 @@ def first_of(client: MadeClient) -> str:
 
 
 def works(client: MadeClient, secret: str, make: Factory) -> bool:
-    from app.operations.client_authentication import Presented, authenticate_client
-    from app.rules.oauth_errors import InvalidClient
+    from app.operations.protocol.client_authentication import Presented, authenticate_client
+    from app.rules.protocol.oauth_errors import InvalidClient
 
     try:
         authenticate_client(Presented("client_secret_basic", client.client_id, secret))

@@ -13,9 +13,10 @@ from flask import Flask
 
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
-from app.operations import clock, doctor
-from app.operations.database_checks import Finding, _connections, _session
-from app.operations.doctor import Diagnosis, examine
+from app.operations import clock
+from app.operations.upkeep import doctor
+from app.operations.upkeep.database_checks import Finding, _connections, _session
+from app.operations.upkeep.doctor import Diagnosis, examine
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
 

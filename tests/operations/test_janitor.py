@@ -22,12 +22,13 @@ from app.models.event import Lease
 from app.models.organization import Organization
 from app.models.session import Attempt
 from app.models.token import AccessToken
-from app.operations import clock, janitor, leases
-from app.operations.clients import delete_client
-from app.operations.janitor import purge
-from app.operations.organizations import delete_organization
-from app.operations.sweeps import DELETED_CLIENTS, SWEEPS
+from app.operations import clock
+from app.operations.registration.clients import delete_client
+from app.operations.tenancy.organizations import delete_organization
 from app.operations.transaction import transaction
+from app.operations.upkeep import janitor, leases
+from app.operations.upkeep.janitor import purge
+from app.operations.upkeep.sweeps import DELETED_CLIENTS, SWEEPS
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from app.rules.identifiers import new_id
@@ -237,7 +238,7 @@ def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Databas
 _VICTIM = """
 import sys
 from app import create_app
-from app.operations.janitor import purge
+from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
 
 def tell():

@@ -10,10 +10,11 @@ from flask import Flask
 from sqlalchemy import update
 
 from app.models.signing_key import SigningKey
-from app.operations import clock, key_rotation
+from app.operations import clock
 from app.operations.directory import organization_by_slug
-from app.operations.key_rotation import rotate_due_keys
-from app.operations.signing_keys import active_key, public_keys
+from app.operations.protocol import key_rotation
+from app.operations.protocol.key_rotation import rotate_due_keys
+from app.operations.protocol.signing_keys import active_key, public_keys
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.factories import Factory

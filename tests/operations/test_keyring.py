@@ -13,9 +13,9 @@ from app.extensions import db
 from app.models.credential import Credential
 from app.models.organization import Organization
 from app.operations import keyring
-from app.operations.credential_views import NotRevealable
-from app.operations.credentials import list_credentials, reveal_credential
 from app.operations.directory import OrganizationView
+from app.operations.registration.credential_views import NotRevealable
+from app.operations.registration.credentials import list_credentials, reveal_credential
 from app.operations.transaction import transaction
 from app.rules.errors import NotFound
 from app.rules.sealing import CannotOpen

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import clock, directory, scopes
-from app.operations import organizations as operations
-from app.operations.founding import SlugTaken
-from app.operations.organizations import RootProtected
+from app.operations import clock, directory
+from app.operations.registration import scopes
+from app.operations.tenancy import organizations as operations
+from app.operations.tenancy.founding import SlugTaken
+from app.operations.tenancy.organizations import RootProtected
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.permissions import permissions_of
+from app.rules.people.permissions import permissions_of
 from tests.factories import Factory
 from tests.support.databases import Database
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from app.extensions import db
-from app.operations.overview import get_overview
+from app.operations.tenancy.overview import get_overview
 from app.rules.errors import Forbidden
 
 

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.operations.password_change import change_password
-from app.operations.sessions import find_session
-from app.operations.sign_in import SignedIn, sign_in
+from app.operations.people.password_change import change_password
+from app.operations.people.sessions import find_session
+from app.operations.people.sign_in import SignedIn, sign_in
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
 from tests.factories import PASSWORD
 

@@ -12,13 +12,13 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.session import Session
 from app.models.user import User
-from app.operations.administrators import add_administrator, remove_administrator
-from app.operations.own_sessions import end_other_sessions, end_session, list_sessions
-from app.operations.sessions import find_session, renew_session
-from app.operations.settings import update_settings
-from app.operations.sign_in import sign_in
+from app.operations.people.administrators import add_administrator, remove_administrator
+from app.operations.people.own_sessions import end_other_sessions, end_session, list_sessions
+from app.operations.people.sessions import find_session, renew_session
+from app.operations.people.sign_in import sign_in
+from app.operations.tenancy.settings import update_settings
 from app.rules.errors import Forbidden, NotFound
-from app.rules.tokens import new_token
+from app.rules.protocol.tokens import new_token
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")

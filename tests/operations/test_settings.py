@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import credentials, directory
-from app.operations import settings as operations
-from app.operations.role_assignments import assign_role
-from app.operations.settings import RoleInUse
+from app.operations import directory
+from app.operations.people.role_assignments import assign_role
+from app.operations.registration import credentials
+from app.operations.tenancy import settings as operations
+from app.operations.tenancy.settings import RoleInUse
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.lock_out import WouldLockOut
+from app.rules.tenancy.lock_out import WouldLockOut
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once

@@ -11,16 +11,17 @@ import pytest
 from flask import Flask
 
 from app.models.event import InstanceFact
-from app.operations import clock, setup
-from app.operations.clients import list_clients
+from app.operations import clock
 from app.operations.directory import organization_by_slug, root_organization
-from app.operations.rights import rights_of_user
-from app.operations.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
-from app.operations.sign_in import SignedIn, sign_in
+from app.operations.people.rights import rights_of_user
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.registration.clients import list_clients
+from app.operations.tenancy import setup
+from app.operations.tenancy.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
 from app.operations.transaction import transaction
-from app.rules import tokens
 from app.rules.errors import InvalidInput, NotFound
-from app.rules.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.protocol import tokens
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 

@@ -17,16 +17,17 @@ from app.models.audit import AuditEvent
 from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
-from app.operations import attempts, passwords, transaction
-from app.operations import sign_in as sign_in_module
-from app.operations.sessions import find_session
-from app.operations.sign_in import Refused, SignedIn, sign_in
-from app.operations.user_status import disable_user, enable_user
-from app.rules import passwords as rule
+from app.operations import transaction
+from app.operations.people import attempts, passwords
+from app.operations.people import sign_in as sign_in_module
+from app.operations.people.sessions import find_session
+from app.operations.people.sign_in import Refused, SignedIn, sign_in
+from app.operations.people.user_status import disable_user, enable_user
 from app.rules.errors import Unavailable
-from app.rules.lockout import Lockout
-from app.rules.passwords import needs_rehash
-from app.rules.tokens import digest
+from app.rules.people import passwords as rule
+from app.rules.people.lockout import Lockout
+from app.rules.people.passwords import needs_rehash
+from app.rules.protocol.tokens import digest
 from tests.factories import PASSWORD
 
 LOCKOUT = {"authentication": {"lockout": {"max_failures": 3, "delay_seconds": 60, "max_delay_seconds": 120}}}

@@ -11,12 +11,12 @@ from sqlalchemy import func, select
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.role_assignments import LastAdministrator
-from app.operations.user_status import disable_user
-from app.operations.users import create_user, find_user_by_email, get_user, rename_user
-from app.rules.claims import claims_for
+from app.operations.people.role_assignments import LastAdministrator
+from app.operations.people.user_status import disable_user
+from app.operations.people.users import create_user, find_user_by_email, get_user, rename_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
+from app.rules.protocol.claims import claims_for
 
 pytestmark = pytest.mark.usefixtures("context")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.portal.setting_topics import TOPICS
-from app.rules import settings as rules
-from app.rules.setting_kinds import Flag, Listing, Number
-from app.rules.settings_table import SETTINGS
+from app.rules.tenancy import settings as rules
+from app.rules.tenancy.setting_kinds import Flag, Listing, Number
+from app.rules.tenancy.settings_table import SETTINGS
 
 # Their features have no page or endpoint yet, so that no form promises them.
 API_ALONE = (

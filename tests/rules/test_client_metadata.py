@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.client_metadata import (
+from app.rules.errors import InvalidInput
+from app.rules.registration.client_metadata import (
     ClientPolicy,
     change,
     changed_fields,
@@ -12,8 +13,7 @@ from app.rules.client_metadata import (
     from_document,
     to_document,
 )
-from app.rules.client_types import AUTH_METHODS, GRANT_TYPES
-from app.rules.errors import InvalidInput
+from app.rules.registration.client_types import AUTH_METHODS, GRANT_TYPES
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 WEB = {

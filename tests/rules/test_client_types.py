@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.client_metadata import ClientPolicy, complete
-from app.rules.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
+from app.rules.registration.client_metadata import ClientPolicy, complete
+from app.rules.registration.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 

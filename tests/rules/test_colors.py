@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rules.colors import DEFAULT_ACCENT, ENOUGH, accent_of, contrast
+from app.rules.tenancy.colors import DEFAULT_ACCENT, ENOUGH, accent_of, contrast
 
 COLORS = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.credential_terms import check_terms
-from app.rules.credential_verdict import status_of, verdict
 from app.rules.errors import InvalidInput
+from app.rules.registration.credential_terms import check_terms
+from app.rules.registration.credential_verdict import status_of, verdict
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.emails import canonical_email, domain_of, is_email
+from app.rules.people.emails import canonical_email, domain_of, is_email
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules import settings
-from app.rules.authorization_request import AuthorizationParameters
-from app.rules.interaction import SignIn, Step, is_local, needs_consent, next_step
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.interaction import SignIn, Step, is_local, needs_consent, next_step
+from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.tenancy import settings
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c" * 43)

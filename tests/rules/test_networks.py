@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.networks import network_of
+from app.rules.people.networks import network_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 import pytest
 from argon2 import PasswordHasher
 
-from app.rules import passwords
+from app.rules.people import passwords
 
 POLICY = {"enabled": True, "min_length": 12, "block_common": True, "block_personal": True}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.rules import permissions as p
-from app.rules.settings import defaults, effective, merge
+from app.rules.people import permissions as p
+from app.rules.tenancy.settings import defaults, effective, merge
 
 
 def with_roles(**roles: Any) -> dict[str, Any]:

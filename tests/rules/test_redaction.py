@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules import tokens
 from app.rules.identifiers import new_id
+from app.rules.protocol import tokens
 from app.rules.redaction import redact
 
 KEY = "0" * 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.redirect_uris import find_match
+from app.rules.registration.redirect_uris import find_match
 
 REGISTERED = "https://app.example.com/auth/callback?tenant=1"
 

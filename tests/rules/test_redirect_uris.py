@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.redirect_uris import is_loopback, redirect_uri_problem, web_address_problem
+from app.rules.registration.redirect_uris import is_loopback, redirect_uri_problem, web_address_problem
 
 
 @pytest.mark.parametrize(

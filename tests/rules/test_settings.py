@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.rules import settings
 from app.rules.errors import InvalidInput
-from app.rules.lock_out import Caller, WouldLockOut, require_way_back
-from app.rules.setting_kinds import Choice, Flag, Listing, Number, Text
-from app.rules.settings_table import SETTINGS
+from app.rules.tenancy import settings
+from app.rules.tenancy.lock_out import Caller, WouldLockOut, require_way_back
+from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
+from app.rules.tenancy.settings_table import SETTINGS
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:

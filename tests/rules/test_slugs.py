@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.slugs import RESERVED, slug_candidates, slug_from_name, slug_problem
+from app.rules.tenancy.slugs import RESERVED, slug_candidates, slug_from_name, slug_problem
 
 
 @pytest.mark.parametrize("slug", ["acme", "a1b", "globex-corporation", "x" * 40, "0-0"])

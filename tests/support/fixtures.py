@@ -10,7 +10,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations import client_failures, directory, usage
+from app.operations import directory
+from app.operations.protocol import client_failures, usage
 from tests.support.applications import BASE_URL, application
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB

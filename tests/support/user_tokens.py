@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from flask import Flask
 
-from app.rules.permissions import PERMISSIONS
-from app.rules.pkce import challenge_of
+from app.rules.people.permissions import PERMISSIONS
+from app.rules.protocol.pkce import challenge_of
 from tests.factories import Factory, MadeUser
 
 _VERIFIER = "v" * 43

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from flask import Flask
 
-from app.operations import administrators, clients, credentials, invitations, organizations
 from app.operations.directory import OrganizationView
+from app.operations.people import administrators, invitations
+from app.operations.registration import clients, credentials
+from app.operations.tenancy import organizations
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient

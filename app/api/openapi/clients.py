@@ -19,8 +19,8 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.client_fields import ID_TOKEN_ALGORITHMS, STATUS, TOKEN_FORMATS, TRUST
-from app.rules.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
+from app.rules.registration.client_fields import ID_TOKEN_ALGORITHMS, STATUS, TOKEN_FORMATS, TRUST
+from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
 
 _URI = text(minLength=1, maxLength=2000)
 

@@ -19,7 +19,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.credential_terms import LONGEST_OVERLAP_SECONDS
+from app.rules.registration.credential_terms import LONGEST_OVERLAP_SECONDS
 
 _COUNT = {"type": "integer", "minimum": 0}
 _RECORD: dict[str, Schema] = {

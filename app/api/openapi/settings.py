@@ -17,8 +17,8 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.settings import MOST_ROLES, ROLES_PATH
-from app.rules.settings_table import ROLE_FIELDS, SETTINGS
+from app.rules.tenancy.settings import MOST_ROLES, ROLES_PATH
+from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 _ROLE_KEY = "^[a-z][a-z0-9_-]{0,39}$"
 

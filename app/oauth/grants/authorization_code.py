@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
 
-from app.operations import codes
-from app.operations.codes import PresentedCode, Replayed
-from app.rules.authorization_request import AuthorizationParameters, checked
-from app.rules.oauth_errors import (
+from app.operations.protocol import codes
+from app.operations.protocol.codes import PresentedCode, Replayed
+from app.rules.protocol.authorization_request import AuthorizationParameters, checked
+from app.rules.protocol.oauth_errors import (
     AuthorizationRefusal,
     InvalidGrant,
     OAuthRefusal,
@@ -19,7 +19,7 @@ from app.rules.oauth_errors import (
 
 
 class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
-    """Both ends of the flow; the decisions are ``rules/authorization_request`` and ``operations/codes``."""
+    """Both ends of the flow; ``rules/protocol/authorization_request`` and ``operations/protocol/codes`` decide."""
 
     TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
 

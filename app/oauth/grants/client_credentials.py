@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
 
-from app.operations import tokens
-from app.rules.client_scopes import scopes_for_itself
-from app.rules.oauth_errors import UnauthorizedClient
+from app.operations.protocol import tokens
+from app.rules.protocol.oauth_errors import UnauthorizedClient
+from app.rules.registration.client_scopes import scopes_for_itself
 
 
 class ClientCredentialsGrant(grants.ClientCredentialsGrant):

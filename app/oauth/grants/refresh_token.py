@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
 
-from app.operations import refresh_tokens
-from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
-from app.rules.scopes import parse_scope
+from app.operations.protocol import refresh_tokens
+from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.scopes import parse_scope
 
 
 class RefreshTokenGrant(grants.RefreshTokenGrant):
-    """The next tokens of a grant; rotation and reuse are ``operations/refresh_tokens``."""
+    """The next tokens of a grant; rotation and reuse are ``operations/protocol/refresh_tokens``."""
 
     TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
 

@@ -1,0 +1,1 @@
+"""Who signs in, with which rights, and how they come and go."""

@@ -1,0 +1,290 @@
+"""Invitations: a link that lets its holder become a user with a role, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+
+from app.extensions import db
+from app.models.user import Invitation
+from app.operations import audit, clock
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.pages import DEFAULT_LIMIT, Page
+from app.operations.people.role_assignments import assign_role, require_grantable
+from app.operations.people.users import create_user, find_user_by_email
+from app.operations.tenancy.acting import acting_in
+from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from app.rules.fields import Findings
+from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
+from app.rules.people.emails import canonical_email
+from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
+from app.rules.tenancy.organizations import email_and_name
+
+# Open invitations an organization may have: whoever invites must not fill the table.
+MOST_OPEN = 1000
+
+
+class InvitationEnded(Conflict):
+    """It was used, withdrawn or has expired."""
+
+    code = "invitation_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationView:
+    """An invitation, without its token."""
+
+    id: UUID
+    organization_id: str
+    organization_slug: str
+    organization_name: str
+    email: str
+    name: str
+    role: str
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime
+
+    @property
+    def public_id(self) -> str:
+        """``inv_…``."""
+        return public_id("inv", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class NewInvitation:
+    """An invitation just made; ``link`` holds its token and is shown this once."""
+
+    invitation: InvitationView
+    link: str
+
+
+@transaction
+def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "member") -> NewInvitation:
+    """Whoever holds the link may become a user with the role, until it expires; earlier links to them are dead.
+
+    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, Conflict when the
+    organization has such a user. Audit: ``invitation.created``.
+    """
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:write")
+    found = Findings()
+    email_and_name({"email": email, "name": name or None}, found)
+    require_grantable(inside, organization, role, found)
+    canonical = canonical_email(email) or ""
+    if find_user_by_email(organization.id, email) is not None:
+        raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
+    now = clock.now()
+    _end_open_ones(organization.id, canonical, now)
+    if _open_ones(organization.id, now) >= MOST_OPEN:
+        raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
+    token: str = current_unit().once(
+        f"invitation {canonical}", lambda: new_token(INVITATION, organization.id)
+    )
+    invitation = Invitation(
+        organization_id=organization.id,
+        id=current_unit().once(f"invitation id {canonical}", new_id),
+        digest=digest(token),
+        email=email.strip(),
+        email_canonical=canonical,
+        name=name,
+        role=role,
+        created_at=now,
+        created_by=inside.label[:200],
+        expires_at=now
+        + timedelta(
+            seconds=organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
+        ),
+    )
+    db.session.add(invitation)
+    view = _view(invitation, organization)
+    audit.record(
+        inside,
+        "invitation.created",
+        target_type="invitation",
+        target_id=view.public_id,
+        after={"email": view.email, "role": role},
+    )
+    return NewInvitation(view, f"{organization.base_url}/organizations/{organization.slug}/invite/{token}")
+
+
+@read
+def find_invitation(token: str) -> InvitationView | None:
+    """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made."""
+    parsed = parse_token(token)
+    if parsed is None or parsed.kind != INVITATION:
+        return None
+    row = db.session.scalar(
+        select(Invitation).where(
+            Invitation.organization_id == parsed.organization_id, Invitation.digest == digest(token)
+        )
+    )
+    if row is None or not _is_open(row, clock.now()):
+        return None
+    try:
+        organization = organization_by_id(parsed.organization_id)
+    except NotFound:
+        return None
+    return _view(row, organization) if organization.is_active else None
+
+
+@transaction
+def accept_invitation(token: str, *, name: str, password_hash: str) -> UUID:
+    """The invitation is used and its holder is a user with the role; their address counts as verified.
+
+    Raises InvitationEnded, Conflict when such a user came to be meanwhile. Audit: ``invitation.accepted``.
+    """
+    view = find_invitation(token)
+    if view is None:
+        raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
+    if not _ended(view.organization_id, view.id, used_at=clock.now()):
+        raise InvitationEnded("This invitation was used already.")
+    user_id = create_user(
+        view.organization_id,
+        email=view.email,
+        name=name or view.name,
+        password_hash=password_hash,
+        email_verified=True,
+    )
+    system = Actor.system(view.organization_id, view.email)
+    assign_role(system, view.organization_id, view.organization_id, user_id, view.role)
+    audit.record(
+        system,
+        "invitation.accepted",
+        target_type="invitation",
+        target_id=view.public_id,
+        after={"user_id": public_id("usr", user_id), "role": view.role},
+    )
+    return user_id
+
+
+@read
+def list_invitations(
+    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: tuple[str, ...] | None = None
+) -> Page[InvitationView]:
+    """The open invitations of the organization, oldest first."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:read")
+    now = clock.now()
+    statement = (
+        select(Invitation)
+        .where(
+            Invitation.organization_id == organization.id,
+            Invitation.used_at.is_(None),
+            Invitation.revoked_at.is_(None),
+            Invitation.expires_at > now,
+        )
+        .order_by(Invitation.id)
+        .limit(limit + 1)
+    )
+    begin = decode_uuid(after[0]) if after else None
+    if begin is not None:
+        statement = statement.where(Invitation.id > begin)
+    rows = db.session.scalars(statement).all()
+    items = tuple(_view(row, organization) for row in rows[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
+    """The open invitation. Raises NotFound, for one that has ended too."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:read")
+    return _view(_open_row(organization, invitation_id), organization)
+
+
+@transaction
+def revoke_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
+    """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:write")
+    view = _view(_open_row(organization, invitation_id), organization)
+    if not _ended(organization.id, view.id, revoked_at=clock.now()):
+        raise _unknown()
+    audit.record(
+        inside,
+        "invitation.revoked",
+        target_type="invitation",
+        target_id=view.public_id,
+        before={"email": view.email, "role": view.role},
+    )
+    return view
+
+
+def _open_row(organization: OrganizationView, invitation_id: str) -> Invitation:
+    row_id = parse_public_id("inv", invitation_id)
+    row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
+    if row is None or not _is_open(row, clock.now()):
+        raise _unknown()
+    return row
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such invitation.")
+
+
+def _ended(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:
+    """The invitation has the end given, if it had none: the row count decides between two who come at once."""
+    return bool(
+        count_changed(
+            update(Invitation)
+            .where(
+                Invitation.organization_id == organization_id,
+                Invitation.id == invitation_id,
+                Invitation.used_at.is_(None),
+                Invitation.revoked_at.is_(None),
+            )
+            .values(**end)
+        )
+    )
+
+
+def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
+    count_changed(
+        update(Invitation)
+        .where(
+            Invitation.organization_id == organization_id,
+            Invitation.email_canonical == canonical,
+            Invitation.used_at.is_(None),
+            Invitation.revoked_at.is_(None),
+        )
+        .values(revoked_at=now)
+    )
+
+
+def _open_ones(organization_id: str, now: datetime) -> int:
+    return (
+        db.session.scalar(
+            select(func.count()).where(
+                Invitation.organization_id == organization_id,
+                Invitation.used_at.is_(None),
+                Invitation.revoked_at.is_(None),
+                Invitation.expires_at > now,
+            )
+        )
+        or 0
+    )
+
+
+def _is_open(row: Invitation, now: datetime) -> bool:
+    return row.used_at is None and row.revoked_at is None and row.expires_at > now
+
+
+def _view(row: Invitation, organization: OrganizationView) -> InvitationView:
+    return InvitationView(
+        id=row.id,
+        organization_id=organization.id,
+        organization_slug=organization.slug,
+        organization_name=organization.name,
+        email=row.email,
+        name=row.name,
+        role=row.role,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        expires_at=row.expires_at,
+    )

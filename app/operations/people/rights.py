@@ -1,0 +1,48 @@
+"""Rights: what a user may do in an organization now. Read at each call, so that removing a role works at once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.user import RoleAssignment
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.transaction import read
+from app.rules.people.permissions import ADMIN, permissions_of_roles
+
+
+@read
+def roles_of_user(organization_id: str, home_organization_id: str, user_id: UUID) -> tuple[str, ...]:
+    """The names of the roles that a user of one organization holds in an organization, in order."""
+    return tuple(
+        db.session.scalars(
+            select(RoleAssignment.role)
+            .where(
+                RoleAssignment.organization_id == organization_id,
+                RoleAssignment.user_organization_id == home_organization_id,
+                RoleAssignment.user_id == user_id,
+            )
+            .order_by(RoleAssignment.role)
+        )
+    )
+
+
+@read
+def rights_of_user(
+    organization: OrganizationView, home_organization_id: str, user_id: UUID
+) -> frozenset[str]:
+    """The permissions that a user holds in an organization.
+
+    Somebody of another organization holds what is assigned there by name; an administrator of root is an
+    administrator everywhere. Anybody else from elsewhere holds nothing.
+    """
+    roles = roles_of_user(organization.id, home_organization_id, user_id)
+    if home_organization_id == organization.id:
+        return permissions_of_roles(roles, organization.settings, is_root=organization.is_root)
+    if not organization_by_id(home_organization_id, fresh=False).is_root:
+        return frozenset()
+    if ADMIN in roles_of_user(home_organization_id, home_organization_id, user_id):
+        roles = (*roles, ADMIN)
+    return permissions_of_roles(roles, organization.settings) if roles else frozenset()

@@ -1,0 +1,195 @@
+"""Users: the people of one organization. The same e-mail in another organization is somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.user import ACTIVE, User
+from app.operations import audit, clock
+from app.operations.directory import organization_by_id
+from app.operations.transaction import current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.fields import text_problem
+from app.rules.identifiers import new_id, public_id
+from app.rules.people.emails import canonical_email
+from app.rules.protocol.claims import Profile
+
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class UserView:
+    """A user, without the password's hash."""
+
+    organization_id: str
+    id: UUID
+    email: str
+    email_canonical: str
+    email_verified: bool
+    name: str
+    profile: Mapping[str, Any]
+    status: str
+    has_password: bool
+    password_changed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    last_sign_in_at: datetime | None
+    version: int
+
+    @property
+    def public_id(self) -> str:
+        """``usr_…``: the subject of tokens too."""
+        return public_id("usr", self.id)
+
+    @property
+    def is_active(self) -> bool:
+        """Not disabled."""
+        return self.status == ACTIVE
+
+    @property
+    def claims(self) -> Profile:
+        """The user as OpenID Connect knows people; ``rules/protocol/claims`` says which scope releases what."""
+        known = {name: value for name, value in self.profile.items() if name in Profile.__dataclass_fields__}
+        return Profile(
+            **{
+                **known,
+                "sub": self.public_id,
+                "email": self.email,
+                "email_verified": self.email_verified,
+                "name": self.name,
+                "updated_at": self.updated_at,
+            }
+        )
+
+
+@transaction
+def create_user(
+    organization_id: str,
+    *,
+    email: str,
+    name: str = "",
+    password_hash: str | None = None,
+    email_verified: bool = False,
+) -> UUID:
+    """The user stands in the organization; part of the invitation, set-up or import that audits it.
+
+    Raises InvalidInput for an address that can be none or a name that misleads,
+    Conflict when the organization has a user with it.
+    """
+    canonical = canonical_email(email)
+    if canonical is None:
+        raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
+    if name:
+        _require_name(name)
+    if find_user_by_email(organization_id, email) is not None:
+        raise _taken()
+    now = clock.now()
+    user_id: UUID = current_unit().once(f"user {canonical}", new_id)
+    user = User(
+        organization_id=organization_id,
+        id=user_id,
+        email=email.strip(),
+        email_canonical=canonical,
+        email_verified=email_verified,
+        name=name,
+        password_hash=password_hash,
+        password_changed_at=now if password_hash else None,
+        created_at=now,
+        updated_at=now,
+    )
+    try:
+        with db.session.begin_nested():
+            db.session.add(user)
+    except IntegrityError as duplicate:
+        raise _taken() from duplicate
+    return user_id
+
+
+@read
+def get_user(organization_id: str, user_id: UUID) -> UserView:
+    """The user. Raises NotFound, for another organization's user too."""
+    user = db.session.get(User, (organization_id, user_id))
+    if user is None:
+        raise NotFound("There is no such user.")
+    return _view(user)
+
+
+@read
+def find_user_by_email(organization_id: str, email: str) -> UserView | None:
+    """The user with the address in any spelling, or None."""
+    canonical = canonical_email(email)
+    if canonical is None:
+        return None
+    user = db.session.scalar(
+        select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
+    )
+    return None if user is None else _view(user)
+
+
+@transaction
+def rename_user(actor: Actor, name: str) -> UserView:
+    """The actor's own name is the given one.
+
+    Raises Forbidden where the organization does not let members change their profile, InvalidInput naming
+    ``name``. Audit: ``user.updated``.
+    """
+    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
+        raise Forbidden("Only a person has a profile.")
+    settings = organization_by_id(actor.organization_id).settings
+    if not settings["user_permissions"]["members_can_edit_profile"] and not actor.may("users:write"):
+        raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
+    name = name.strip()
+    _require_name(name)
+    user = db.session.get(User, (actor.organization_id, actor.user_id))
+    if user is None:
+        raise NotFound("There is no such user.")
+    if user.name != name:
+        before = user.name
+        user.name, user.updated_at, user.version = name, clock.now(), user.version + 1
+        audit.record(
+            actor,
+            "user.updated",
+            target_type="user",
+            target_id=public_id("usr", user.id),
+            before={"name": before},
+            after={"name": name},
+        )
+    return _view(user)
+
+
+def _require_name(name: str) -> None:
+    problem = text_problem(name, longest=LONGEST_NAME)
+    if problem is not None:
+        raise InvalidInput(problem.message, field="name", code=problem.code)
+
+
+def _taken() -> Conflict:
+    return Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
+
+
+def _view(user: User) -> UserView:
+    return UserView(
+        organization_id=user.organization_id,
+        id=user.id,
+        email=user.email,
+        email_canonical=user.email_canonical,
+        email_verified=user.email_verified,
+        name=user.name,
+        profile=user.profile,
+        status=user.status,
+        has_password=user.password_hash is not None,
+        password_changed_at=user.password_changed_at,
+        created_at=user.created_at,
+        updated_at=user.updated_at,
+        last_sign_in_at=user.last_sign_in_at,
+        version=user.version,
+    )

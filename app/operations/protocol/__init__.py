@@ -1,0 +1,1 @@
+"""Requests, codes, grants, tokens and keys: what the OAuth wire stands on."""

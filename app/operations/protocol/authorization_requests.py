@@ -1,0 +1,190 @@
+"""Authorization requests under way: stored once checked, so that sign-in and consent carry only an id (IN-1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models.grant import AuthorizationRequest
+from app.operations import audit, clock, directory
+from app.operations.directory import ClientView
+from app.operations.people.sessions import SessionView
+from app.operations.protocol import codes, consents
+from app.operations.registration import scopes as scope_registry
+from app.operations.registration.scopes import ScopeRecord
+from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, new_id
+from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
+
+LIFE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequestView:
+    """A request under way. ``sent`` are the parameters as the client sent them, each once."""
+
+    id: UUID
+    organization_id: str
+    client_id: str
+    client_name: str
+    sent: Mapping[str, str]
+    created_at: datetime
+    shown_digest: bytes | None
+
+
+class RequestEnded(NotFound):
+    """The request is over: used, older than half an hour, or begun in another browser (IN-2)."""
+
+    status = 400
+    code = "request_ended"
+
+    def __init__(self) -> None:
+        super().__init__("This sign-in request has ended. Go back to the app and start again.")
+
+
+@transaction
+def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], browser_id: str) -> str:
+    """The checked request is stored for this browser; returns the clear token that pages carry."""
+    token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
+    now = clock.now()
+    db.session.execute(
+        insert(AuthorizationRequest).values(
+            organization_id=actor.organization_id,
+            id=new_id(),
+            digest=digest(token),
+            browser_digest=_browser(browser_id),
+            client_id=client.id,
+            parameters=dict(sent),
+            created_at=now,
+            expires_at=now + LIFE,
+        )
+    )
+    return token
+
+
+@read
+def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestView | None:
+    """The request of that token, begun in this browser and still open; None otherwise."""
+    parsed = parse_token(token)
+    if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
+        return None
+    row = db.session.execute(
+        select(AuthorizationRequest.__table__).where(
+            AuthorizationRequest.organization_id == organization_id,
+            AuthorizationRequest.digest == digest(token),
+        )
+    ).first()
+    if row is None or row.completed_at is not None or row.expires_at <= clock.now():
+        return None
+    if row.browser_digest != _browser(browser_id):
+        return None
+    client_id = client_id_of(organization_id, row.client_id)
+    client = directory.find_client(client_id)
+    if client is None:
+        return None
+    return AuthorizationRequestView(
+        row.id, organization_id, client_id, client.name, row.parameters, row.created_at, row.shown_digest
+    )
+
+
+@transaction
+def note_shown(actor: Actor, request: AuthorizationRequestView, shown: bytes) -> None:
+    """What the consent page displayed is remembered: a decision counts for exactly that (IN-3)."""
+    count_changed(
+        update(AuthorizationRequest)
+        .where(
+            AuthorizationRequest.organization_id == actor.organization_id,
+            AuthorizationRequest.id == request.id,
+        )
+        .values(shown_digest=shown)
+    )
+
+
+def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
+    """The digest of all that the consent page says; the client's version covers its name, logo and redirects."""
+    text = "|".join((client.client_id, str(client.version), session.public_id, *parameters.scopes))
+    return hashlib.sha256(text.encode()).digest()
+
+
+@read
+def words_for(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
+    """The scopes with the words that consent shows, in the order asked for."""
+    known = {scope.name: scope for scope in scope_registry.list_scopes(actor)}
+    return [known.get(name) or ScopeRecord(name, None, None, False) for name in names]
+
+
+@transaction
+def allow(
+    actor: Actor,
+    client: ClientView,
+    parameters: AuthorizationParameters,
+    session: SessionView,
+    *,
+    scopes: tuple[str, ...],
+    request: AuthorizationRequestView | None,
+    remember: bool,
+) -> str:
+    """A code for the client; the request under way, if there is one, is spent in the same commit.
+
+    ``remember`` records the user's consent for ``scopes``. Raises RequestEnded when the request was already
+    decided. Audit: ``consent.given`` and ``code.issued``.
+    """
+    if request is not None:
+        _complete(actor, request)
+    if remember:
+        consents.remember(actor, client, session.user_id, scopes)
+    code = codes.add_code(
+        actor,
+        client,
+        parameters,
+        scopes=scopes,
+        user_id=session.user_id,
+        session_id=session.id,
+        auth_time=session.authenticated_at,
+        amr=" ".join(session.amr),
+    )
+    audit.record(
+        actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}
+    )
+    return code
+
+
+@transaction
+def deny(actor: Actor, client: ClientView, request: AuthorizationRequestView) -> None:
+    """The request is over without a code. Raises RequestEnded. Audit: ``consent.denied``."""
+    _complete(actor, request)
+    audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)
+
+
+@transaction
+def end_request(actor: Actor, request: AuthorizationRequestView) -> None:
+    """The request is over: it was answered with an error."""
+    _complete(actor, request)
+
+
+def _complete(actor: Actor, request: AuthorizationRequestView) -> None:
+    changed = count_changed(
+        update(AuthorizationRequest)
+        .where(
+            AuthorizationRequest.organization_id == actor.organization_id,
+            AuthorizationRequest.id == request.id,
+            AuthorizationRequest.completed_at.is_(None),
+            AuthorizationRequest.expires_at > clock.now(),
+        )
+        .values(completed_at=clock.now())
+    )
+    if changed != 1:
+        raise RequestEnded
+
+
+def _browser(browser_id: str) -> bytes:
+    return hashlib.sha256(browser_id.encode()).digest()

@@ -1,0 +1,83 @@
+"""Client authentication (RFC 6749 section 2.3) at every endpoint that asks for it."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.operations import clock, directory
+from app.operations.directory import ClientView
+from app.operations.protocol.client_failures import note_failure
+from app.rules.protocol.oauth_errors import InvalidClient
+from app.rules.protocol.tokens import CLIENT_SECRET, digest, parse_token
+
+NONE = "none"
+_NOBODY = digest("nobody has this secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What a client showed: one method, its ``client_id``, and the secret where the method has one."""
+
+    method: str
+    client_id: str
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatedClient:
+    """The client, and the secret that proved it (None for a public client)."""
+
+    client: ClientView
+    credential_id: UUID | None
+
+
+def authenticate_client(
+    presented: Presented, *, organization_id: str | None = None, address: str | None = None
+) -> AuthenticatedClient:
+    """The client that is who it says. Raises InvalidClient, alike for every cause (CA-3), or TooManyRequests.
+
+    ``organization_id`` is the organization of the path where there is one: another's client is unknown there
+    (MX-3). The client may be one that must not act; whoever issues something looks at that.
+    """
+    proven = _proven(presented, organization_id, fresh=False)
+    if proven is not None:
+        return proven
+    note_failure(presented.client_id, address)
+    # A secret made a moment ago on another worker is not in the view that is cached here.
+    proven = _proven(presented, organization_id, fresh=True)
+    if proven is None:
+        raise InvalidClient
+    return proven
+
+
+def _proven(presented: Presented, organization_id: str | None, *, fresh: bool) -> AuthenticatedClient | None:
+    client = directory.find_client(presented.client_id, fresh=fresh)
+    if client is not None and organization_id is not None and client.organization.id != organization_id:
+        client = None
+    if presented.method == NONE:
+        if client is None or not client.is_public or not client.is_active:
+            return None
+        return AuthenticatedClient(client, None)
+    credential_id = _matching_secret(client, presented.secret or "")
+    if client is None or credential_id is None or not client.is_active:
+        return None
+    if client.document["token_endpoint_auth_method"] != presented.method:
+        return None
+    return AuthenticatedClient(client, credential_id)
+
+
+def _matching_secret(client: ClientView | None, secret: str) -> UUID | None:
+    parsed = parse_token(secret)
+    sent = digest(secret) if parsed is not None and parsed.kind == CLIENT_SECRET else b""
+    if client is None or not client.secrets:
+        hmac.compare_digest(sent, _NOBODY)
+        return None
+    found = None
+    for known in client.secrets:
+        if hmac.compare_digest(sent, known.digest) and (
+            known.expires_at is None or known.expires_at > clock.now()
+        ):
+            found = known.id
+    return found

@@ -1,0 +1,230 @@
+"""Authorization codes: issued to the browser, redeemed once by the client they were issued to."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models import user as user_model
+from app.models.grant import AuthorizationCode
+from app.models.session import Session
+from app.models.user import User
+from app.operations import audit, clock
+from app.operations.directory import ClientView
+from app.operations.protocol import grants
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.tokens import TokenAnswer
+from app.operations.transaction import Unit, count_changed, current_unit, transaction
+from app.rules.actor import Actor
+from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.protocol import pkce
+from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.oauth_errors import InvalidGrant
+from app.rules.protocol.scopes import narrow
+from app.rules.protocol.tokens import AUTHORIZATION_CODE, digest, new_token, parse_token
+from app.rules.registration.redirect_uris import find_match
+
+KEPT_AFTER_USE = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedCode:
+    """What a client sends to redeem a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
+
+    code: str
+    redirect_uri: str | None
+    code_verifier: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A code was used a second time by its own client: all that it gave is revoked (RFC 6749 section 4.1.2)."""
+
+
+def add_code(
+    actor: Actor,
+    client: ClientView,
+    parameters: AuthorizationParameters,
+    *,
+    scopes: tuple[str, ...],
+    user_id: UUID,
+    session_id: UUID | None,
+    auth_time: Any,
+    amr: str,
+) -> str:
+    """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value."""
+    code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
+    now = clock.now()
+    lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
+    db.session.execute(
+        insert(AuthorizationCode).values(
+            organization_id=actor.organization_id,
+            id=new_id(),
+            digest=digest(code),
+            client_id=client.id,
+            user_id=user_id,
+            session_id=session_id,
+            grant_id=new_id(),
+            redirect_uri=parameters.redirect_uri,
+            scope=" ".join(scopes),
+            nonce=parameters.nonce,
+            code_challenge=parameters.code_challenge,
+            auth_time=auth_time,
+            amr=amr,
+            send_auth_time=parameters.max_age is not None,
+            issued_at=now,
+            expires_at=now + lifetime,
+            purge_at=now + lifetime + KEPT_AFTER_USE,
+        )
+    )
+    return code
+
+
+def redeem_code(
+    authenticated: AuthenticatedClient,
+    presented: PresentedCode,
+    *,
+    address: str | None,
+    request_id: str | None,
+) -> TokenAnswer | Replayed:
+    """Tokens for the code, which is spent. Claim, grant, tokens and audit are one commit (CD-5).
+
+    Raises InvalidGrant, and the code stays unspent, when the client, redirect URI or verifier is wrong (CD-6) or
+    anything it rests on has ended (CD-8); StaleView when the client changed. Audit: ``grant.created``,
+    ``code.replayed``.
+    """
+    grants.ready_keys(authenticated.client)
+    return _redeem(authenticated, presented, address, request_id)
+
+
+@transaction
+def _redeem(
+    authenticated: AuthenticatedClient, presented: PresentedCode, address: str | None, request_id: str | None
+) -> TokenAnswer | Replayed:
+    client = authenticated.client
+    actor = grants.client_actor(client, address, request_id)
+    row = _find_valid(client, presented)
+    unit = current_unit()
+    if row.used_at is not None:
+        return _own_answer(unit, row) or _second_use(actor, row)
+    # Taken from the client since: it is not handed out any more.
+    scopes = narrow(row.scope.split(), client.document["scopes"])
+    if not scopes:
+        raise InvalidGrant
+    claimed = count_changed(
+        update(AuthorizationCode)
+        .where(
+            AuthorizationCode.organization_id == client.organization.id,
+            AuthorizationCode.id == row.id,
+            AuthorizationCode.used_at.is_(None),
+            AuthorizationCode.expires_at > clock.now(),
+        )
+        .values(used_at=clock.now(), attempt=unit.nonce)
+    )
+    if claimed != 1:
+        # Somebody was faster, or the code ended between the two statements; which one, the row says now.
+        row = _find_valid(client, presented)
+        if row.used_at is None:
+            raise InvalidGrant
+        return _own_answer(unit, row) or _second_use(actor, row)
+    answer = unit.values["answer"] = grants.create(
+        actor,
+        authenticated,
+        grants.NewGrant(
+            id=row.grant_id,
+            user_id=row.user_id,
+            session_id=row.session_id,
+            scopes=scopes,
+            auth_time=row.auth_time,
+            amr=row.amr,
+            nonce=row.nonce,
+            send_auth_time=row.send_auth_time,
+        ),
+    )
+    return answer
+
+
+def _find_valid(client: ClientView, presented: PresentedCode) -> Any:
+    parsed = parse_token(presented.code)
+    if (
+        parsed is None
+        or parsed.kind != AUTHORIZATION_CODE
+        or parsed.organization_id != client.organization.id
+    ):
+        raise InvalidGrant
+    row = db.session.execute(
+        select(
+            AuthorizationCode.__table__,
+            User.status.label("user_status"),
+            User.password_changed_at,
+            Session.id.label("living_session"),
+        )
+        .join(
+            User,
+            (User.organization_id == AuthorizationCode.organization_id)
+            & (User.id == AuthorizationCode.user_id),
+        )
+        .outerjoin(
+            Session,
+            (Session.organization_id == AuthorizationCode.organization_id)
+            & (Session.id == AuthorizationCode.session_id)
+            & Session.revoked_at.is_(None),
+        )
+        .where(
+            AuthorizationCode.organization_id == client.organization.id,
+            AuthorizationCode.digest == digest(presented.code),
+        )
+    ).first()
+    if row is None or row.client_id != client.id:
+        raise InvalidGrant
+    if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
+        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.")
+    if not pkce.is_verified(presented.code_verifier, row.code_challenge):
+        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.")
+    if row.used_at is None:
+        _require_alive(row)
+    return row
+
+
+def _require_alive(row: Any) -> None:
+    if row.expires_at <= clock.now():
+        raise InvalidGrant("The code has ended.")
+    if row.user_status != user_model.ACTIVE:
+        raise InvalidGrant
+    if row.session_id is not None and row.living_session is None:
+        raise InvalidGrant  # Signed out since.
+    if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
+        raise InvalidGrant
+
+
+def _own_answer(unit: Unit, row: Any) -> TokenAnswer | None:
+    # An earlier attempt of this very request claimed it, and the answer of its COMMIT was lost (scale.md rule 3).
+    return unit.values.get("answer") if row.attempt == unit.nonce else None
+
+
+def _second_use(actor: Actor, row: Any) -> Replayed:
+    changed = grants.revoke(actor, row.grant_id, reason="code_replayed")
+    if changed:
+        audit.record(
+            actor,
+            "code.replayed",
+            target_type="client",
+            target_id=client_id_of(actor.organization_id, row.client_id),
+            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
+        )
+    return Replayed()
+
+
+def _is_same(sent: str | None, stored: str) -> bool:
+    return sent is not None and hmac.compare_digest(sent.encode(), stored.encode())
+
+
+def _is_registered(client: ClientView, redirect_uri: str) -> bool:
+    # Removed between request and redemption: the flow ends (RU-5).
+    return find_match(redirect_uri, client.document["redirect_uris"], client_type=client.type) is not None

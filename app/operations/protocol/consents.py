@@ -1,0 +1,184 @@
+"""Consents: what users allowed clients, remembered until withdrawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.operations import audit, clock
+from app.operations.directory import ClientView
+from app.operations.protocol import grants
+from app.operations.transaction import count_changed, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.protocol.scopes import narrow
+
+MOST_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentRecord:
+    """One connected app of a user."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    client_type: str
+    trust: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def public_id(self) -> str:
+        """``con_…``."""
+        return public_id("con", self.id)
+
+
+@read
+def allowed_scopes(client: ClientView, user_id: UUID) -> tuple[str, ...]:
+    """The scopes that the user's standing consent covers; none when there is no consent or it has ended."""
+    row = db.session.execute(
+        select(Consent.scope, Consent.expires_at).where(
+            Consent.organization_id == client.organization.id,
+            Consent.user_id == user_id,
+            Consent.client_id == client.id,
+        )
+    ).first()
+    if row is None or (row.expires_at is not None and row.expires_at <= clock.now()):
+        return ()
+    return tuple(row.scope.split())
+
+
+def remember(actor: Actor, client: ClientView, user_id: UUID, scopes: tuple[str, ...]) -> None:
+    """The user's consent covers the scopes too; part of the transaction under way. Audit: ``consent.given``."""
+    now = clock.now()
+    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
+    expires_at = None if ttl is None else now + timedelta(seconds=ttl)
+    before = allowed_scopes(client, user_id)
+    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
+    scope = " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))
+    own = (
+        Consent.organization_id == client.organization.id,
+        Consent.user_id == user_id,
+        Consent.client_id == client.id,
+    )
+    changed = count_changed(
+        update(Consent)
+        .where(*own)
+        .values(scope=scope, updated_at=now, expires_at=expires_at, last_used_at=now)
+    )
+    if changed == 0:
+        db.session.execute(
+            insert(Consent).values(
+                organization_id=client.organization.id,
+                id=new_id(),
+                user_id=user_id,
+                client_id=client.id,
+                scope=scope,
+                created_at=now,
+                updated_at=now,
+                expires_at=expires_at,
+                last_used_at=now,
+            )
+        )
+    audit.record(
+        actor,
+        "consent.given",
+        target_type="client",
+        target_id=client.client_id,
+        before={"scopes": list(before)},
+        after={"scopes": scope.split()},
+    )
+
+
+@read
+def list_consents(actor: Actor) -> list[ConsentRecord]:
+    """The apps that the acting user allowed, the newest first."""
+    rows = db.session.execute(
+        select(
+            Consent.__table__,
+            Client.name,
+            Client.type,
+            Client.trust,
+        )
+        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == actor.user_id,
+            Client.status != DELETED,
+        )
+        .order_by(Consent.id.desc())
+        .limit(MOST_LISTED)
+    )
+    return [
+        ConsentRecord(
+            id=row.id,
+            client_id=client_id_of(actor.organization_id, row.client_id),
+            client_name=row.name,
+            client_type=row.type,
+            trust=row.trust,
+            scopes=tuple(row.scope.split()),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            expires_at=row.expires_at,
+            last_used_at=row.last_used_at,
+        )
+        for row in rows
+    ]
+
+
+@transaction
+def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
+    """The app may do nothing more for the acting user: consent, grants, codes and tokens end now (CO-3).
+
+    Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
+    """
+    now = clock.now()
+    consent = db.session.scalar(
+        select(Consent).where(
+            Consent.organization_id == actor.organization_id,
+            Consent.id == consent_id,
+            Consent.user_id == actor.user_id,
+        )
+    )
+    if consent is None:
+        raise NotFound("There is no such connected app.")
+    db.session.execute(
+        update(AuthorizationCode)
+        .where(
+            AuthorizationCode.organization_id == actor.organization_id,
+            AuthorizationCode.client_id == consent.client_id,
+            AuthorizationCode.user_id == actor.user_id,
+            AuthorizationCode.used_at.is_(None),
+        )
+        .values(expires_at=now)
+    )
+    living = db.session.scalars(
+        select(Grant.id).where(
+            Grant.organization_id == actor.organization_id,
+            Grant.user_id == actor.user_id,
+            Grant.client_id == consent.client_id,
+            Grant.revoked_at.is_(None),
+        )
+    ).all()
+    ended = sum(grants.revoke(actor, grant_id, reason="consent_withdrawn") for grant_id in living)
+    db.session.delete(consent)
+    audit.record(
+        actor,
+        "consent.withdrawn",
+        target_type="client",
+        target_id=client_id_of(actor.organization_id, consent.client_id),
+        before={"scopes": consent.scope.split()},
+        after={"ended_grants": ended},
+    )
+    return ended

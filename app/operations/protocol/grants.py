@@ -1,0 +1,220 @@
+"""Grants: what all tokens of a user hang from. Rotation and revocation are one conditional UPDATE of this row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models import client as client_model
+from app.models import organization as organization_model
+from app.models.client import Client
+from app.models.event import Revocation
+from app.models.grant import Grant
+from app.models.organization import Organization
+from app.models.token import AccessToken
+from app.operations import audit, clock, keyring
+from app.operations.directory import ClientView
+from app.operations.protocol import access_tokens, id_tokens, signing_keys
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.tokens import TokenAnswer
+from app.operations.transaction import count_changed, current_unit
+from app.rules.actor import Actor
+from app.rules.identifiers import new_id, public_id
+from app.rules.protocol.oauth_errors import StaleView
+from app.rules.protocol.tokens import digest, new_refresh_token
+
+# Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
+LONGEST_ACCESS = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class NewGrant:
+    """What a user allowed, on its way to becoming a grant."""
+
+    id: UUID
+    user_id: UUID
+    session_id: UUID | None
+    scopes: tuple[str, ...]
+    auth_time: datetime
+    amr: str
+    nonce: str | None
+    send_auth_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTokens:
+    """Tokens that were drawn and signed, and the row that makes the access token count."""
+
+    row: dict[str, Any]
+    answer: TokenAnswer
+
+
+def client_actor(client: ClientView, address: str | None, request_id: str | None) -> Actor:
+    """The client itself as an actor, without permissions: it acts by what it presents."""
+    return Actor(
+        "client",
+        client.organization.id,
+        client.organization.id,
+        client_id=client.id,
+        label=client.name,
+        address=address,
+        request_id=request_id,
+    )
+
+
+def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
+    """The grant stands with its first tokens; part of the transaction under way. Audit: ``grant.created``."""
+    client = authenticated.client
+    require_true_view(client)
+    now = clock.now()
+    settings = client.organization.settings["oauth"]["refresh_token"]
+    refresh_token = None
+    if gives_refresh_token(client, new.scopes):
+        refresh_token = current_unit().once("refresh_token", lambda: fresh_refresh_token(client, new.id))
+    prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
+    ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
+    db.session.execute(
+        insert(Grant).values(
+            organization_id=client.organization.id,
+            id=new.id,
+            client_id=client.id,
+            user_id=new.user_id,
+            session_id=new.session_id,
+            scope=" ".join(new.scopes),
+            auth_time=new.auth_time,
+            amr=new.amr,
+            created_at=now,
+            expires_at=ends,
+            idle_expires_at=min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"]))
+            if refresh_token
+            else None,
+            generation=0,
+            refresh_digest=digest(refresh_token) if refresh_token else None,
+        )
+    )
+    store_token(authenticated, new, prepared)
+    audit.record(
+        actor,
+        "grant.created",
+        target_type="grant",
+        target_id=public_id("grt", new.id),
+        after={"user": public_id("usr", new.user_id), "scopes": list(new.scopes)},
+    )
+    return prepared.answer
+
+
+def ready_keys(client: ClientView) -> None:
+    """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
+    organization = client.organization
+    if "openid" in client.document["scopes"]:
+        signing_keys.active_key(organization, id_tokens.algorithm_of(client))
+    if access_tokens.is_jwt(client):
+        signing_keys.active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
+
+
+def prepare_tokens(
+    authenticated: AuthenticatedClient, of: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
+) -> PreparedTokens:
+    """An access token under the grant, and an ID token when ``openid`` is among the scopes; nothing is stored yet.
+
+    All is drawn and signed before the statement that decides: a key that fails must not spend a code (CD-5).
+    """
+    client = authenticated.client
+    subject = public_id("usr", of.user_id)
+
+    def make() -> PreparedTokens:
+        now = clock.now()
+        made = access_tokens.make(client, scopes, now=now, subject=subject, auth_time=of.auth_time)
+        id_token = None
+        if "openid" in scopes:
+            facts = id_tokens.Facts(subject, of.auth_time, of.amr, of.nonce, of.session_id, of.send_auth_time)
+            id_token = id_tokens.sign_id_token(client, facts, access_token=made.value, now=now)
+        return PreparedTokens(
+            made.row, TokenAnswer(made.value, made.expires_in, made.row["scope"], refresh_token, id_token)
+        )
+
+    return current_unit().once("tokens", make)
+
+
+def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
+    """The access token's row stands, with the grant and the secret that minted it."""
+    db.session.execute(
+        insert(AccessToken).values(
+            organization_id=authenticated.client.organization.id,
+            client_id=authenticated.client.id,
+            grant_id=of.id,
+            credential_id=authenticated.credential_id,
+            **prepared.row,
+        )
+    )
+
+
+def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
+    """Whether client, organization and the user's consent all allow a refresh token (CO-5)."""
+    return (
+        "offline_access" in scopes
+        and "refresh_token" in client.document["grant_types"]
+        and "refresh_token" in client.organization.settings["oauth"]["grant_types"]
+    )
+
+
+def fresh_refresh_token(client: ClientView, grant_id: UUID) -> str:
+    """A refresh token of the grant; it names the grant and carries this instance's tag."""
+    return new_refresh_token(client.organization.id, grant_id, keyring.derive("refresh-token-tag"))
+
+
+def require_true_view(client: ClientView) -> None:
+    """The cached view is what the database holds, and both may act. Raises StaleView otherwise."""
+    found = db.session.execute(
+        select(Client.version, Organization.version)
+        .join(Organization, Organization.id == Client.organization_id)
+        .where(
+            Client.organization_id == client.organization.id,
+            Client.id == client.id,
+            Client.status == client_model.ACTIVE,
+            Organization.status == organization_model.ACTIVE,
+        )
+    ).first()
+    if found is None or tuple(found) != (client.version, client.organization.version):
+        raise StaleView
+
+
+def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
+    """The grant and all its tokens are dead once the transaction under way has committed.
+
+    Returns whether it was alive; writes the revocation log, and leaves the audit event to the caller.
+    """
+    now = clock.now()
+    changed = count_changed(
+        update(Grant)
+        .where(
+            Grant.organization_id == actor.organization_id,
+            Grant.id == grant_id,
+            Grant.revoked_at.is_(None),
+        )
+        .values(revoked_at=now, revoked_reason=reason, sealed_answer=None)
+    )
+    if changed != 1:
+        return False
+    log_revocation(actor.organization_id, "grant", grant_id.bytes)
+    return True
+
+
+def log_revocation(organization_id: str, kind: str, subject: bytes) -> None:
+    """The revocation stands in the log that checkers without this database follow."""
+    now = clock.now()
+    db.session.execute(
+        insert(Revocation).values(
+            organization_id=organization_id,
+            id=new_id(),
+            kind=kind,
+            subject=subject,
+            not_before=now,
+            expires_at=now + LONGEST_ACCESS,
+        )
+    )

@@ -1,0 +1,182 @@
+"""Refresh tokens: rotated by one compare-and-set of the grant row (RFC 9700 section 4.14.2, scale.md rule 2)."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models import user as user_model
+from app.models.grant import Grant
+from app.models.user import User
+from app.operations import audit, clock, keyring
+from app.operations.directory import ClientView
+from app.operations.protocol import grants
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.tokens import TokenAnswer
+from app.operations.transaction import count_changed, current_unit, transaction, witnessed_by
+from app.rules import sealing
+from app.rules.actor import Actor
+from app.rules.identifiers import client_id_of, public_id
+from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope
+from app.rules.protocol.scopes import is_within, narrow
+from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """A refresh token came again after its successor was used, or too late: its family is revoked (RF-4)."""
+
+
+def refresh(
+    authenticated: AuthenticatedClient,
+    refresh_token: str,
+    scopes: tuple[str, ...],
+    *,
+    address: str | None,
+    request_id: str | None,
+) -> TokenAnswer | Reused:
+    """The next tokens of the grant; ``scopes`` narrow it, and none means all of it (RFC 6749 section 6).
+
+    A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
+    Raises InvalidGrant, InvalidScope, or StaleView when the client changed. Audit: ``refresh_token.reused``.
+    """
+    grants.ready_keys(authenticated.client)
+    return _refresh(authenticated, refresh_token, scopes, address, request_id)
+
+
+@transaction
+def _refresh(
+    authenticated: AuthenticatedClient,
+    refresh_token: str,
+    scopes: tuple[str, ...],
+    address: str | None,
+    request_id: str | None,
+) -> TokenAnswer | Reused:
+    client = authenticated.client
+    actor = grants.client_actor(client, address, request_id)
+    row = _find(client, refresh_token)
+    grants.require_true_view(client)
+    if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
+        # What was taken from the client since the user allowed it is not handed out any more.
+        allowed = narrow(row.scope.split(), client.document["scopes"])
+        if not is_within(scopes, allowed):
+            raise InvalidScope("The scope may only narrow what the user allowed.")
+        if not allowed:
+            raise InvalidGrant
+        answer = _advance(authenticated, row, refresh_token, scopes or allowed)
+        if answer is not None:
+            return answer
+        # Somebody was faster; under READ COMMITTED this sees what the winner left.
+        row = _find(client, refresh_token)
+    return _answer_again(client, row, refresh_token) or _reuse(actor, row)
+
+
+def _find(client: ClientView, refresh_token: str) -> Any:
+    parsed = parse_token(refresh_token)
+    if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
+        raise InvalidGrant
+    # A forged token that names a grant must not be able to end it: only our own may count as reuse.
+    if not has_own_tag(refresh_token, keyring.derive("refresh-token-tag")):
+        raise InvalidGrant
+    row = db.session.execute(
+        select(Grant.__table__, User.status.label("user_status"))
+        .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+        .where(Grant.organization_id == client.organization.id, Grant.id == parsed.grant_id)
+    ).first()
+    if row is None or row.client_id != client.id or row.refresh_digest is None:
+        raise InvalidGrant
+    now = clock.now()
+    if row.revoked_at is not None or row.expires_at <= now or row.idle_expires_at <= now:
+        raise InvalidGrant
+    if row.user_status != user_model.ACTIVE:
+        raise InvalidGrant
+    return row
+
+
+def _advance(
+    authenticated: AuthenticatedClient, row: Any, presented: str, scopes: tuple[str, ...]
+) -> TokenAnswer | None:
+    """The compare-and-set that decides; None when another request won it."""
+    client = authenticated.client
+    settings = client.organization.settings["oauth"]["refresh_token"]
+    unit = current_unit()
+    now = clock.now()
+    rotates = client.is_public or settings["rotation"] == "always"
+    refresh_token = (
+        unit.once("refresh_token", lambda: grants.fresh_refresh_token(client, row.id)) if rotates else None
+    )
+    of = grants.NewGrant(
+        row.id, row.user_id, row.session_id, tuple(row.scope.split()), row.auth_time, row.amr, None, False
+    )
+    values: dict[str, Any] = {
+        "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
+        "attempt": unit.nonce,
+    }
+    answer = grants.prepare_tokens(authenticated, of, scopes, refresh_token)
+    if refresh_token is not None:
+        values |= {
+            "generation": Grant.generation + 1,
+            "refresh_digest": digest(refresh_token),
+            "previous_digest": row.refresh_digest,
+            "rotated_at": now,
+            "sealed_answer": _seal(presented, answer.answer),
+        }
+    changed = count_changed(
+        update(Grant)
+        .where(
+            Grant.organization_id == row.organization_id,
+            Grant.id == row.id,
+            Grant.refresh_digest == row.refresh_digest,
+            Grant.revoked_at.is_(None),
+        )
+        .values(values)
+    )
+    if changed != 1:
+        return None
+    grants.store_token(authenticated, of, answer)
+    witnessed_by(
+        select(Grant.id).where(
+            Grant.organization_id == row.organization_id, Grant.id == row.id, Grant.attempt == unit.nonce
+        )
+    )
+    return answer.answer
+
+
+def _answer_again(client: ClientView, row: Any, presented: str) -> TokenAnswer | None:
+    """The answer that the winner got, while the grace time lasts and its successor is unused."""
+    if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
+        return None
+    grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
+    if row.sealed_answer is None or clock.now() > row.rotated_at + grace:
+        return None
+    return TokenAnswer(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))
+
+
+def _reuse(actor: Actor, row: Any) -> Reused:
+    if grants.revoke(actor, row.id, reason="refresh_token_reused"):
+        audit.record(
+            actor,
+            "refresh_token.reused",
+            target_type="client",
+            target_id=client_id_of(actor.organization_id, row.client_id),
+            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
+        )
+    return Reused()
+
+
+def _seal(presented: str, answer: TokenAnswer) -> bytes:
+    """Sealed under the very token that asked: a dump of the database cannot open it (RF-3)."""
+    parsed = parse_token(presented)
+    if parsed is None or parsed.grant_id is None:
+        raise InvalidGrant
+    return sealing.seal(_key(presented), json.dumps(asdict(answer)).encode(), parsed.grant_id.bytes)
+
+
+def _key(presented: str) -> bytes:
+    return sealing.derive(presented.encode(), "gatehouse refresh answer")

@@ -1,0 +1,1 @@
+"""Clients, their secrets, and the scopes they may ask for."""

@@ -1,0 +1,111 @@
+"""What a client may be given: nobody grants scopes or trust that they do not hold (TN-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.client import Client, Scope
+from app.operations.registration.scopes import add_scopes, list_scopes
+from app.rules.actor import Actor
+from app.rules.errors import FieldError, Forbidden, InvalidInput
+from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, lacking
+from app.rules.protocol.scopes import IDENTITY_SCOPES
+from app.rules.registration.client_metadata import ClientMetadata
+
+_MOST_NAMED = 30
+
+
+def settle_scopes(
+    actor: Actor, metadata: ClientMetadata, *, before: Iterable[str], is_root: bool
+) -> list[str]:
+    """Every scope of the client is one that the organization knows; returns warnings for who registers it.
+
+    Management scopes need ``clients:trust`` and must be held by the actor. An unknown scope is added to the
+    registry for a caller with ``resources:write``; anybody else gets InvalidInput, naming those that exist.
+    Scopes that the client had ``before`` stay as they are.
+    """
+    new = [scope for scope in metadata.scopes if scope not in frozenset(before)]
+    management = [scope for scope in new if scope in EVERY_PERMISSION]
+    _require_to_grant(actor, metadata, management, is_root=is_root)
+    named = [scope for scope in new if scope not in EVERY_PERMISSION and scope not in IDENTITY_SCOPES]
+    unknown = _unknown(actor, named)
+    if not unknown:
+        return []
+    if not actor.may("resources:write"):
+        raise InvalidInput.of(_unknown_errors(actor, metadata, unknown))
+    added = add_scopes(actor, unknown)
+    return [f'The scope "{name}" is new here and wants words for the consent page.' for name in added]
+
+
+def require_trust(actor: Actor, before: str, after: str) -> None:
+    """Raise Forbidden when the change of ``trust`` is not the actor's to make."""
+    if before != after and not actor.may("clients:trust"):
+        raise Forbidden(
+            "Only somebody with the permission clients:trust decides which clients are trusted.",
+            permission="clients:trust",
+            field="trust",
+        )
+
+
+def require_not_above(actor: Actor, row: Client) -> None:
+    """Raise Forbidden when the client may do in this API what the actor may not.
+
+    Its secrets and addresses are its rights: whoever could change them would hold those, too.
+    """
+    scopes = [scope for scope in row.document.get("scopes", ()) if scope in EVERY_PERMISSION]
+    missing = [] if actor.kind == "system" else lacking(actor.permissions, scopes)
+    if missing:
+        raise Forbidden(
+            f"This client may do more here than you: {', '.join(missing)}.", permission=missing[0]
+        )
+
+
+def _require_to_grant(actor: Actor, metadata: ClientMetadata, scopes: list[str], *, is_root: bool) -> None:
+    if not scopes:
+        return
+    if not actor.may("clients:trust"):
+        raise Forbidden(
+            f"To grant a client {', '.join(scopes)} you need the permission clients:trust.",
+            permission="clients:trust",
+            errors=[_at(metadata, scopes[0], "not_allowed", "This scope manages the organization.")],
+        )
+    if not is_root and any(scope in ROOT_ONLY for scope in scopes):
+        errors = [
+            _at(
+                metadata, scope, "invalid_scope", "Only clients of the root organization can have this scope."
+            )
+            for scope in scopes
+            if scope in ROOT_ONLY
+        ]
+        raise InvalidInput.of(errors)
+    missing = [] if actor.kind == "system" else lacking(actor.permissions, scopes)
+    if missing:
+        raise Forbidden(
+            f"You cannot grant what you do not hold: {', '.join(missing)}.",
+            permission=missing[0],
+            errors=[_at(metadata, missing[0], "not_allowed", "You do not hold this permission yourself.")],
+        )
+
+
+def _unknown(actor: Actor, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    known = db.session.scalars(
+        select(Scope.name).where(Scope.organization_id == actor.organization_id, Scope.name.in_(names))
+    )
+    found = set(known)
+    return [name for name in names if name not in found]
+
+
+def _unknown_errors(actor: Actor, metadata: ClientMetadata, unknown: list[str]) -> list[FieldError]:
+    listed = [scope.name for scope in list_scopes(actor)]
+    names = ", ".join(listed[:_MOST_NAMED]) + (", …" if len(listed) > _MOST_NAMED else "")
+    message = f"This organization does not know this scope. It knows: {names}."
+    return [_at(metadata, name, "unknown_scope", message) for name in unknown]
+
+
+def _at(metadata: ClientMetadata, scope: str, code: str, message: str) -> FieldError:
+    return FieldError(f"scopes[{metadata.scopes.index(scope)}]", code, message)

@@ -1,0 +1,190 @@
+"""Clients: registered, listed, changed and deleted; every face calls these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.operations import audit, clock
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.registration.client_endings import DeletedClient, end_everything_of
+from app.operations.registration.client_lists import list_clients
+from app.operations.registration.client_records import (
+    ClientRecord,
+    change_row,
+    columns_of,
+    find_row,
+    get_row,
+    metadata_of,
+    record_of,
+    require_version,
+    still_changing,
+)
+from app.operations.registration.client_rights import require_not_above, require_trust, settle_scopes
+from app.operations.registration.credential_rows import CredentialRecord, add_credential, revoke_all_secrets
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.identifiers import client_id_of, new_id
+from app.rules.registration.client_metadata import (
+    ClientMetadata,
+    ClientPolicy,
+    change,
+    changed_fields,
+    complete,
+)
+
+__all__ = [
+    "ClientRecord",
+    "DeletedClient",
+    "RegisteredClient",
+    "Updated",
+    "delete_client",
+    "get_client",
+    "list_clients",
+    "register_client",
+    "update_client",
+]
+
+_MOST_RACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredClient:
+    """A new client; ``secret`` in clear, here and never again unless revealed. None for one that keeps none."""
+
+    client: ClientRecord
+    credential: CredentialRecord | None
+    secret: str | None
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """The client after a change, and the names of the fields that differ."""
+
+    client: ClientRecord
+    changed: list[str]
+    warnings: list[str]
+
+
+@transaction
+def register_client(actor: Actor, fields: Mapping[str, Any]) -> RegisteredClient:
+    """The client stands in the actor's organization, with its first secret if it authenticates by one.
+
+    ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
+    naming every wrong field, Forbidden. Audit: ``client.registered``.
+    """
+    actor.require_some("clients:write")
+    organization = _acting_organization(actor)
+    metadata = complete(fields, ClientPolicy.of_settings(organization.settings))
+    require_trust(actor, _NOTHING.trust, metadata.trust)
+    warnings = settle_scopes(actor, metadata, before=(), is_root=organization.is_root)
+    now = clock.now()
+    row = Client(
+        organization_id=actor.organization_id,
+        id=new_id(),
+        version=1,
+        created_at=now,
+        created_by=actor.label[:200] or None,
+        created_by_user_id=actor.user_id,
+        updated_at=now,
+        **columns_of(metadata),
+    )
+    db.session.add(row)
+    db.session.flush()
+    credential, secret = None, None
+    if metadata.uses_secret:
+        credential, secret = add_credential(actor, row, organization.settings, name=None, expires_at=None)
+    _record(actor, "client.registered", row, after=_facts(metadata, changed_fields(_NOTHING, metadata)))
+    return RegisteredClient(record_of(row), credential, secret, warnings)
+
+
+@read
+def get_client(actor: Actor, client_id: str) -> ClientRecord:
+    """The client. Raises NotFound, Forbidden."""
+    return record_of(get_row(actor, client_id, "clients:read"))
+
+
+@transaction
+def update_client(
+    actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> Updated:
+    """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
+
+    A client that no longer authenticates by secret loses those it had. Raises InvalidInput naming every wrong
+    field, NotFound, Forbidden, PreconditionFailed. Audit: ``client.updated`` with the changed fields.
+    """
+    for _ in range(_MOST_RACES):
+        row = get_row(actor, client_id, "clients:write")
+        require_version(row, expected_version)
+        organization = _acting_organization(actor)
+        before = metadata_of(row)
+        after = change(before, fields, ClientPolicy.of_settings(organization.settings))
+        changed = changed_fields(before, after)
+        if not changed:
+            return Updated(record_of(row), [], [])
+        require_not_above(actor, row)
+        require_trust(actor, before.trust, after.trust)
+        warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
+        if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
+            if before.uses_secret and not after.uses_secret:
+                revoke_all_secrets(actor, row)
+            _record(actor, "client.updated", row, _facts(before, changed), _facts(after, changed))
+            return Updated(record_of(find_row(actor, client_id)), changed, warnings)
+    raise still_changing()
+
+
+@transaction
+def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
+    """The client is gone; its tokens, codes, consents and secrets are dead at once. Returns what that were.
+
+    Raises NotFound, Forbidden, PreconditionFailed. Audit: ``client.deleted``.
+    """
+    for _ in range(_MOST_RACES):
+        row = get_row(actor, client_id, "clients:write")
+        require_version(row, expected_version)
+        require_not_above(actor, row)
+        if actor.kind == "client" and actor.client_id == row.id:
+            raise Conflict(
+                "A client cannot delete itself: nobody would be left to say so.", code="own_client"
+            )
+        now = clock.now()
+        if change_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
+            counts = end_everything_of(actor, row)
+            after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
+            _record(actor, "client.deleted", row, {"name": row.name}, after)
+            return counts
+    raise still_changing()
+
+
+_NOTHING = ClientMetadata(name="", type="")
+
+
+def _acting_organization(actor: Actor) -> OrganizationView:
+    return organization_by_id(actor.organization_id)
+
+
+def _facts(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:
+    values = {name: getattr(metadata, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _record(
+    actor: Actor,
+    action: str,
+    row: Client,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    audit.record(
+        actor,
+        action,
+        target_type="client",
+        target_id=client_id_of(row.organization_id, row.id),
+        before=before,
+        after=after,
+    )

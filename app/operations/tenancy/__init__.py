@@ -1,0 +1,1 @@
+"""Organizations, their settings, and the instance that holds them."""

@@ -1,0 +1,124 @@
+"""Impact of settings before they are stored: whom and what a change would touch, counted and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import func, or_, select
+
+from app.extensions import db
+from app.models import client as client_model
+from app.models import user as user_model
+from app.models.client import Client
+from app.models.session import Session
+from app.models.user import RoleAssignment, User
+from app.operations import clock
+from app.rules.people.permissions import ADMIN
+from app.rules.tenancy.settings import value_at
+
+_SESSIONS = "authentication.sessions."
+# What a registration can stand within or outside of; every other setting under oauth touches all clients.
+_NARROWING = frozenset(
+    {
+        "oauth.grant_types",
+        "oauth.clients.token_endpoint_auth_methods",
+        "oauth.redirect_uris.allowed_hosts",
+        "oauth.redirect_uris.max_per_client",
+    }
+)
+# Registrations are documents that the database cannot search, so at most so many are read.
+MOST_CLIENTS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What would follow from a change."""
+
+    users_without_second_factor: int
+    sessions_ending: int
+    clients_affected: int
+
+
+def impact_of(
+    organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], changed: Iterable[str]
+) -> Impact:
+    """The impact of the change between two effective documents, whose ``changed`` paths are given."""
+    paths = frozenset(changed)
+    return Impact(
+        users_without_second_factor=_users(organization_id, after)
+        if "authentication.mfa.policy" in paths
+        else 0,
+        sessions_ending=_sessions(organization_id, after)
+        if any(path.startswith(_SESSIONS) for path in paths)
+        else 0,
+        clients_affected=_clients(
+            organization_id, before, after, {path for path in paths if path.startswith("oauth.")}
+        ),
+    )
+
+
+def _users(organization_id: str, after: Mapping[str, Any]) -> int:
+    policy = value_at(after, "authentication.mfa.policy")
+    if policy not in {"required", "required_for_admins"}:
+        return 0
+    statement = select(func.count()).where(
+        User.organization_id == organization_id, User.status == user_model.ACTIVE
+    )
+    if policy == "required_for_admins":
+        statement = select(func.count()).where(
+            RoleAssignment.organization_id == organization_id, RoleAssignment.role == ADMIN
+        )
+    return db.session.scalar(statement) or 0
+
+
+def _sessions(organization_id: str, after: Mapping[str, Any]) -> int:
+    now = clock.now()
+    idle = timedelta(seconds=value_at(after, f"{_SESSIONS}idle_timeout_seconds"))
+    absolute = timedelta(seconds=value_at(after, f"{_SESSIONS}absolute_timeout_seconds"))
+    return (
+        db.session.scalar(
+            select(func.count()).where(
+                Session.organization_id == organization_id,
+                Session.revoked_at.is_(None),
+                Session.expires_at > now,
+                or_(Session.last_seen_at < now - idle, Session.created_at < now - absolute),
+            )
+        )
+        or 0
+    )
+
+
+def _clients(
+    organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], paths: set[str]
+) -> int:
+    if not paths:
+        return 0
+    own = (Client.organization_id == organization_id, Client.status == client_model.ACTIVE)
+    if paths - _NARROWING:
+        return db.session.scalar(select(func.count()).where(*own)) or 0
+    documents = db.session.scalars(select(Client.document).where(*own).limit(MOST_CLIENTS))
+    return sum(_may(document, before) and not _may(document, after) for document in documents)
+
+
+def _may(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether a client with this registration is within the settings."""
+    uris = document.get("redirect_uris") or ()
+    hosts = value_at(settings, "oauth.redirect_uris.allowed_hosts")
+    return (
+        set(document.get("grant_types") or ()) <= set(value_at(settings, "oauth.grant_types"))
+        and document.get("token_endpoint_auth_method", "none")
+        in value_at(settings, "oauth.clients.token_endpoint_auth_methods")
+        and len(uris) <= value_at(settings, "oauth.redirect_uris.max_per_client")
+        and (not hosts or all(_is_host_allowed(uri, hosts) for uri in uris))
+    )
+
+
+def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
+    host = urlsplit(uri).hostname or ""
+    return any(
+        host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])) for allowed in hosts
+    )

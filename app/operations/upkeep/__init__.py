@@ -1,0 +1,1 @@
+"""What keeps an installation healthy: the janitor, the doctor, the demo."""

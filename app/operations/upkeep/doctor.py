@@ -1,0 +1,218 @@
+"""Doctor: what is wrong with this installation, and how to mend it (BS-5). Reads and never changes anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import exc
+
+from app.config import ROOT, Config
+from app.database import engines
+from app.operations import clock, directory, keyring
+from app.operations.upkeep.database_checks import Finding, database_findings, fine, warning, wrong
+from app.rules.errors import DomainError
+from app.rules.sealing import CannotOpen
+
+_MEGABYTE = 1 << 20
+# A file on these may be written by several machines whose locks do not reach each other.
+_SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "gluster", "fuse.sshfs", "9p", "lustre")
+_PROBE = "doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings; healthy when none of them is wrong."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Nothing is wrong; warnings may stand."""
+        return all(finding.level != "wrong" for finding in self.findings)
+
+
+def examine(config: Config) -> Diagnosis:
+    """Every check of this installation, in the order in which they are mended."""
+    findings = [*_addresses(config), *_key_files(config), *_disk(config)]
+    reachable = _reachable()
+    findings.append(reachable)
+    if reachable.level == "fine":
+        checks: tuple[Callable[[Config], Iterator[Finding]], ...] = (
+            database_findings, _migrations, _clock, _master_key, _sqlite
+        )  # fmt: skip
+        for check in checks:
+            findings.extend(check(config))
+    return Diagnosis(tuple(findings))
+
+
+def pending_migrations() -> bool:
+    """Whether the database's schema is older than this release's."""
+    # Workers import this module too, and have no other use for Alembic and its eleven megabytes.
+    from alembic.config import Config as AlembicConfig
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    # The folder is named rather than alembic.ini, whose log settings would replace ours.
+    settings = AlembicConfig()
+    settings.set_main_option("script_location", str(ROOT / "migrations"))
+    with engines()[0].connect() as connection:
+        standing = set(MigrationContext.configure(connection).get_current_heads())
+    return standing != set(ScriptDirectory.from_config(settings).get_heads())
+
+
+def _addresses(config: Config) -> Iterator[Finding]:
+    if config.is_loopback:
+        yield fine("address", f"{config.base_url} is this machine itself: development.")
+        if config.proxy_hops:
+            yield warning(
+                "address",
+                f"GATEHOUSE_PROXY_HOPS is {config.proxy_hops}, but the base URL is the loopback interface.",
+                "Set GATEHOUSE_BASE_URL to the address that people use, or unset GATEHOUSE_PROXY_HOPS.",
+            )
+        return
+    yield fine("address", f"People reach {config.base_url} by https.")
+    if not config.proxy_hops:
+        yield warning(
+            "proxy",
+            "https is used and GATEHOUSE_PROXY_HOPS is 0: if a proxy ends TLS, every address seen is the proxy's, "
+            "and limits by network hit everybody at once.",
+            "Set GATEHOUSE_PROXY_HOPS to the number of proxies in front (docs/deployment.md).",
+        )
+    for variable in ("AUTHLIB_INSECURE_TRANSPORT", "FLASK_DEBUG"):
+        if os.environ.get(variable, "0") not in {"", "0", "false"}:
+            yield wrong("address", f"{variable} is set.", f"unset {variable}")
+
+
+def _key_files(config: Config) -> Iterator[Finding]:
+    for variable, default in (
+        ("GATEHOUSE_SECRET_KEY", config.instance / "secret.key"),
+        ("GATEHOUSE_MASTER_KEY", config.instance / "master.key"),
+    ):
+        if variable in os.environ:
+            yield fine("keys", f"{variable} is given by the environment; 256 bits.")
+            continue
+        yield from _private_file(Path(os.environ.get(f"{variable}_FILE") or default))
+    if config.secret_key == config.master_key:
+        yield wrong(
+            "keys",
+            "Secret key and master key are the same.",
+            "Give GATEHOUSE_SECRET_KEY a key of its own: openssl rand -hex 32",
+        )
+
+
+def _private_file(path: Path) -> Iterator[Finding]:
+    if not path.exists():
+        yield warning(
+            "keys", f"{path} is not there; the key was read before it went.", "Restore it from the backup."
+        )
+        return
+    about = path.stat()
+    if about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield wrong(
+            "keys", f"Others can read {path} (mode {stat.S_IMODE(about.st_mode):04o}).", f"chmod 600 '{path}'"
+        )
+    elif about.st_uid != os.geteuid():
+        yield warning(
+            "keys", f"{path} belongs to another user than this process.", f"chown {os.geteuid()} '{path}'"
+        )
+    else:
+        yield fine("keys", f"{path} is readable by its owner alone; 256 bits.")
+
+
+def _disk(config: Config) -> Iterator[Finding]:
+    free = shutil.disk_usage(config.instance if config.instance.exists() else ROOT).free // _MEGABYTE
+    mend = f"Make room on the file system of {config.instance}."
+    if free < 100:
+        yield wrong("disk", f"{free} MB are free.", mend)
+    elif free < 1024:
+        yield warning("disk", f"{free} MB are free.", mend)
+    else:
+        yield fine("disk", f"{free // 1024} GB are free.")
+
+
+def _reachable() -> Finding:
+    try:
+        with engines()[0].connect():
+            return fine("database", "It can be reached.")
+    except (exc.DBAPIError, exc.TimeoutError) as error:
+        cause = getattr(error, "orig", None) or error
+        return wrong(
+            "database",
+            f"It cannot be reached: {cause}",
+            "Start it, and check DATABASE_URL: host, account, password.",
+        )
+
+
+def _migrations(_config: Config) -> Iterator[Finding]:
+    if pending_migrations():
+        yield wrong("migrations", "The schema is not this release's.", "flask --app wsgi db upgrade")
+    else:
+        yield fine("migrations", "The schema is this release's.")
+
+
+def _clock(_config: Config) -> Iterator[Finding]:
+    offset = abs(clock.offset().total_seconds())
+    if offset > 2:
+        yield warning(
+            "clock",
+            f"This machine and the database differ by {offset:.1f} seconds. Stored times follow the database; "
+            "JWTs follow this machine.",
+            "Run a time service on both: apt-get install systemd-timesyncd",
+        )
+    else:
+        yield fine("clock", f"This machine and the database agree within {max(offset, 0.01):.2f} seconds.")
+
+
+def _master_key(config: Config) -> Iterator[Finding]:
+    try:
+        root = directory.root_organization()
+        keyring.unseal(root.id, keyring.seal(root.id, b"probe", _PROBE), _PROBE)
+    except CannotOpen:
+        yield wrong(
+            "keys",
+            "The master key is not the one that this database's keys are wrapped with.",
+            f"Restore the master key that belongs to this database ({config.instance / 'master.key'} of its backup).",
+        )
+    except DomainError:
+        yield warning("set-up", "This installation was not set up yet.", "flask --app wsgi setup")
+    except exc.DBAPIError:
+        yield warning("keys", "Not checked: the tables are missing.", "flask --app wsgi db upgrade")
+    else:
+        yield fine("keys", "The master key opens what this database holds.")
+
+
+def _sqlite(config: Config) -> Iterator[Finding]:
+    if not config.is_sqlite:
+        return
+    if not config.is_loopback:
+        yield warning(
+            "database",
+            "SQLite serves one host: a second one must not share its file, and every write waits for the one before.",
+            "For more than one host or 100 sign-ins a second set DATABASE_URL to MySQL or MariaDB.",
+        )
+    path = Path(config.database_url.removeprefix("sqlite:///"))
+    system = _file_system(path)
+    if system is not None and system.startswith(_SHARED_FILE_SYSTEMS):
+        yield wrong(
+            "database",
+            f"{path} lies on {system}, which several hosts may write: SQLite loses data there.",
+            "Move it to a local disk, or set DATABASE_URL to MySQL or MariaDB.",
+        )
+
+
+def _file_system(path: Path) -> str | None:
+    """The type of the file system that holds the path, where the system tells."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return None
+    best = ("", "")
+    for line in mounts.read_text().splitlines():
+        _, point, kind, *_ = line.split(" ")
+        if path.resolve().is_relative_to(point) and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best[1]

@@ -1,0 +1,240 @@
+"""Janitor: expired rows go, in small batches, by one elected worker; nothing that is still needed ever does.
+
+Keys are selected through the index of the expiry column and deleted by primary key, at most ``BATCH`` in one
+transaction, with a pause between: a token request waits behind no range lock and no long transaction. A janitor
+that is killed leaves whole batches behind and its lease to the next.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Table, delete, not_, select, update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.base import Base
+from app.models.client import Client
+from app.models.credential import Credential, CredentialUse
+from app.models.organization import DELETED, PURGED, Organization
+from app.operations import audit, clock
+from app.operations.directory import root_organization
+from app.operations.keyring import forget
+from app.operations.transaction import read, transaction
+from app.operations.upkeep import leases
+from app.operations.upkeep.sweeps import (
+    CLIENT_ROWS,
+    DELETED_CLIENTS,
+    SWEEPS,
+    Sweep,
+    tables_of_an_organization,
+)
+from app.rules.actor import Actor
+from app.rules.tenancy.settings import effective
+
+BATCH = 500
+PAUSE_SECONDS = 0.05
+LEASE = "janitor"
+LEASE_SECONDS = 60
+AUDIT_LEASE = "janitor-audit"
+AUDIT_LEASE_SECONDS = 86_400
+
+Key = Sequence[Any]
+
+
+class _LeaseLost(Exception):
+    """Another janitor has taken over."""
+
+
+def purge(
+    actor: Actor,
+    *,
+    holder: str | None = None,
+    batch: int = BATCH,
+    pause: float = PAUSE_SECONDS,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Counter[str] | None:
+    """Rows whose time is over are gone; returns how many by table, or None when another janitor is at work.
+
+    ``holder`` names this janitor in the lease; ``stopped`` is asked between batches. Audit:
+    ``organization.purged`` for each organization whose thirty days are over.
+    """
+    actor.require("instance:write")
+    me = holder or secrets.token_hex(8)
+    if not leases.take(LEASE, me, LEASE_SECONDS):
+        return None
+    gone: Counter[str] = Counter()
+    try:
+        for table, count in _work(actor, me, batch):
+            gone[table] += count
+            if stopped():
+                break
+            time.sleep(pause)
+    except _LeaseLost:
+        return gone
+    finally:
+        leases.give_back(LEASE, me)
+    return gone
+
+
+def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
+    for sweep in SWEEPS:
+        yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
+    for organization_id, client_id in _deleted_clients(batch):
+        yield from _client_rows(organization_id, client_id, me, batch)
+    for organization_id in _ended_organizations(batch):
+        yield from _organization_rows(actor, organization_id, me, batch)
+    # Retention is each organization's own, so this alone asks every one of them: once a day, by a lease that is kept.
+    if leases.take(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
+        for organization_id, before in _audit_horizons():
+            if _has_audit_before(organization_id, before):
+                yield from _until_done(
+                    partial(_audit_batch, organization_id, before, me, batch), "audit_events", batch
+                )
+
+
+def _until_done(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
+    while True:
+        count = step()
+        if count:
+            yield name, count
+        if count < batch:
+            return
+
+
+def _client_rows(organization_id: str, client_id: UUID, me: str, batch: int) -> Iterator[tuple[str, int]]:
+    def rows(model: type[Base], condition: ColumnElement[bool]) -> Iterator[tuple[str, int]]:
+        table = Base.metadata.tables[model.__tablename__]
+        own = table.c.organization_id == organization_id
+        return _until_done(partial(_delete_batch, table, own & condition, me, batch), table.name, batch)
+
+    for model, column in CLIENT_ROWS:
+        yield from rows(model, Base.metadata.tables[model.__tablename__].c[column] == client_id)
+    of_client = select(Credential.id).where(
+        Credential.organization_id == organization_id, Credential.client_id == client_id
+    )
+    yield from rows(CredentialUse, CredentialUse.credential_id.in_(of_client))
+    yield from rows(Credential, Credential.client_id == client_id)
+    yield from rows(Client, Client.id == client_id)
+
+
+def _organization_rows(actor: Actor, organization_id: str, me: str, batch: int) -> Iterator[tuple[str, int]]:
+    for table in tables_of_an_organization():
+        own = table.c.organization_id == organization_id
+        yield from _until_done(partial(_delete_batch, table, own, me, batch), table.name, batch)
+    _bury(actor, organization_id)
+    forget(organization_id)
+
+
+@transaction
+def _sweep_batch(sweep: Sweep, me: str, batch: int) -> int:
+    condition = sweep.ends < clock.now() - sweep.kept
+    if sweep.unless is not None:
+        condition &= not_(sweep.unless())
+    return _delete(sweep.table, condition, me, batch, order=sweep.ends)
+
+
+@transaction
+def _delete_batch(table: Table, condition: ColumnElement[bool], me: str, batch: int) -> int:
+    return _delete(table, condition, me, batch)
+
+
+@transaction
+def _audit_batch(organization_id: str, before: datetime, me: str, batch: int) -> int:
+    return _delete(
+        Base.metadata.tables[AuditEvent.__tablename__], _audit_ended(organization_id, before), me, batch
+    )
+
+
+def _delete(table: Table, condition: ColumnElement[bool], me: str, batch: int, order: Any = None) -> int:
+    """Rows that fit the condition are gone, at most a batch of them; returns how many were found."""
+    if not leases.keep(LEASE, me, LEASE_SECONDS):
+        raise _LeaseLost
+    columns = list(table.primary_key.columns)
+    found = select(*columns).where(condition).limit(batch)
+    keys: list[Key] = [
+        tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
+    ]
+    organization, second = columns
+    # One statement for each organization: MariaDB reads (a, b) IN (…) as a scan of the whole table.
+    for organization_id, group in groupby(sorted(keys, key=lambda key: key[0]), key=lambda key: key[0]):
+        db.session.execute(
+            delete(table).where(organization == organization_id, second.in_([key[1] for key in group])),
+            execution_options={"synchronize_session": False},
+        )
+    return len(keys)
+
+
+@read
+def _deleted_clients(batch: int) -> list[tuple[str, UUID]]:
+    due = DELETED_CLIENTS.ends < clock.now() - DELETED_CLIENTS.kept
+    rows = db.session.execute(select(Client.organization_id, Client.id).where(due).limit(batch))
+    return [(organization_id, client_id) for organization_id, client_id in rows]
+
+
+@read
+def _ended_organizations(batch: int) -> list[str]:
+    due = (Organization.purge_at < clock.now()) & (Organization.status == DELETED)
+    return list(db.session.scalars(select(Organization.id).where(due).limit(batch)))
+
+
+@transaction
+def _bury(actor: Actor, organization_id: str) -> None:
+    """Nothing of the organization is left but the tombstone of its slug; its data key is destroyed (SE-8)."""
+    organization = db.session.get(Organization, organization_id)
+    if organization is None or organization.status != DELETED:
+        return
+    # Its own log is gone with it; root's says so.
+    root = replace(actor, organization_id=root_organization().id)
+    audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)
+    db.session.execute(
+        update(Organization)
+        .where(Organization.id == organization_id, Organization.status == DELETED)
+        .values(status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now())
+    )
+
+
+def _audit_horizons() -> Iterator[tuple[str, datetime]]:
+    """(organization, the time before which its audit events go), a page of organizations at a time."""
+    after = ""
+    while True:
+        page = _settings_page(after)
+        for organization_id, settings in page:
+            days: int = effective(settings)["audit"]["retention_days"]
+            yield organization_id, clock.now() - timedelta(days=days)
+        if not page:
+            return
+        after = page[-1][0]
+
+
+def _audit_ended(organization_id: str, before: datetime) -> ColumnElement[bool]:
+    # Ids follow the organization in the primary key and are time-ordered: the bound makes it a range of the key.
+    bound = UUID(int=int(before.timestamp() * 1000) << 80)
+    table = Base.metadata.tables[AuditEvent.__tablename__]
+    return (table.c.organization_id == organization_id) & (table.c.id < bound) & (table.c.at < before)
+
+
+@read
+def _has_audit_before(organization_id: str, before: datetime) -> bool:
+    return (
+        db.session.execute(
+            select(AuditEvent.id).where(_audit_ended(organization_id, before)).limit(1)
+        ).first()
+        is not None
+    )
+
+
+@read
+def _settings_page(after: str) -> list[tuple[str, dict[str, Any]]]:
+    columns = select(Organization.id, Organization.settings)
+    rows = db.session.execute(columns.where(Organization.id > after).order_by(Organization.id).limit(500))
+    return [(organization_id, settings) for organization_id, settings in rows]

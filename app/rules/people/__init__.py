@@ -1,0 +1,1 @@
+"""Addresses, passwords, permissions and the limits of trying."""

@@ -1,0 +1,1 @@
+"""What the standards decide: requests, scopes, tokens, PKCE, claims."""

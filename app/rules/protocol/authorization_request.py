@@ -1,0 +1,129 @@
+"""What an authorization request may say, once client and redirect URI are known to be right.
+
+Each check is a function named in the standard's words; the first that fails decides the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from app.rules.protocol import pkce
+from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.protocol.scopes import beyond, parse_scope
+
+PROMPTS = ("none", "login", "consent", "select_account")
+LONGEST_STATE = 2048
+LONGEST_NONCE = 2048
+LONGEST_MAX_AGE = 10 * 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationParameters:
+    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds."""
+
+    redirect_uri: str
+    scopes: tuple[str, ...]
+    code_challenge: str
+    state: str | None = None
+    nonce: str | None = None
+    prompts: tuple[str, ...] = ()
+    max_age: int | None = None
+    login_hint: str | None = None
+
+
+def checked(
+    sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client_scopes: Collection[str]
+) -> AuthorizationParameters:
+    """The request, or AuthorizationRefusal with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
+
+    ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client_scopes`` are what the
+    client was registered for.
+    """
+    _require_each_once(repeated)
+    _require_no_request_object(sent)
+    _require_code(sent)
+    prompts = _prompts(sent)
+    return AuthorizationParameters(
+        redirect_uri=redirect_uri,
+        scopes=_scopes(sent, client_scopes),
+        code_challenge=_code_challenge(sent),
+        state=_bounded(sent, "state", LONGEST_STATE),
+        nonce=_bounded(sent, "nonce", LONGEST_NONCE),
+        prompts=prompts,
+        max_age=_max_age(sent),
+        # A hint never makes a request fail; what cannot be an e-mail is of no use.
+        login_hint=sent["login_hint"] if len(sent.get("login_hint", "")) in range(1, 321) else None,
+    )
+
+
+def _require_each_once(repeated: Collection[str]) -> None:
+    if repeated:
+        raise AuthorizationRefusal("invalid_request", "A parameter was sent more than once.")
+
+
+def _require_no_request_object(sent: Mapping[str, str]) -> None:
+    if "request" in sent:
+        raise AuthorizationRefusal("request_not_supported", "Request objects are not supported.")
+    if "request_uri" in sent:
+        raise AuthorizationRefusal("request_uri_not_supported", "The request_uri parameter is not supported.")
+
+
+def _require_code(sent: Mapping[str, str]) -> None:
+    if "response_type" not in sent:
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter response_type is missing; it must be code."
+        )
+    if sent["response_type"] != "code":
+        raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.")
+    if sent.get("response_mode", "query") != "query":
+        raise AuthorizationRefusal("invalid_request", "The only response_mode is query.")
+
+
+def _code_challenge(sent: Mapping[str, str]) -> str:
+    challenge = sent.get("code_challenge")
+    if challenge is None:
+        raise AuthorizationRefusal(
+            "invalid_request", "PKCE is required: the parameter code_challenge is missing."
+        )
+    if sent.get("code_challenge_method") != pkce.METHOD:
+        raise AuthorizationRefusal("invalid_request", "The parameter code_challenge_method must be S256.")
+    if not pkce.is_challenge(challenge):
+        raise AuthorizationRefusal("invalid_request", "The code_challenge must be 43 base64url characters.")
+    return challenge
+
+
+def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
+    scopes = parse_scope(sent.get("scope", ""))
+    if not scopes:
+        raise AuthorizationRefusal("invalid_scope", "The parameter scope is missing, empty or malformed.")
+    if beyond(scopes, client_scopes):
+        raise AuthorizationRefusal(
+            "invalid_scope", "A scope was asked for that the client was not registered for."
+        )
+    return scopes
+
+
+def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
+    value = sent.get(name)
+    if value is not None and len(value.encode()) > longest:
+        raise AuthorizationRefusal("invalid_request", f"The parameter {name} is longer than {longest} bytes.")
+    return value
+
+
+def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
+    prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
+    if any(prompt not in PROMPTS for prompt in prompts):
+        raise AuthorizationRefusal("invalid_request", "The parameter prompt holds an unknown value.")
+    if "none" in prompts and len(prompts) > 1:
+        raise AuthorizationRefusal("invalid_request", "The prompt none stands alone.")
+    return prompts
+
+
+def _max_age(sent: Mapping[str, str]) -> int | None:
+    text = sent.get("max_age")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
+        raise AuthorizationRefusal("invalid_request", "The parameter max_age must be a number of seconds.")
+    return int(text)

@@ -1,0 +1,1 @@
+"""What a client may say of itself, and what its secrets are like."""

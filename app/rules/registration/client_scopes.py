@@ -1,0 +1,22 @@
+"""What a client may ask for on its own behalf."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from app.rules.protocol.oauth_errors import InvalidScope
+from app.rules.protocol.scopes import IDENTITY_SCOPES, beyond, parse_scope
+
+
+def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...]:
+    """The scopes of a client_credentials token; all that the client may have when it asks for none.
+
+    Identity scopes speak of a user, and there is none. Raises InvalidScope for more than was registered.
+    """
+    own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
+    scopes = parse_scope(asked)
+    if scopes is None:
+        raise InvalidScope("The parameter scope is malformed.")
+    if beyond(scopes, own):
+        raise InvalidScope("A scope was asked for that the client may not have for itself.")
+    return scopes or own

@@ -1,0 +1,1 @@
+"""Organizations' names and settings."""
