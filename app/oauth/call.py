@@ -113,7 +113,7 @@ class Call:
         """The whole body. Raises TooLarge past 64 KiB, whether or not its length was announced."""
         length = self.environ.get("CONTENT_LENGTH", "")
         if length.isascii() and length.isdigit():
-            if int(length) > LONGEST_BODY:
+            if len(length) >= 10 or int(length) > LONGEST_BODY:
                 raise TooLarge
             body: bytes = self.environ["wsgi.input"].read(int(length))
             return body

@@ -47,6 +47,7 @@ class Lane:
             and environ.get("CONTENT_TYPE") == FORM
             and length.isascii()
             and length.isdigit()
+            and len(length) < 10
             and int(length) <= LONGEST_BODY
             and _host_of(environ) in self.app.config["TRUSTED_HOSTS"]
         )

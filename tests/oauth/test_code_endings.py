@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import update
 
+from app.extensions import db
+from app.models.user import User
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import disable_user
 from app.operations.protocol import consents
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import revoke_credentials
 from app.operations.tenancy.organizations import update_organization
+from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from tests.oauth.conftest import Flow, on_another_worker
 from tests.oauth.test_code import is_refused
@@ -32,8 +36,19 @@ def change_password(actor: Actor, flow: Flow) -> None:
     change(person, flow.user.password, "nine slow otters under the pier")
 
 
+def set_status(flow: Flow, status: str) -> None:
+    """The row and nothing else: whoever forgot the codes is caught by it."""
+
+    @transaction
+    def act() -> None:
+        db.session.execute(update(User).where(User.id == flow.user.id).values(status=status))
+
+    act()
+
+
 Ending = Callable[[Actor, Flow], object]
 ENDED: dict[str, Ending] = {
+    "the user's status alone is disabled": lambda actor, flow: set_status(flow, "disabled"),
     "the user is disabled": lambda actor, flow: disable_user(actor, flow.user.id),
     "the password is changed": change_password,
     "the consent is withdrawn": withdraw,

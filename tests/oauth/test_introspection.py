@@ -14,7 +14,7 @@ from app.operations import clock
 from app.operations.people.user_status import disable_user, enable_user
 from app.operations.protocol import consents, grants, revocation
 from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import revoke_credentials
+from app.operations.registration.credentials import list_credentials, revoke_credentials
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.protocol.tokens import new_token
@@ -211,6 +211,22 @@ def test_a_token_dies_with_its_client(flow: Flow, change: str) -> None:
             update_client(system, machine.client_id, {"status": "disabled"})
         else:
             delete_client(system, machine.client_id)
+    assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
+
+
+def test_a_clients_own_token_dies_with_the_secret_that_minted_it(flow: Flow) -> None:
+    """IT-3: no grant stands behind it; the flag on the secret alone ends it."""
+    api = flow.make.machine(flow.organization, "x:y", resources=["https://api.example"])
+    machine = flow.make.machine(flow.organization, "reports:read", resources=["https://api.example"])
+    answer = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)
+    token = {"token": answer.get_json()["access_token"]}
+    assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
+    with flow.app.app_context(), on_another_worker():
+        system = flow.make.system(flow.organization)
+        revoke_credentials(system, machine.client_id)
+        assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
+        [secret] = list_credentials(system, machine.client_id)
+        revoke_credentials(system, machine.client_id, credential_id=secret.public_id, revoke_tokens=True)
     assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
 
 

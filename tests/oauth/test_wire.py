@@ -160,12 +160,29 @@ def test_a_body_over_64_kib_is_refused_before_it_is_read(http: FlaskClient, path
 
 @pytest.mark.parametrize("path", [*ENDPOINTS, "/oauth/userinfo", "/oauth/authorize", "/oauth/jwks"])
 @pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "ü", "A" * 3000, "..%2f..", "%F0%9F%A6%89"])
-def test_an_organization_that_is_none_is_a_404(http: FlaskClient, path: str, slug: str) -> None:
+def test_an_organization_that_is_none_is_never_a_500(http: FlaskClient, path: str, slug: str) -> None:
     method = "GET" if path in {"/oauth/authorize", "/oauth/jwks"} else "POST"
     answer = http.open(
         f"/organizations/{slug}{path}", method=method, data={"token": "x"} if method == "POST" else None
     )
-    assert answer.status_code in {404, 400}
+    assert answer.status_code in {400, 401, 404}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "A" * 3000, "%F0%9F%A6%89"])
+def test_nobody_authenticates_at_an_organization_that_is_none(
+    http: FlaskClient, machine: MadeClient, path: str, slug: str
+) -> None:
+    header = machine.basic["Authorization"]
+    assert send(http, f"/organizations/{slug}{path}", good_body(machine), header).status_code == 404
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "+1", "1e3", "٣", "70000"])
+def test_a_length_that_is_none_is_a_4xx(http: FlaskClient, path: str, length: str) -> None:
+    environ = {"CONTENT_LENGTH": length}
+    answer = http.post(path, data="token=x", content_type=FORM, environ_overrides=environ)
+    assert 400 <= answer.status_code < 500
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
