@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,24 +75,30 @@ def called_by_faces() -> Iterator[tuple[str, inspect.Signature]]:
     for path in files(*(f"app/{face}/*.py" for face in FACES)):
         tree = ast.parse(path.read_text())
         modules: dict[str, str] = {}
-        names: set[tuple[str, str]] = set()
+        called: set[tuple[str, str]] = set()
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "app.operations":
-                modules |= {alias.asname or alias.name: alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("app.operations."):
-                noun = str(node.module).rpartition(".")[2]
-                names |= {(noun, alias.name) for alias in node.names}
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("app.operations"):
+                continue
+            for alias in node.names:
+                if is_package(node.module) and find_spec(f"{node.module}.{alias.name}"):
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                else:
+                    called.add((str(node.module), alias.name))
         for node in ast.walk(tree):
             if (
                 isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
                 and node.value.id in modules
             ):
-                names.add((modules[node.value.id], node.attr))
-        for noun, verb in names:
-            found = getattr(import_module(f"app.operations.{noun}"), verb, None)
+                called.add((modules[node.value.id], node.attr))
+        for module, verb in called:
+            found = getattr(import_module(module), verb, None)
             if inspect.isfunction(found):
-                yield f"{noun}.{verb}", inspect.signature(found)
+                yield f"{module.rpartition('.')[2]}.{verb}", inspect.signature(found)
+
+
+def is_package(module: str | None) -> bool:
+    return hasattr(import_module(str(module)), "__path__")
 
 
 def test_nothing_else_stands_at_the_top() -> None:
