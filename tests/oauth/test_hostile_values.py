@@ -1,0 +1,103 @@
+"""Hostile values at every parameter of every endpoint: a 4xx each time, never a 500, and no echo of them."""
+
+from __future__ import annotations
+
+import pytest
+from flask.testing import FlaskClient
+
+from tests.oauth.conftest import Flow
+
+ENDPOINTS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
+HOSTILE = [
+    "\0",
+    "a\0b",
+    "ü☃🦉",
+    "'; DROP TABLE users; --",
+    '"\\',
+    "\r\nSet-Cookie: a=b",
+    "x" * 5000,
+    "0",
+    "null",
+    "[]",
+    "{}",
+    " ",
+    "%00",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_are_never_a_500(flow: Flow, value: str) -> None:
+    """JS-6, TK-3: any parameter of any endpoint, each way a client may name itself."""
+    own = {"client_id": flow.client.client_id}
+    names = (
+        "grant_type",
+        "code",
+        "redirect_uri",
+        "code_verifier",
+        "refresh_token",
+        "scope",
+        "token",
+        "token_type_hint",
+    )
+    for grant_type in ("authorization_code", "refresh_token", "client_credentials"):
+        for name in (*names, "client_id", "client_secret", "resource", "audience"):
+            for path in ENDPOINTS:
+                form = {
+                    "grant_type": grant_type,
+                    "token": "x",
+                    "code": "x",
+                    "refresh_token": "x",
+                    name: value,
+                }
+                basic = flow.http.post(path, data=form, headers=flow.client.basic)
+                posted = flow.http.post(path, data=own | {"client_secret": flow.client.secret} | form)
+                for answer in (basic, posted):
+                    assert answer.status_code in {200, 400, 401, 429}, (
+                        path,
+                        name,
+                        answer.status_code,
+                        answer.text,
+                    )
+                    description = answer.get_json().get("error_description", "")
+                    assert description.isascii() and not set(description) & set('"\\')
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_authorization_requests_are_never_a_500(flow: Flow, value: str) -> None:
+    names = (
+        *flow.parameters(),
+        "nonce",
+        "prompt",
+        "max_age",
+        "login_hint",
+        "ui_locales",
+        "response_mode",
+        "request",
+    )
+    for name in names:
+        for method in ("GET", "POST"):
+            sent = flow.parameters(**{name: value})
+            place = {"query_string": sent} if method == "GET" else {"data": sent}
+            answer = flow.http.open("/oauth/authorize", method=method, **place)
+            assert answer.status_code in {303, 400}, (name, method, answer.status_code)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer",
+        "Bearer ",
+        "Bearer \u00fc",
+        "Basic x",
+        "",
+        "Bearer a b",
+        "Bearer " + "x" * 9000,
+        "Bearer e30.e30.e30",
+        "Bearer " + "." * 2,
+    ],
+)
+def test_hostile_userinfo_requests_are_a_401(http: FlaskClient, header: str) -> None:
+    for method in ("GET", "POST"):
+        answer = http.open("/oauth/userinfo", method=method, headers={"Authorization": header})
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="gatehouse"')
