@@ -8,7 +8,7 @@ from app.operations.people.sessions import SessionView
 
 
 class SignedInUser(UserMixin):
-    """``current_user`` of templates and views: who is signed in at the organization of the URL."""
+    """``current_user`` of views: who is signed in at the organization of the URL."""
 
     def __init__(self, session: SessionView) -> None:
         self.session = session
