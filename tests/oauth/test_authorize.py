@@ -9,12 +9,21 @@ import pytest
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations import clock
+from app.operations.directory import find_client
+from app.operations.protocol.authorization_requests import (
+    AuthorizationRequestView,
+    RequestEnded,
+    deny,
+    end_request,
+)
 from app.operations.registration.clients import update_client
+from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,
     REDIRECT_URI,
     Flow,
+    audited,
     change_rows,
     is_sign_in,
     location,
@@ -125,6 +134,24 @@ def test_a_request_is_decided_once(asking: Flow, database: Database) -> None:
         for again in ("consent-allow", "consent-deny"):
             assert is_ended(asking.decide(page, again))
     assert database.count("authorization_codes") == 1
+
+
+def test_of_two_who_read_it_open_one_decides(asking: Flow, database: Database) -> None:
+    """IN-2: the row count of one UPDATE decides, not what either has read."""
+    asking.consent()
+    with asking.app.app_context():
+        row = db.session.query(AuthorizationRequest).one()
+        view = AuthorizationRequestView(
+            row.id, row.organization_id, "cli_x", "x", row.parameters, row.created_at, row.shown_digest
+        )
+        actor = Actor.anonymous(asking.organization.id)
+        client = find_client(asking.client.client_id)
+        assert client is not None
+        deny(actor, client, view)
+        for decide_again in (lambda: deny(actor, client, view), lambda: end_request(actor, view)):
+            with pytest.raises(RequestEnded):
+                decide_again()
+    assert audited(database, "consent.denied") == 1
 
 
 def test_another_browser_cannot_take_it_over(asking: Flow) -> None:

@@ -9,6 +9,7 @@ from flask import Flask
 
 from app import config, create_app
 from app.operations import statements
+from app.operations.registration.scopes import add_scopes
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow
 from tests.support.applications import BASE_URL, Client, environment
@@ -79,6 +80,32 @@ def test_a_refresh_token_is_rotated_once(
     assert losing.refresh(answer.get_json()["refresh_token"]).status_code == 200
 
 
+def test_a_refresh_without_rotation_is_done_once_though_another_followed(
+    losing: Flow, proxy: LosingProxy, database, monkeypatch
+) -> None:
+    """The grant's row is shared by all refreshes that do not rotate: it cannot tell whose COMMIT took effect."""
+    from app.operations import transaction
+
+    change_settings(losing, {"oauth": {"refresh_token": {"rotation": "public_clients"}}})
+    tokens = losing.tokens()
+    ask = transaction._was_committed
+
+    def another_is_faster(*args):
+        monkeypatch.setattr(transaction, "_was_committed", ask)
+        [(row,)] = database.query("SELECT COUNT(*) FROM access_tokens")
+        database.query("UPDATE grants SET attempt = %s", new_id().bytes)
+        assert row == 2
+        return ask(*args)
+
+    monkeypatch.setattr(transaction, "_was_committed", another_is_faster)
+    proxy.lose_next(b"COMMIT", after_it_took_effect=True)
+    answer = losing.refresh(tokens["refresh_token"])
+    assert proxy.lost == 1
+    assert answer.status_code == 200, answer.text
+    assert database.count("access_tokens") == 2
+    assert losing.is_alive(answer.get_json()["access_token"])
+
+
 @EITHER
 def test_a_clients_own_token_is_written_once(
     losing: Flow, proxy: LosingProxy, database, after_it_took_effect
@@ -114,6 +141,20 @@ def test_a_revocation_is_said_to_be_done_only_when_it_is(losing: Flow, proxy: Lo
         assert answer.status_code == 200
         assert not losing.is_alive(token)
     assert proxy.lost == 2
+
+
+@EITHER
+def test_any_other_change_is_made_once(
+    losing: Flow, proxy: LosingProxy, database, after_it_took_effect
+) -> None:
+    """Its audit event is the witness; without one a change that stands would be made again."""
+    actor = losing.make.system(losing.organization)
+    before = database.count("scopes"), database.count("audit_events")
+    with losing.app.app_context():
+        proxy.lose_next(b"COMMIT", after_it_took_effect=after_it_took_effect)
+        assert add_scopes(actor, ["orchard:prune"]) == ["orchard:prune"]
+    assert proxy.lost == 1
+    assert (database.count("scopes"), database.count("audit_events")) == (before[0] + 1, before[1] + 1)
 
 
 def test_when_the_database_is_away_the_answer_is_a_503(losing: Flow, proxy: LosingProxy, monkeypatch) -> None:
