@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Flask
+from flask import Flask, current_app
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
@@ -18,6 +18,7 @@ from app.config import Config
 from app.extensions import db
 
 AUTOCOMMIT = "autocommit"
+_ENGINES = "gatehouse engines"
 _LOCK_WAIT_SECONDS = 3
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -38,7 +39,8 @@ def configure(app: Flask, config: Config) -> None:
     }
     db.init_app(app)
     with app.app_context():
-        for engine in (db.engine, db.engines[AUTOCOMMIT]):
+        app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
+        for engine in app.extensions[_ENGINES]:
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
@@ -46,7 +48,8 @@ def configure(app: Flask, config: Config) -> None:
 
 def engines() -> tuple[Engine, Engine]:
     """(for transactions, for single statements) of the current app."""
-    return db.engine, db.engines[AUTOCOMMIT]
+    pair: tuple[Engine, Engine] = current_app.extensions[_ENGINES]
+    return pair
 
 
 def _mysql_options(config: Config) -> dict[str, Any]:

@@ -37,7 +37,12 @@ class WireRequest(OAuth2Request):
     """A request in Authlib's terms, made of parameters that were already read."""
 
     def __init__(self, sent: Mapping[str, str], call: Call) -> None:
-        super().__init__(method="POST", uri="https://gatehouse.invalid/", headers={})
+        # Authlib's own start would look at the environment for each request, to see whether http is allowed.
+        self.method, self.uri = "POST", "https://gatehouse.invalid/"
+        self.headers: dict[str, str] = {}
+        self.client = self.user = self.auth_method = None
+        self.authorization_code = self.refresh_token = self.credential = None
+        self._scope = self._body = None
         self.payload = BasicOAuth2Payload(sent)
         self._form = sent
         self.call = call

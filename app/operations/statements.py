@@ -18,6 +18,7 @@ from sqlalchemy.sql import ClauseElement, Executable
 from app.database import engines
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
 from app.operations.mysql_literals import literal_of
+from app.operations.thread_connections import discard, driver_connection
 from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5
@@ -117,9 +118,8 @@ def _execute(
     engine: Engine, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
 ) -> tuple[Sequence[Any] | None, int]:
     # The driver's own connection: SQLAlchemy's would begin and roll back around it, a round trip for nothing.
-    connection = engine.raw_connection()
     try:
-        driver: Any = connection.dbapi_connection
+        driver = driver_connection(engine)
         if compiled.is_sqlite:
             cursor = driver.execute(compiled.sql, parameters)
             return (cursor.fetchone(), 0) if fetch else (None, cursor.rowcount)
@@ -129,8 +129,6 @@ def _execute(
         rows = driver.store_result().fetch_row(1, 0)
         return (rows[0] if rows else None), 0
     except engine.dialect.loaded_dbapi.Error as error:
-        if engine.dialect.is_disconnect(error, connection.dbapi_connection, None):
-            connection.invalidate(error)
+        if engine.dialect.is_disconnect(error, None, None):
+            discard(engine)
         raise
-    finally:
-        connection.close()
