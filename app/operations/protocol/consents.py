@@ -7,14 +7,16 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.client import DELETED, Client
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations import audit, clock
+from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
-from app.operations.transaction import count_changed, read, transaction
+from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id, public_id
@@ -61,44 +63,80 @@ def allowed_scopes(client: ClientView, user_id: UUID) -> tuple[str, ...]:
 
 def remember(actor: Actor, client: ClientView, user_id: UUID, scopes: tuple[str, ...]) -> None:
     """The user's consent covers the scopes too; part of the transaction under way. Audit: ``consent.given``."""
-    now = clock.now()
-    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
-    expires_at = None if ttl is None else now + timedelta(seconds=ttl)
-    before = allowed_scopes(client, user_id)
-    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
-    scope = " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))
-    own = (
-        Consent.organization_id == client.organization.id,
-        Consent.user_id == user_id,
-        Consent.client_id == client.id,
-    )
-    changed = count_changed(
-        update(Consent)
-        .where(*own)
-        .values(scope=scope, updated_at=now, expires_at=expires_at, last_used_at=now)
-    )
-    if changed == 0:
-        db.session.execute(
-            insert(Consent).values(
-                organization_id=client.organization.id,
-                id=new_id(),
-                user_id=user_id,
-                client_id=client.id,
-                scope=scope,
-                created_at=now,
-                updated_at=now,
-                expires_at=expires_at,
-                last_used_at=now,
-            )
-        )
+    before = _widen(client, user_id, scopes)
+    if before is None:
+        try:
+            with db.session.begin_nested():
+                _insert(client, user_id, scopes)
+            before = ()
+        except IntegrityError as error:
+            if not is_duplicate_key(error):
+                raise
+            # Another tab was faster; what it allowed stands, and this is allowed beside it.
+            before = _widen(client, user_id, scopes) or ()
     audit.record(
         actor,
         "consent.given",
         target_type="client",
         target_id=client.client_id,
         before={"scopes": list(before)},
-        after={"scopes": scope.split()},
+        after={"scopes": _together(client, before, scopes).split()},
     )
+
+
+def _widen(client: ClientView, user_id: UUID, scopes: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The consent that stands covers the scopes too; what it covered before, or None when there is none."""
+    now = clock.now()
+    own = (
+        Consent.organization_id == client.organization.id,
+        Consent.user_id == user_id,
+        Consent.client_id == client.id,
+    )
+    row = db.session.execute(
+        select(Consent.scope, Consent.expires_at).where(*own).with_for_update()
+    ).first()
+    if row is None:
+        return None
+    before = () if row.expires_at is not None and row.expires_at <= now else tuple(row.scope.split())
+    db.session.execute(
+        update(Consent)
+        .where(*own)
+        .values(
+            scope=_together(client, before, scopes),
+            updated_at=now,
+            expires_at=_end(client, now),
+            last_used_at=now,
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return before
+
+
+def _insert(client: ClientView, user_id: UUID, scopes: tuple[str, ...]) -> None:
+    now = clock.now()
+    db.session.execute(
+        insert(Consent).values(
+            organization_id=client.organization.id,
+            id=new_id(),
+            user_id=user_id,
+            client_id=client.id,
+            scope=" ".join(scopes),
+            created_at=now,
+            updated_at=now,
+            expires_at=_end(client, now),
+            last_used_at=now,
+        )
+    )
+
+
+def _end(client: ClientView, now: datetime) -> datetime | None:
+    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
+    return None if ttl is None else now + timedelta(seconds=ttl)
+
+
+def _together(client: ClientView, before: tuple[str, ...], scopes: tuple[str, ...]) -> str:
+    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
+    return " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))
 
 
 @read

@@ -1,0 +1,53 @@
+"""Consents and grants of a user: remembered once, all of them seen, all of them taken back (CO-3)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from flask import Flask
+
+from app.operations.directory import find_client
+from app.operations.people.sessions import find_session
+from app.operations.protocol.consents import list_consents, remember
+from app.operations.transaction import transaction
+from tests.factories import Factory
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES
+
+TABS = 6
+
+
+@pytest.mark.mariadb  # SQLite lets one writer in at a time.
+def test_tabs_that_allow_at_the_same_moment_are_one_consent(app: Flask, make: Factory) -> None:
+    organization = make.organization(settings=FAST_KEYS)
+    client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
+    failures: list[BaseException] = []
+    for _ in range(5):
+        user = make.user(organization)
+        session = find_session_of(app, make, user)
+        gate = threading.Barrier(TABS)
+
+        def allow(scope: str, gate=gate, user=user, session=session) -> None:
+            with app.app_context():
+                view = find_client(client.client_id)
+                gate.wait()
+                try:
+                    transaction(remember)(session, view, user.id, ("openid", scope))
+                except BaseException as error:
+                    failures.append(error)
+
+        tabs = [threading.Thread(target=allow, args=(SCOPES[n % len(SCOPES)],)) for n in range(TABS)]
+        for tab in tabs:
+            tab.start()
+        for tab in tabs:
+            tab.join()
+        assert failures == []
+        with app.app_context():
+            [consent] = list_consents(session)
+        assert set(consent.scopes) == set(SCOPES), "what one tab allowed is not lost to another"
+
+
+def find_session_of(app: Flask, make: Factory, user):
+    """The signed-in user as an actor."""
+    with app.app_context():
+        return find_session(make.sign_in(user).token).actor()
