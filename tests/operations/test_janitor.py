@@ -18,7 +18,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.base import Base
 from app.models.client import Client
-from app.models.event import Lease
+from app.models.event import Lease, OutboxMessage
 from app.models.organization import Organization
 from app.models.session import Attempt
 from app.models.token import AccessToken
@@ -97,6 +97,26 @@ def test_a_grant_stays_while_a_token_hangs_from_it(context: Flask, make: Factory
     (sweep,) = [sweep for sweep in SWEEPS if sweep.table.name == "grants"]
     assert sweep.unless is not None
     assert "access_tokens.grant_id = grants.id" in str(sweep.unless())
+
+
+def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, database: Database) -> None:
+    """What must leave after a commit is not lost because nobody fetched it in time."""
+    organization, now = make.organization(), clock.now()
+    long_ago = now - timedelta(days=30)
+    message = {
+        "organization_id": organization.id,
+        "kind": "mail",
+        "payload": {},
+        "created_at": long_ago,
+        "available_at": long_ago,
+        "expires_at": long_ago,
+    }
+    write(
+        insert(OutboxMessage).values(**message, id=new_id(), attempts=9),
+        insert(OutboxMessage).values(**message, id=new_id(), attempts=1, done_at=long_ago),
+    )
+    assert purge(SYSTEM, pause=0) == {"outbox": 1}
+    assert [row[0] for row in database.query("SELECT attempts FROM outbox")] == [9]
 
 
 def test_every_table_that_grows_has_its_place() -> None:

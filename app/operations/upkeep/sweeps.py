@@ -50,6 +50,10 @@ def _grant_has_tokens() -> ColumnElement[bool]:
     )
 
 
+def _is_not_sent() -> ColumnElement[bool]:
+    return OutboxMessage.done_at.is_(None)
+
+
 # Children before their parents. Each column named here has an index.
 SWEEPS = (
     _sweep(AccessToken, "expires_at"),
@@ -61,7 +65,7 @@ SWEEPS = (
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
-    _sweep(OutboxMessage, "expires_at"),
+    _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
     _sweep(Revocation, "expires_at"),
     _sweep(SigningKey, "remove_at", timedelta()),
 )
