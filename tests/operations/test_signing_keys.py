@@ -119,6 +119,33 @@ def test_twenty_workers_at_once_make_one(app: Flask, make: Factory) -> None:
         assert [row.kid for row in rows(view)] == kids[:1]
 
 
+@pytest.mark.mariadb
+def test_callers_at_once_generate_one_key_in_a_process(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An RSA key takes a processor for a second: a crowd of strangers at the key set must not take it each."""
+    view = make.organization()
+    gate = threading.Barrier(8)
+    generate, generated = signing_keys._generate, []
+
+    def counted(algorithm: str) -> Any:
+        generated.append(algorithm)
+        return generate(algorithm)
+
+    def caller() -> None:
+        with app.app_context():
+            gate.wait(20)
+            active_key(view, "RS256")
+
+    monkeypatch.setattr(signing_keys, "_generate", counted)
+    threads = [threading.Thread(target=caller) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert generated == ["RS256"]
+
+
 def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: OrganizationView) -> None:
     """RF-7: it would sign on from memory, and nobody could verify it."""
 

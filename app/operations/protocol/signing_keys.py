@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class SigningKeyView:
 
 
 _KINDS: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_making = tuple(threading.Lock() for _ in range(64))
 _cache: dict[tuple[bytes, str, int, str], tuple[float, SigningKeyView]] = {}
 
 
@@ -147,8 +149,13 @@ def _promote(actor: Actor, algorithm: str, *, at_once: bool) -> str:
 
 def _make(organization_id: str, algorithm: str, *, state: str) -> None:
     """A key in the state, unless one stands: of many workers at once the unique slot lets one through."""
-    if _exists(organization_id, algorithm, state):
-        return
+    # One caller generates and the others of this process wait for its key: an RSA key costs a processor a second.
+    with _making[hash((organization_id, algorithm)) % len(_making)]:
+        if not _exists(organization_id, algorithm, state):
+            _make_one(organization_id, algorithm, state)
+
+
+def _make_one(organization_id: str, algorithm: str, state: str) -> None:
     key, private = _generate(algorithm)
     kid = key.thumbprint()
     public = {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": algorithm}
