@@ -148,6 +148,5 @@ class Grant(Tenant, Base):
     sealed_answer: Mapped[bytes | None] = mapped_column(
         Sealed, comment="the last answer, sealed under the token presented (RF-3)"
     )
-    attempt: Mapped[UUID | None] = mapped_column(Uuid, comment="which attempt rotated it last")
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_reason: Mapped[str | None] = mapped_column(Identifier(64))

@@ -102,7 +102,6 @@ def upgrade() -> None:
         sa.Column("previous_digest", DIGEST, nullable=True, comment="the refresh token before"),
         sa.Column("rotated_at", UTC_DATETIME, nullable=True),
         sa.Column("sealed_answer", SEALED, nullable=True, comment="the last answer, sealed under the token presented (RF-3)"),
-        sa.Column("attempt", UUID, nullable=True, comment="which attempt rotated it last"),
         sa.Column("revoked_at", UTC_DATETIME, nullable=True),
         sa.Column("revoked_reason", identifier(64), nullable=True),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),

@@ -13,6 +13,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models import user as user_model
 from app.models.grant import Grant
+from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
@@ -94,7 +95,7 @@ def _find(client: ClientView, refresh_token: str) -> Any:
     now = clock.now()
     if row.revoked_at is not None or row.expires_at <= now or row.idle_expires_at <= now:
         raise InvalidGrant
-    if row.user_status != user_model.ACTIVE:
+    if row.user_status != user_model.ACTIVE or client.organization.forgot(row.created_at):
         raise InvalidGrant
     return row
 
@@ -116,7 +117,6 @@ def _advance(
     )
     values: dict[str, Any] = {
         "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
-        "attempt": unit.nonce,
     }
     answer = grants.prepare_tokens(authenticated, of, scopes, refresh_token)
     if refresh_token is not None:
@@ -140,9 +140,10 @@ def _advance(
     if changed != 1:
         return None
     grants.store_token(authenticated, of, answer)
+    # The grant's row may be another refresh's by the time that somebody asks; the access token's is this one's own.
     witnessed_by(
-        select(Grant.id).where(
-            Grant.organization_id == row.organization_id, Grant.id == row.id, Grant.attempt == unit.nonce
+        select(AccessToken.id).where(
+            AccessToken.organization_id == row.organization_id, AccessToken.id == answer.row["id"]
         )
     )
     return answer.answer
