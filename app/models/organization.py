@@ -44,6 +44,9 @@ class Organization(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    tokens_valid_from: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when it was restored: tokens and sign-ins from before are dead"
+    )
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     purge_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, index=True, comment="when the janitor removes its data"

@@ -53,6 +53,7 @@ class OrganizationView:
     version: int
     base_url: str
     settings: Mapping[str, Any] = field(repr=False)
+    tokens_valid_from: datetime | None = None
 
     @property
     def issuer(self) -> str:
@@ -63,6 +64,10 @@ class OrganizationView:
     def is_active(self) -> bool:
         """Neither suspended nor deleted."""
         return self.status == organization_model.ACTIVE
+
+    def forgot(self, made_at: datetime) -> bool:
+        """Whether it was deleted and restored since: what was made before does not come back to life."""
+        return self.tokens_valid_from is not None and made_at < self.tokens_valid_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +261,7 @@ def _organization_columns() -> Any:
         Organization.is_root,
         Organization.version,
         Organization.settings,
+        Organization.tokens_valid_from,
     )
 
 
@@ -270,6 +276,7 @@ def _organization_view(row: Row[Any]) -> OrganizationView:
         version=row.version,
         base_url=config.base_url,
         settings=_effective(json.dumps(row.settings, sort_keys=True)),
+        tokens_valid_from=row.tokens_valid_from,
     )
 
 

@@ -32,6 +32,7 @@ def upgrade() -> None:
         sa.Column("created_at", UTC_DATETIME, nullable=False),
         sa.Column("created_by", sa.String(200), nullable=True),
         sa.Column("updated_at", UTC_DATETIME, nullable=False),
+        sa.Column("tokens_valid_from", UTC_DATETIME, nullable=True, comment="when it was restored: tokens and sign-ins from before are dead"),
         sa.Column("deleted_at", UTC_DATETIME, nullable=True),
         sa.Column("purge_at", UTC_DATETIME, nullable=True, comment="when the janitor removes its data"),
         sa.PrimaryKeyConstraint("id", name="pk_organizations"),

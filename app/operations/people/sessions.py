@@ -215,12 +215,15 @@ def living(organization: OrganizationView) -> ColumnElement[bool]:
     now = clock.now()
     limits: Any = organization.settings["authentication"]["sessions"]
     # A timeout that was shortened counts for sign-ins made before, too.
-    return (
+    alive = (
         Session.revoked_at.is_(None)
         & (Session.expires_at > now)
         & (Session.created_at > now - timedelta(seconds=limits["absolute_timeout_seconds"]))
         & (Session.last_seen_at > now - timedelta(seconds=limits["idle_timeout_seconds"]))
     )
+    if organization.tokens_valid_from is not None:
+        alive &= Session.created_at >= organization.tokens_valid_from
+    return alive
 
 
 def _make_room(organization_id: str, user_id: UUID, most: int) -> None:

@@ -188,12 +188,12 @@ def _find_valid(client: ClientView, presented: PresentedCode) -> Any:
     if not pkce.is_verified(presented.code_verifier, row.code_challenge):
         raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.")
     if row.used_at is None:
-        _require_alive(row)
+        _require_alive(client, row)
     return row
 
 
-def _require_alive(row: Any) -> None:
-    if row.expires_at <= clock.now():
+def _require_alive(client: ClientView, row: Any) -> None:
+    if row.expires_at <= clock.now() or client.organization.forgot(row.issued_at):
         raise InvalidGrant("The code has ended.")
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant

@@ -112,6 +112,8 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     ends = min(expires_at, idle_expires_at)
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None
+    if caller.organization.forgot(created_at):
+        return None
     return ActiveToken(
         is_access_token=False,
         client_id=caller.client_id,

@@ -131,6 +131,7 @@ _COLUMNS = (
     Grant.revoked_at,
     User.status,
     Credential.tokens_revoked_at,
+    Organization.tokens_valid_from,
 )
 _COUNTS = and_(
     AccessToken.organization_id == Organization.id,
@@ -246,9 +247,11 @@ def _view(organization_id: str, row: Any, document: Mapping[str, Any] | None = N
     (
         token_id, client_id, grant_id, scope, audience, issued_at, expires_at,
         client_name, user_id, auth_time, session_id, email,
-        client_status, grant_revoked_at, user_status, tokens_revoked_at,
+        client_status, grant_revoked_at, user_status, tokens_revoked_at, valid_from,
     ) = row  # fmt: skip
     if client_status != client_model.ACTIVE or tokens_revoked_at is not None:
+        return None
+    if valid_from is not None and issued_at < valid_from:
         return None
     if grant_id is not None and (grant_revoked_at is not None or user_status != user_model.ACTIVE):
         return None
