@@ -13,10 +13,12 @@ from app.extensions import db
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations import audit, clock
 from app.operations.pages import DEFAULT_LIMIT, Page
+from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.people.invitations import NewInvitation, invite
 from app.operations.protocol.grants import log_revocation
 from app.operations.tenancy.acting import acting_in
 from app.operations.tenancy.founding import found_organization, taken, was_ever_given
+from app.operations.tenancy.organization_events import action_of, record_event
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
@@ -102,7 +104,8 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
 @read
 def get_organization(actor: Actor, slug: str) -> OrganizationRecord:
     """The organization. Raises NotFound for every one that is not the actor's; root sees deleted ones too."""
-    _, row = _reach(actor, slug, "organization:read")
+    inside, row = _reach(actor, slug)
+    inside.require("organization:read")
     return _record(row)
 
 
@@ -152,19 +155,19 @@ def update_organization(
     """The fields sent hold; ``name`` needs ``organization:write``, ``status`` root's ``organizations:write``.
 
     ``active`` resumes a suspended organization and restores a deleted one that is not yet purged. Raises InvalidInput,
-    NotFound, RootProtected, PreconditionFailed. Audit: ``organization.updated``, ``.suspended``, ``.resumed``,
-    ``.restored``.
+    NotFound, RootProtected, PreconditionFailed. After a restoration everybody signs in again and clients ask for new
+    tokens. Audit: ``organization.updated``, ``.suspended``, ``.resumed``, ``.restored``, as ``record_event`` says.
     """
-    inside, row = _reach(actor, slug, None)
-    if "status" in fields:
+    inside, row = _reach(actor, slug)
+    if "status" in fields or row.status == DELETED:
         actor.require("organizations:write")
-    if "name" in fields or "status" not in fields:
+    if row.status != DELETED and ("name" in fields or "status" not in fields):
         inside.require("organization:write")
     changes = organization_changes(fields)
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
-    if row.status == DELETED and changed.get("status") != ACTIVE:
+    if row.status == DELETED and changed != {"status": ACTIVE}:
         raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")
     if not changed:
         return UpdatedOrganization(_record(row), ())
@@ -172,9 +175,10 @@ def update_organization(
         raise RootProtected("The root organization cannot be suspended.", field="status")
     values: dict[str, Any] = dict(changed)
     if row.status == DELETED:
-        values |= {"deleted_at": None, "purge_at": None}
+        values |= {"deleted_at": None, "purge_at": None, "tokens_valid_from": clock.now()}
     _change(row, values, expected_version)
-    _record_change(inside, row.slug, row.status, before, changed)
+    action = action_of(row.status, changed)
+    record_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
     return UpdatedOrganization(_record(_row(Organization.id == row.id)), tuple(changed))
 
 
@@ -184,28 +188,24 @@ def delete_organization(
 ) -> OrganizationRecord:
     """All stops at once: sign-ins, tokens and API; the data is purged at ``purge_at``, 30 days later.
 
-    Raises NotFound, RootProtected, PreconditionFailed. Audit: ``organization.deleted``, in its log and in root's.
+    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for somebody in a browser who signed in
+    too long ago. Audit: ``organization.deleted``, in its log and in root's.
     """
-    inside, row = _reach(actor, slug, "organization:delete")
-    if row.is_root:
-        raise RootProtected("The root organization cannot be deleted.")
+    inside, row = _reach(actor, slug)
     if row.status == DELETED:
         raise NotFound("There is no such organization.")
+    inside.require("organization:delete")
+    if inside.session_id is not None:
+        require_fresh_sign_in(inside)
+    if row.is_root:
+        raise RootProtected("The root organization cannot be deleted.")
     _require_version(row, expected_version)
     now = clock.now()
     purge_at = now + KEPT_AFTER_DELETION
     _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at}, expected_version)
     log_revocation(row.id, "organization", row.id.encode())
     after = {"status": DELETED, "purge_at": purge_at.isoformat()}
-    for where in [inside] if inside.organization_id == actor.organization_id else [actor, inside]:
-        audit.record(
-            where,
-            "organization.deleted",
-            target_type="organization",
-            target_id=slug,
-            before={"status": row.status},
-            after=after,
-        )
+    record_event(inside, slug, "organization.deleted", {"status": row.status}, after)
     return _record(_row(Organization.id == row.id))
 
 
@@ -214,23 +214,26 @@ def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
     return update_organization(actor, slug, {"status": ACTIVE}).organization
 
 
-def _reach(actor: Actor, slug: str, permission: str | None) -> tuple[Actor, Organization]:
-    """The organization named, and the actor in it. Whoever sees all also sees deleted ones, until they are purged."""
+def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
+    """The organization named, and the actor in it.
+
+    Whoever of root sees all organizations sees every one, deleted ones too until they are purged: to read it and
+    no more, since what they hold in root is nothing that they hold in it.
+    """
     try:
         inside, view = acting_in(actor, slug)
-        organization_id = view.id
+        return inside, _row(Organization.id == view.id)
     except NotFound:
         found = _find(Organization.slug == slug)
-        sees_all = actor.kind == "system" or (actor.is_root and actor.may("organizations:read"))
-        if found is None or not sees_all:
+        if found is None or not _sees_all(actor):
             raise
-        inside, organization_id = (
-            actor.acting_in(found.id, actor.permissions | {"organization:read"}),
-            found.id,
-        )
-    if permission is not None:
-        inside.require(permission)
-    return inside, _row(Organization.id == organization_id)
+        return actor.acting_in(found.id, frozenset({"organization:read"})), found
+
+
+def _sees_all(actor: Actor) -> bool:
+    if actor.kind == "system":
+        return True
+    return actor.is_root and (actor.may("organizations:read") or actor.may("organizations:write"))
 
 
 def _find(condition: Any) -> Organization | None:
@@ -259,24 +262,6 @@ def _change(row: Organization, values: Mapping[str, Any], expected_version: int 
     if count_changed(statement) != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The organization was changed at the same moment. Read it again.")
-
-
-def _record_change(
-    actor: Actor, slug: str, old_status: str, before: Mapping[str, Any], changed: Mapping[str, Any]
-) -> None:
-    action = "organization.updated"
-    if "status" in changed:
-        action = "organization.suspended"
-        if changed["status"] == ACTIVE:
-            action = "organization.restored" if old_status == DELETED else "organization.resumed"
-    audit.record(
-        actor,
-        action,
-        target_type="organization",
-        target_id=slug,
-        before={name: before[name] for name in changed},
-        after=changed,
-    )
 
 
 def _matches(own: OrganizationRecord, query: str | None) -> bool:
