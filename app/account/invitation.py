@@ -47,7 +47,13 @@ def _accept(invitation: InvitationView, token: str) -> Response:
     organization = organization_by_id(invitation.organization_id)
     name, password = forms.text("name"), request.form.get("password", "")
     personal = (invitation.email, name, organization.name, organization.slug)
-    password_hash = new_password_hash(organization.settings, password, personal=personal)
+    password_hash = new_password_hash(
+        organization.settings,
+        password,
+        personal=personal,
+        organization_id=organization.id,
+        address=request.remote_addr,
+    )
     accept_invitation(token, name=name, password_hash=password_hash)
     outcome = sign_in(
         organization.id,

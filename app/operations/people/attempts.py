@@ -1,13 +1,15 @@
 """Failed attempts: counted in the database, so that limits hold for all workers and survive a restart.
 
-An attempt is written before the password is looked at and taken back when it was right: so a thousand attempts at
-once are not all judged by the same count.
+An attempt is written, and committed, before it is counted, and taken back when the password was right: so of a
+thousand attempts at once each is judged by a count of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import delete, func, select
@@ -15,18 +17,32 @@ from sqlalchemy import delete, func, select
 from app.extensions import db
 from app.models.session import Attempt
 from app.operations import clock
-from app.operations.transaction import current_unit, transaction
+from app.operations.transaction import current_unit, read, transaction
 from app.rules.identifiers import new_id
 from app.rules.people.lockout import Lockout
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The answer to somebody who wants to try: ``wait`` seconds first, or now, with so many tries left after it."""
+class Limit:
+    """What is counted, and how much of it is let through."""
 
     bucket: bytes
+    lockout: Lockout
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to somebody who wants to try: ``wait`` seconds first, or now, with so many tries left after it.
+
+    ``blocked`` are the limits that ask for the wait; ``surplus`` counts the failures beyond the bound of the
+    fullest limit; ``attempts`` are the rows to take back when the try was none.
+    """
+
     wait: int
     tries_left: int
+    surplus: int = 0
+    blocked: tuple[Limit, ...] = ()
+    attempts: tuple[UUID, ...] = ()
 
 
 def bucket_of(*parts: str) -> bytes:
@@ -34,31 +50,27 @@ def bucket_of(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()
 
 
+def claim_attempt(organization_id: str, *limits: Limit) -> Claim:
+    """The attempt is counted under each limit, unless one has to wait; those refused do not prolong the wait.
+
+    Call it outside a transaction: the attempt has to be seen by others before it is judged.
+    """
+    claim = _judge(organization_id, limits, ())
+    if claim.wait:
+        return claim
+    ids = _append(organization_id, limits)
+    claim = _judge(organization_id, limits, ids)
+    if claim.wait:
+        take_back(organization_id, ids)
+    return claim
+
+
 @transaction
-def claim_attempt(organization_id: str, bucket: bytes, lockout: Lockout) -> Claim:
-    """The attempt is counted, unless one has to wait; those refused for the wait do not prolong it."""
-    now = clock.now()
-    failures, last = db.session.execute(
-        select(func.count(), func.max(Attempt.at)).where(
-            Attempt.organization_id == organization_id,
-            Attempt.bucket == bucket,
-            Attempt.at > now - lockout.window,
-        )
-    ).one()
-    wait = lockout.seconds_to_wait(failures, last, now)
-    if wait:
-        return Claim(bucket, wait, 0)
-    attempt_id: UUID = current_unit().once("attempt", new_id)
-    db.session.add(
-        Attempt(
-            organization_id=organization_id,
-            id=attempt_id,
-            bucket=bucket,
-            at=now,
-            expires_at=now + lockout.window,
-        )
+def take_back(organization_id: str, attempts: Iterable[UUID]) -> None:
+    """These attempts count no more."""
+    db.session.execute(
+        delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.id.in_(list(attempts)))
     )
-    return Claim(bucket, 0, lockout.tries_left(failures + 1))
 
 
 @transaction
@@ -67,3 +79,49 @@ def forgive(organization_id: str, bucket: bytes) -> None:
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.bucket == bucket)
     )
+
+
+@transaction
+def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]:
+    now = clock.now()
+    ids: list[UUID] = [current_unit().once(f"attempt {number}", new_id) for number in range(len(limits))]
+    db.session.add_all(
+        Attempt(
+            organization_id=organization_id,
+            id=attempt_id,
+            bucket=limit.bucket,
+            at=now,
+            expires_at=now + limit.lockout.window,
+        )
+        for attempt_id, limit in zip(ids, limits, strict=True)
+    )
+    return tuple(ids)
+
+
+@read
+def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...]) -> Claim:
+    """What the attempts of others say, and their number with one more."""
+    now = clock.now()
+    found: dict[bytes, tuple[int, datetime]] = {
+        bucket: (failures, last)
+        for bucket, failures, last in db.session.execute(
+            select(Attempt.bucket, func.count(), func.max(Attempt.at))
+            .where(
+                Attempt.organization_id == organization_id,
+                Attempt.bucket.in_([limit.bucket for limit in limits]),
+                Attempt.at > now - max(limit.lockout.window for limit in limits),
+                Attempt.id.not_in(own),
+            )
+            .group_by(Attempt.bucket)
+        )
+    }
+    waits, left, surplus = {}, [], 0
+    for limit in limits:
+        failures, last = found.get(limit.bucket, (0, None))
+        waits[limit] = limit.lockout.seconds_to_wait(failures, last, now)
+        left.append(limit.lockout.tries_left(failures + 1))
+        surplus = max(surplus, failures + 1 - limit.lockout.max_failures)
+    blocked = tuple(limit for limit, wait in waits.items() if wait)
+    if blocked:
+        return Claim(max(waits.values()), 0, surplus, blocked)
+    return Claim(0, min(left), surplus, attempts=own)

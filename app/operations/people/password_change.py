@@ -42,12 +42,14 @@ def change_password(actor: Actor, current: str, new: str) -> ChangedPassword:
     organization = organization_by_id(actor.organization_id)
     email, name, stored_hash = _read(actor)
     bucket = attempts.bucket_of("password_change", str(actor.user_id), network_of(actor.address))
-    claim = attempts.claim_attempt(organization.id, bucket, Lockout.of(organization.settings))
+    limit = attempts.Limit(bucket, Lockout.of(organization.settings))
+    claim = attempts.claim_attempt(organization.id, limit)
     if claim.wait:
         raise TooManyRequests(
             f"Too many wrong passwords. Try again in {claim.wait} seconds.", retry_after=claim.wait
         )
-    if not verify_password(stored_hash, current)[0]:
+    place = {"organization_id": organization.id, "address": actor.address}
+    if not verify_password(stored_hash, current, **place)[0]:
         raise InvalidInput(
             "This is not your current password.", field="current_password", code="wrong_password"
         )
@@ -57,7 +59,7 @@ def change_password(actor: Actor, current: str, new: str) -> ChangedPassword:
             "This is your current password. Choose another.", field="new_password", code="unchanged"
         )
     personal = (email, name, organization.name, organization.slug)
-    new_hash = new_password_hash(organization.settings, new, personal=personal, field="new_password")
+    new_hash = new_password_hash(organization.settings, new, personal=personal, field="new_password", **place)
     return _store(actor, stored_hash, new_hash)
 
 

@@ -11,21 +11,29 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import and_, select, update
 
 from app.extensions import db
+from app.models.session import Session
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people import attempts
+from app.operations.people.attempts import Limit, bucket_of
 from app.operations.people.passwords import verify_password
 from app.operations.people.sessions import start_session
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
+from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
+
+MOST_PER_NETWORK = 100
+"""Failures from one network, whatever the accounts, before it waits: whoever tries one password on many of them."""
+MOST_PER_ACCOUNT = 100
+"""Failures at one account, whatever the networks, before those wait that it never signed in from."""
 
 Reason = Literal["mismatch", "wait", "disabled", "suspended", "password_off"]
 
@@ -68,8 +76,9 @@ def sign_in(
     """A new session of the user whose password it is, or the reason why not; nothing is raised for a wrong one.
 
     ``replaces`` is this browser's previous cookie value for the organization, dead after a success. Failures are
-    counted per account and network; a success of somebody known starts the count again. Raises Unavailable when
-    the hash has to wait for over two seconds. Audit: ``session.started`` or ``sign_in.failed``.
+    counted per account and network, per network, and per account; a success starts the first count again. Raises
+    Unavailable when too many hash, or the hash has to wait for over two seconds. Audit: ``session.started`` or
+    ``sign_in.failed``, of which beyond a bound only a sample is kept.
     """
     organization = organization_by_id(organization_id)
     if not organization.is_active:
@@ -77,24 +86,66 @@ def sign_in(
     if not organization.settings["authentication"]["password"]["enabled"]:
         return Refused("password_off")
     canonical = canonical_email(email)
-    bucket = attempts.bucket_of("sign_in", canonical or email[:400].casefold(), network_of(address))
-    claim = attempts.claim_attempt(organization.id, bucket, Lockout.of(organization.settings))
+    limits = _limits(organization, canonical or email[:400].casefold(), network_of(address))
+    claim = attempts.claim_attempt(organization.id, *limits)
+    if claim.blocked == limits[-1:] and _has_signed_in_from(organization.id, canonical or "", address):
+        claim = attempts.claim_attempt(organization.id, *limits[:-1])
     if claim.wait:
         return Refused("wait", retry_after=claim.wait)
     account = _find_account(organization.id, canonical or "")
-    is_right, renewed_hash = verify_password(account.password_hash if account else None, password)
+    try:
+        is_right, renewed_hash = verify_password(
+            account.password_hash if account else None,
+            password,
+            organization_id=organization.id,
+            address=address,
+        )
+    except Unavailable:
+        attempts.take_back(organization.id, claim.attempts)
+        raise
     actor = Actor.anonymous(organization.id, address, request_id)
     if account is not None and is_right and account.is_active:
         signed_in = _start(
-            actor, organization, account, renewed_hash, bucket, user_agent=user_agent, replaces=replaces
+            actor,
+            organization,
+            account,
+            renewed_hash,
+            spent=claim.attempts,
+            forgiven=limits[0].bucket,
+            user_agent=user_agent,
+            replaces=replaces,
         )
         if signed_in is not None:
             return signed_in
     # Whoever knows the password may know that the account is disabled; nobody else may.
     reason: Reason = "disabled" if account is not None and is_right and not account.is_active else "mismatch"
-    _record_failure(actor, canonical, reason)
+    # All up to the bound, then the 1st, 2nd, 4th, 8th … beyond it: an attack must not fill the audit log.
+    if claim.surplus <= 0 or claim.surplus.bit_count() == 1:
+        _record_failure(actor, canonical, reason)
     wait = Lockout.of(organization.settings).delay.total_seconds() if claim.tries_left == 0 else 0
     return Refused(reason, tries_left=claim.tries_left, retry_after=int(wait))
+
+
+def _limits(organization: OrganizationView, email: str, network: str) -> tuple[Limit, Limit, Limit]:
+    lockout = Lockout.of(organization.settings)
+    return (
+        Limit(bucket_of("sign_in", email, network), lockout),
+        Limit(bucket_of("sign_in network", network), lockout.from_failure(MOST_PER_NETWORK)),
+        Limit(bucket_of("sign_in account", email), lockout.from_failure(MOST_PER_ACCOUNT)),
+    )
+
+
+@read
+def _has_signed_in_from(organization_id: str, canonical: str, address: str | None) -> bool:
+    """Whether the account has a session, an ended one too, that began in the network of the address."""
+    known = db.session.scalars(
+        select(Session.address)
+        .join(User, and_(User.organization_id == Session.organization_id, User.id == Session.user_id))
+        .where(User.organization_id == organization_id, User.email_canonical == canonical)
+        .order_by(Session.id.desc())
+        .limit(50)
+    )
+    return any(network_of(one) == network_of(address) for one in known)
 
 
 @read
@@ -113,8 +164,9 @@ def _start(
     organization: OrganizationView,
     account: _Account,
     renewed_hash: str | None,
-    bucket: bytes,
     *,
+    spent: tuple[UUID, ...],
+    forgiven: bytes,
     user_agent: str,
     replaces: str | None,
 ) -> SignedIn | None:
@@ -134,7 +186,8 @@ def _start(
     )
     if not unchanged:
         return None
-    attempts.forgive(organization.id, bucket)
+    attempts.take_back(organization.id, spent)
+    attempts.forgive(organization.id, forgiven)
     token, session_id = start_session(
         organization, account.id, address=actor.address, user_agent=user_agent, replaces=replaces
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,10 @@ class Lockout:
             timedelta(seconds=values["delay_seconds"]),
             timedelta(seconds=values["max_delay_seconds"]),
         )
+
+    def from_failure(self, max_failures: int) -> Lockout:
+        """The same, only that the waits begin after so many failures."""
+        return replace(self, max_failures=max_failures)
 
     def seconds_to_wait(self, failures: int, last_failure: datetime | None, now: datetime) -> int:
         """Whole seconds until the next attempt may be made; 0 when it may be made now.
