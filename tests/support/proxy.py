@@ -30,6 +30,7 @@ class LosingProxy:
         self._reaches_server = True
         self.lost = 0
         self._lock = threading.Lock()
+        self._standing: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_next(self, statement: bytes, *, after_it_took_effect: bool) -> None:
@@ -37,7 +38,10 @@ class LosingProxy:
         self._needle, self._reaches_server = statement.lower(), after_it_took_effect
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Nobody is answered any more, on standing connections neither."""
+        for connection in self._standing:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -47,6 +51,7 @@ class LosingProxy:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
+                self._standing += [client, server]
                 threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
