@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import secrets
@@ -77,6 +78,7 @@ def client_id_of(organization_id: str, value: UUID) -> str:
     return f"cli_{organization_id}_{encode_uuid(value)}"
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_client_id(text: str) -> tuple[str, UUID] | None:
     """(organization key, client row id) of a ``client_id``, or None when it cannot be one of ours."""
     match = _CLIENT_ID.fullmatch(text)
