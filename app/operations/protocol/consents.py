@@ -92,9 +92,7 @@ def _widen(client: ClientView, user_id: UUID, scopes: tuple[str, ...]) -> tuple[
         Consent.user_id == user_id,
         Consent.client_id == client.id,
     )
-    row = db.session.execute(
-        select(Consent.scope, Consent.expires_at).where(*own).with_for_update()
-    ).first()
+    row = db.session.execute(select(Consent.scope, Consent.expires_at).where(*own).with_for_update()).first()
     if row is None:
         return None
     before = () if row.expires_at is not None and row.expires_at <= now else tuple(row.scope.split())
