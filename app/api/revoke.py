@@ -5,12 +5,13 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.api.blueprint import api_v1_only
-from app.operations.protocol import client_authentication, grants
-from app.operations.protocol.client_authentication import NONE, Presented
+from app.operations import directory
+from app.operations.directory import ClientView
+from app.operations.protocol import grants
+from app.operations.protocol.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
 from app.operations.protocol.revoke_requests import revoke_by_request
-from app.rules.actor import Actor
-from app.rules.errors import Unauthenticated
-from app.rules.protocol.oauth_errors import InvalidClient
+from app.rules.errors import Unauthenticated, Unavailable
+from app.rules.protocol.oauth_errors import InvalidClient, StaleView
 from app.web.basic import read_basic
 from app.web.bearer import caller
 from app.web.json_api import envelope, read_object
@@ -18,35 +19,51 @@ from app.web.parameters import query_parameters
 from app.web.request_log import request_id
 
 REVOKED = "Token revoked"
+MOST_VIEWS = 3
 
 
 @api_v1_only.post("/revoke")
 def revoke() -> Response:
     """200 once the organization will never accept the string again."""
-    actor, authenticated_itself = _caller()
     query_parameters(())
-    revoke_by_request(actor, read_object(), authenticated_itself=authenticated_itself)
+    header = request.headers.get("Authorization", "")
+    if header.lower().startswith("basic "):
+        _revoke_as_client(_presented(header))
+    else:
+        actor = caller()[0]
+        revoke_by_request(actor, read_object(), client=None)
     return envelope(REVOKED)
 
 
-def _caller() -> tuple[Actor, bool]:
-    """Who holds a management token, or a client that proves itself by its own secret (RFC 7009 section 2.1)."""
-    header = request.headers.get("Authorization", "")
-    if not header.lower().startswith("basic "):
-        return caller()[0], False
+def _revoke_as_client(presented: Presented) -> None:
+    """A client proves itself by its own secret and revokes what is its own (RFC 7009 section 2.1)."""
+    for _ in range(MOST_VIEWS):
+        client = _authenticated(presented)
+        actor = grants.client_actor(client, request.remote_addr, request_id())
+        try:
+            revoke_by_request(actor, read_object(), client=client)
+            return
+        except StaleView:
+            # It authenticated by what no longer holds: it must do so again.
+            directory.find_client(client.client_id, fresh=True)
+    raise Unavailable
+
+
+def _authenticated(presented: Presented) -> ClientView:
     try:
-        authenticated = client_authentication.authenticate_client(_presented(header))
+        return authenticate_client(presented, address=request.remote_addr).client
     except InvalidClient as refusal:
-        raise Unauthenticated(
-            "The client is unknown, or its secret is wrong.", code="invalid_client"
-        ) from refusal
-    return grants.client_actor(authenticated.client, request.remote_addr, request_id()), True
+        raise _unauthenticated() from refusal
 
 
 def _presented(header: str) -> Presented:
     pair = read_basic(header)
     if pair is None:
-        raise InvalidClient
+        raise _unauthenticated()
     client_id, secret = pair
     # A public client has no secret: it names itself alone (RV-7).
-    return Presented("client_secret_basic", client_id, secret) if secret else Presented(NONE, client_id)
+    return Presented(ANY_SECRET, client_id, secret) if secret else Presented(NONE, client_id)
+
+
+def _unauthenticated() -> Unauthenticated:
+    return Unauthenticated("The client is unknown, or its secret is wrong.", code="invalid_client")

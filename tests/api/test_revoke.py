@@ -8,7 +8,10 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from tests.factories import Factory, MadeClient, bearer_header
+from app.operations.protocol.client_failures import MOST
+from app.operations.registration.credentials import revoke_credentials
+from tests.factories import Factory, MadeClient, basic_header, bearer_header
+from tests.oauth.conftest import on_another_worker
 from tests.support.databases import Database
 
 REVOKE = "/api/v1/revoke"
@@ -82,6 +85,54 @@ def test_a_client_revokes_its_own_tokens_by_its_secret_and_nobody_elses(
         False,
     )
     assert _is_alive(http, other, others)
+
+
+def test_failures_from_one_network_lock_nobody_out_elsewhere(http: FlaskClient, make: Factory) -> None:
+    """CA-5: a right secret is let in, and so is a new one where nobody failed."""
+    acme = make.organization()
+    client = make.machine(acme, "clients:read")
+    wrong = basic_header(client.client_id, make.machine(acme).secret)
+
+    def attempt(headers: dict[str, str], address: str) -> int:
+        answer = http.post(
+            REVOKE,
+            json=_body(acme.slug, "unknown"),
+            headers=headers,
+            environ_overrides={"REMOTE_ADDR": address},
+        )
+        return answer.status_code
+
+    assert {attempt(wrong, "192.0.2.1") for _ in range(MOST)} == {401}
+    assert attempt(wrong, "192.0.2.1") == 429
+    assert attempt(wrong, "198.51.100.1") == 401
+    assert attempt(client.basic, "192.0.2.1") == 200
+
+
+def test_a_client_whose_secret_was_revoked_elsewhere_revokes_nothing(
+    http: FlaskClient, make: Factory
+) -> None:
+    """F24: this worker still holds the view in which the secret lived."""
+    acme = make.organization()
+    client = make.machine(acme, "clients:read")
+    token = _token(http, client)
+    with http.application.app_context(), on_another_worker():
+        revoke_credentials(make.system(acme), client.client_id)
+    answer = http.post(REVOKE, json=_body(acme.slug, token), headers=client.basic)
+    assert answer.status_code == 401
+    assert answer.get_json()["success"] is False
+
+
+def test_a_client_registered_for_the_body_sends_its_secret_in_the_header_here(
+    http: FlaskClient, make: Factory
+) -> None:
+    """The body has three fields and no more (contract 7)."""
+    acme = make.organization()
+    client = make.machine(acme, "clients:read", token_endpoint_auth_method="client_secret_post")
+    form = {"client_id": client.client_id, "client_secret": client.secret}
+    issued = http.post("/oauth/token", data={"grant_type": "client_credentials", **form})
+    token = issued.get_json()["access_token"]
+    assert http.post(REVOKE, json=_body(acme.slug, token), headers=client.basic).status_code == 200
+    assert not http.post("/oauth/introspect", data={"token": token, **form}).get_json()["active"]
 
 
 def test_rv7_a_public_client_names_itself_and_may_revoke(http: FlaskClient, make: Factory) -> None:

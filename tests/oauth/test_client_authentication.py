@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from flask.testing import FlaskClient
 
-from app.operations import clock
+from app.operations import clock, directory
+from app.operations.protocol import client_failures
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import create_credential, revoke_credentials
 from app.rules.protocol.tokens import new_token
@@ -230,3 +231,32 @@ def test_a_client_changed_on_another_worker_is_changed_here_at_once(
     with http.application.app_context(), on_another_worker():
         update_client(make.system(machine.organization), machine.client_id, change)
     assert is_refused(post(http, path, machine.basic))
+
+
+@PATHS
+def test_a_secret_made_on_another_worker_is_no_failure(
+    http, make: Factory, path: str, machine: MadeClient
+) -> None:
+    """CA-5: whoever rotates often is not taken for an attacker."""
+    assert post(http, path, machine.basic).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        second = create_credential(make.system(machine.organization), machine.client_id).secret
+    assert post(http, path, basic(machine.client_id, second)).status_code == 200
+    assert client_failures._failures == {}
+
+
+def test_a_flood_of_wrong_secrets_does_not_reach_the_database(
+    http, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = basic(machine.client_id, make.machine(machine.organization).secret)
+    assert {post(http, "/oauth/token", wrong).status_code for _ in range(client_failures.MOST)} == {401}
+    looks: list[bool] = []
+    find = directory.find_client
+
+    def counted(client_id: str, *, fresh: bool = False):
+        looks.append(fresh)
+        return find(client_id, fresh=fresh)
+
+    monkeypatch.setattr(directory, "find_client", counted)
+    assert {post(http, "/oauth/token", wrong).status_code for _ in range(5)} == {429}
+    assert looks == [False] * 5

@@ -66,7 +66,9 @@ PATHS: Schema = {
             scope="tokens:revoke",
             description="200 means that this organization never accepts the string again, unknown ones included. "
             "A refresh token takes its family with it. A client may authenticate itself in place of a token, to "
-            "revoke tokens of its own.",
+            "revoke tokens of its own: by HTTP Basic with its client_id and secret, also when it is registered "
+            "for client_secret_post, since this body has three fields and no more; a public client sends an "
+            "empty secret.",
             body=ref("Revoke"),
             answers={"200": answer("The token is dead.", ref("Revoked"))},
             security=[{"bearer": ["tokens:revoke"]}, {"client": []}],
