@@ -9,6 +9,9 @@ from typing import Any
 from app.rules.errors import Conflict, FieldError
 from app.rules.people.permissions import covers, permissions_of_roles
 
+# The sign-in methods that this release offers. Passkeys join them when they can be registered.
+OFFERED_METHODS = frozenset({"password"})
+
 
 class WouldLockOut(Conflict):
     """The settings would leave nobody, or not the caller, able to come back and mend them."""
@@ -38,7 +41,8 @@ def _dangers(settings: Mapping[str, Any], caller: Caller | None) -> list[FieldEr
     found: list[FieldError] = []
     authentication = settings["authentication"]
     password = authentication["password"]["enabled"]
-    passkey = authentication["passkeys"]["enabled"] and authentication["passkeys"]["passwordless"]
+    passkeys = authentication["passkeys"]
+    passkey = "passkey" in OFFERED_METHODS and passkeys["enabled"] and passkeys["passwordless"]
     mfa = authentication["mfa"]
     if not password and not passkey:
         _add(found, "authentication.password.enabled", "No way to sign in would be left.")
