@@ -48,6 +48,8 @@ def _answer(view: SettingsView, updated: UpdatedSettings | None = None) -> Respo
     }
     if updated is not None:
         meta["changed"] = list(updated.changed)
+        if updated.warnings:
+            meta["warnings"] = list(updated.warnings)
     if updated is not None and updated.impact is not None:
         meta["impact"] = asdict(updated.impact)
     return envelope(view.document, meta=meta, headers={"ETag": etag_of(view.version)})

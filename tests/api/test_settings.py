@@ -39,17 +39,34 @@ def test_what_was_read_can_be_sent_back_whole(http: FlaskClient, make: Factory) 
 
 def test_a_dry_run_tells_the_impact_and_stores_nothing(http: FlaskClient, make: Factory) -> None:
     acme = make.organization()
-    make.user(acme)
+    make.client(acme)
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
-    body = {"authentication": {"mfa": {"policy": "required"}}}
+    body = {"oauth": {"redirect_uris": {"allowed_hosts": ["acme.example"]}}}
     ran = http.put(f"{path}?dry_run=true", json=body, headers=headers).get_json()
     assert ran["meta"]["impact"] == {
-        "users_without_second_factor": 1,
+        "users_without_second_factor": 0,
         "sessions_ending": 0,
-        "clients_affected": 0,
+        "clients_affected": 1,
     }
-    assert ran["meta"]["changed"] == ["authentication.mfa.policy"]
+    assert ran["meta"]["changed"] == ["oauth.redirect_uris.allowed_hosts"]
     assert http.get(path, headers=headers).get_json()["data"] == defaults()
+
+
+def test_what_is_not_offered_is_refused_and_what_has_no_effect_yet_is_told(
+    http: FlaskClient, make: Factory
+) -> None:
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    refused = http.put(path, json={"oauth": {"require_par": True}}, headers=headers)
+    assert refused.status_code == 400
+    assert [(error["field"], error["code"]) for error in refused.get_json()["errors"]] == [
+        ("oauth.require_par", "not_offered")
+    ]
+    body = {"audit": {"log_retention_days": 7}, "branding": {"theme": "dark"}}
+    meta = http.put(path, json=body, headers=headers).get_json()["meta"]
+    assert meta["warnings"] == ["audit.log_retention_days: Stored, and without effect in this release."]
+    again = http.put(path, json={"branding": {"theme": "light"}}, headers=headers).get_json()
+    assert "warnings" not in again["meta"]
 
 
 def test_a_stale_version_is_412_and_a_lock_out_409(http: FlaskClient, make: Factory) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
 
 from app.operations import directory
+from app.operations.people.invitations import InvitationEnded, accept_invitation, invite, revoke_invitation
 from app.operations.people.role_assignments import assign_role
 from app.operations.registration import credentials
 from app.operations.tenancy import settings as operations
 from app.operations.tenancy.settings import RoleInUse
+from app.operations.tenancy.settings_impact import Impact, impact_of
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.identifiers import new_id
 from app.rules.tenancy.lock_out import WouldLockOut
+from app.rules.tenancy.settings import effective
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -92,14 +97,24 @@ def test_a_dry_run_checks_counts_and_changes_nothing(
     make.user(acme, role="admin")
     audited = database.count("audit_events")
     ran = operations.update_settings(
-        make.actor(acme), acme.slug, {"authentication": {"mfa": {"policy": "required"}}}, dry_run=True
+        make.actor(acme), acme.slug, {"authentication": {"sessions": {"max_per_user": 3}}}, dry_run=True
     )
-    assert ran.changed == ("authentication.mfa.policy",)
-    assert ran.impact is not None and ran.impact.users_without_second_factor == 2
+    assert ran.changed == ("authentication.sessions.max_per_user",)
+    assert ran.impact == Impact(users_without_second_factor=0, sessions_ending=0, clients_affected=0)
     assert operations.get_settings(make.actor(acme), acme.slug).version == 1
     assert database.count("audit_events") == audited
     with pytest.raises(InvalidInput):
         operations.update_settings(make.actor(acme), acme.slug, {"nope": 1}, dry_run=True)
+
+
+def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    make.user(acme)
+    make.user(acme, role="admin")
+    for policy, people in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
+        after = effective({"authentication": {"mfa": {"policy": policy}}})
+        found = impact_of(acme.id, acme.settings, after, ["authentication.mfa.policy"])
+        assert found.users_without_second_factor == people
 
 
 def test_a_dry_run_counts_the_clients_that_would_no_longer_fit(context: Flask, make: Factory) -> None:
@@ -159,6 +174,28 @@ def test_a_role_that_somebody_holds_is_not_removed(context: Flask, make: Factory
     gone = {"user_permissions": {"roles": {"ops": None}}}
     with pytest.raises(RoleInUse):
         operations.update_settings(make.actor(acme), acme.slug, gone)
+
+
+def test_a_role_that_somebody_is_invited_to_is_not_removed(context: Flask, make: Factory) -> None:
+    acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
+    invited = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").invitation
+    gone = {"user_permissions": {"roles": {"ops": None}}}
+    with pytest.raises(RoleInUse):
+        operations.update_settings(make.actor(acme), acme.slug, gone)
+    revoke_invitation(make.actor(acme), acme.slug, invited.public_id)
+    operations.update_settings(make.actor(acme), acme.slug, gone)
+
+
+def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invited while the role was being removed."""
+    acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
+    link = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
+    monkeypatch.setattr(operations, "_require_unused", lambda *args: None)
+    operations.update_settings(make.actor(acme), acme.slug, {"user_permissions": {"roles": {"ops": None}}})
+    with pytest.raises(InvitationEnded):
+        accept_invitation(link.rpartition("/")[2], name="Bob", password_hash="$argon2id$test")
 
 
 @pytest.mark.parametrize(
@@ -227,3 +264,13 @@ def test_se7_a_secret_made_while_secrets_become_shown_once_leaves_no_sealed_copy
         assert set(at_once(app, calls)) == {"NewCredential", "UpdatedSettings"}
         sealed = database.query("SELECT organization_id FROM client_credentials WHERE sealed IS NOT NULL")
         assert acme.id.encode() not in {bytes(row[0]) for row in sealed}
+
+
+def test_a_client_does_not_switch_off_the_only_way_to_sign_in(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    client = replace(make.actor(acme), kind="client", client_id=new_id())
+    for caller in (client, make.system(acme)):
+        with pytest.raises(WouldLockOut):
+            operations.update_settings(
+                caller, acme.slug, {"authentication": {"password": {"enabled": False}}}
+            )

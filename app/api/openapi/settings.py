@@ -18,6 +18,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.tenancy.settings import MOST_ROLES, ROLES_PATH
+from app.rules.tenancy.settings_effect import NOT_OFFERED, reason_of
 from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 _ROLE_KEY = "^[a-z][a-z0-9_-]{0,39}$"
@@ -51,12 +52,18 @@ def _as_schema(node: dict[str, Any], *, whole: bool) -> Schema:
 
 
 def _effective(setting: Any) -> Schema:
-    schema = setting.kind.schema() | {"description": setting.why}
+    schema = setting.kind.schema() | {"description": reason_of(setting.path, setting.why)}
     return nullable(schema) if setting.default is None else schema
 
 
 def _change(setting: Any) -> Schema:
-    return nullable(setting.kind.schema()) | {"description": setting.why}
+    schema = setting.kind.schema()
+    refused, reason = NOT_OFFERED.get(setting.path, ((), ""))
+    if refused:
+        words = schema.pop("enum", [False, True])
+        schema["enum"] = [word for word in words if word not in refused]
+    description = f"{reason_of(setting.path, setting.why)} {reason}".rstrip()
+    return nullable(schema) | {"description": description}
 
 
 _ROLE_PROPERTIES = {name: kind.schema() for name, kind in ROLE_FIELDS.items()}
@@ -95,6 +102,11 @@ SCHEMAS: Schema = {
                 "additionalProperties": closed({"min": {"type": "integer"}, "max": {"type": "integer"}}),
             },
             "changed": {"type": "array", "items": text()},
+            "warnings": {
+                "type": "array",
+                "items": text(),
+                "description": "Changed paths that nothing follows from in this release.",
+            },
             "impact": closed(
                 {
                     "users_without_second_factor": {"type": "integer"},
@@ -103,7 +115,7 @@ SCHEMAS: Schema = {
                 }
             ),
         },
-        optional=("changed", "impact"),
+        optional=("changed", "warnings", "impact"),
     ),
 }
 _ANSWER = answer("The effective document.", success(ref("Settings"), ref("SettingsMeta")), headers=("ETag",))
@@ -129,7 +141,9 @@ PATHS: Schema = {
             tag="Settings",
             scope="settings:write",
             description="Fields sent are replaced, fields left out stay, null returns to the default. "
-            "What would lock people out is refused: 409 `would_lock_out`.",
+            "What would lock people out is refused: 409 `would_lock_out`. What this release could not enforce is "
+            "refused: 400 `not_offered`. A setting that has no effect yet is stored, with a line in "
+            "`meta.warnings`.",
             parameters=("IfMatch",),
             query=(_DRY_RUN,),
             body=ref("SettingsChange"),

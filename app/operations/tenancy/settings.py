@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.credential import Credential
 from app.models.organization import Organization
-from app.models.user import RoleAssignment
+from app.models.user import Invitation, RoleAssignment
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView
 from app.operations.people.rights import roles_of_user
@@ -25,12 +25,13 @@ from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.people.permissions import lacking, permissions_of, roles_of
 from app.rules.tenancy import settings as rules
 from app.rules.tenancy.lock_out import Caller, require_way_back
+from app.rules.tenancy.settings_effect import warnings_for
 
 _SECRET_DISPLAY = "oauth.clients.secret_display"
 
 
 class RoleInUse(Conflict):
-    """Somebody holds the role that would be removed."""
+    """Somebody holds the role that would be removed, or is invited to it."""
 
     code = "role_in_use"
 
@@ -55,6 +56,11 @@ class UpdatedSettings:
     settings: SettingsView
     changed: tuple[str, ...]
     impact: Impact | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What nothing follows from yet, though it was changed."""
+        return warnings_for(self.changed)
 
 
 @read
@@ -155,6 +161,23 @@ def _require_unused(organization_id: str, before: Mapping[str, Any], after: Mapp
     if held is not None:
         raise RoleInUse(
             f"Somebody has the role {held}. Give them another one first.", field=f"{rules.ROLES_PATH}.{held}"
+        )
+    # Else another role made under the same name later would be theirs.
+    invited = db.session.scalar(
+        select(Invitation.role)
+        .where(
+            Invitation.organization_id == organization_id,
+            Invitation.role.in_(gone),
+            Invitation.used_at.is_(None),
+            Invitation.revoked_at.is_(None),
+            Invitation.expires_at > clock.now(),
+        )
+        .limit(1)
+    )
+    if invited is not None:
+        raise RoleInUse(
+            f"Somebody is invited to the role {invited}. Withdraw the invitation first.",
+            field=f"{rules.ROLES_PATH}.{invited}",
         )
 
 

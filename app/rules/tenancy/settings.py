@@ -16,6 +16,7 @@ from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, covers, is_app_permission
 from app.rules.tenancy.setting_kinds import Number, wrong_type
+from app.rules.tenancy.settings_effect import not_offered
 from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 ROLES_PATH = "user_permissions.roles"
@@ -124,7 +125,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             yield from _role_problems(value)
         elif path in SETTINGS:
             if value is not None:
-                yield from SETTINGS[path].kind.check(path, value)
+                yield from _value_problems(path, value)
         elif path in _SECTIONS:
             if isinstance(value, dict):
                 yield from _problems(value, f"{path}.")
@@ -141,6 +142,14 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             yield FieldError(
                 path[:200], "unknown_field", f"There is no such setting.{suggestion(key, known)}"
             )
+
+
+def _value_problems(path: str, value: Any) -> Iterator[FieldError]:
+    wrong = list(SETTINGS[path].kind.check(path, value))
+    yield from wrong
+    reason = None if wrong else not_offered(path, value)
+    if reason is not None:
+        yield FieldError(path, "not_offered", reason)
 
 
 def _role_problems(roles: Any) -> Iterator[FieldError]:

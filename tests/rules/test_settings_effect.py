@@ -1,0 +1,67 @@
+"""Settings and what follows from them: each is read somewhere, refused, or said to have no effect yet."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.tenancy import settings
+from app.rules.tenancy.settings_effect import NOT_OFFERED, WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
+from app.rules.tenancy.settings_table import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+# They list, check or count settings; nothing follows from that.
+TABLES = {
+    "settings_table.py", "settings_effect.py", "setting_topics.py", "settings_impact.py", "lock_out.py",
+}  # fmt: skip
+SOURCES = [
+    path.read_text()
+    for path in [*(ROOT / "app").rglob("*.py"), *(ROOT / "templates").rglob("*.html")]
+    if path.name not in TABLES
+    and path != ROOT / "app/rules/tenancy/settings.py"
+    and "openapi" not in path.parts
+]
+
+
+def _is_read(path: str) -> bool:
+    """A source names the setting and the section that it is in, or reads it as a template does."""
+    *_, section, name = path.split(".")
+    in_template = re.compile(rf"\b{section}\.{name}\b")
+    return any(
+        (f'"{section}"' in text and f'"{name}"' in text) or in_template.search(text) for text in SOURCES
+    ) or any(f'_{section}"' in text and f'"{name}"' in text for text in SOURCES)
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_each_setting_is_read_or_said_to_have_no_effect(path: str) -> None:
+    assert _is_read(path) != (path in WITHOUT_EFFECT_YET)
+
+
+def test_only_settings_that_are_there_are_said_to_have_no_effect() -> None:
+    assert set(SETTINGS) >= WITHOUT_EFFECT_YET >= set(NOT_OFFERED)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [(path, value) for path, (values, _) in NOT_OFFERED.items() for value in values]
+)
+def test_a_demand_that_nothing_would_enforce_is_refused(path: str, value: object) -> None:
+    partial: object = value
+    for part in reversed(path.split(".")):
+        partial = {part: partial}
+    assert isinstance(partial, dict)
+    with pytest.raises(InvalidInput) as refusal:
+        settings.merge({}, partial)
+    assert [(error.field, error.code) for error in refusal.value.errors] == [(path, "not_offered")]
+
+
+def test_a_default_is_never_refused() -> None:
+    assert settings.merge({}, settings.defaults()) == {}
+
+
+def test_a_change_without_effect_is_told() -> None:
+    assert warnings_for(["branding.theme", "audit.notify_root_access"]) == (
+        f"audit.notify_root_access: {WITHOUT_EFFECT}",
+    )
