@@ -31,9 +31,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=8, help="in each worker")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument(
-        "--rows", type=_numbers, default=[], help="token rows to compare, such as 1000,1000000"
+        "--rows", type=_numbers, default=[1000, 1_000_000], help="token rows to compare (1000,1000000)"
     )
-    parser.add_argument("--organizations", type=_numbers, default=[], help="to compare, such as 1,2000")
+    parser.add_argument("--organizations", type=_numbers, default=[1, 2000], help="to compare (1,2000)")
+    parser.add_argument(
+        "--quick", action="store_true", help="the flows alone, without rows and organizations"
+    )
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--only", default="", help="comma-separated beginnings of scenario names")
     return parser.parse_args()
 
@@ -109,10 +113,14 @@ class Bench:
         with server as (port, process, started):
             self.server = process.pid
             self.report.note(f"import to first answer: {started:.2f} s")
-            self.report.note(f"resident, idle: {resident(process.pid)}")
+            self.report.bar("import to first answer, s", started, at_most=1.5)
+            self.report.note(f"resident, idle: {resident(process.pid)[0]}")
             self._flows(instance, port)
-            self._flatness(instance, port)
-            self.report.note(f"resident, after load: {resident(process.pid)}")
+            if not self.options.quick:
+                self._flatness(instance, port)
+            words, megabytes = resident(process.pid)
+            self.report.note(f"resident, after load: {words}")
+            self.report.bar("two workers resident after load, MB", megabytes, at_most=200)
 
     def _flows(self, instance: Instance, port: int) -> None:
         insert, select, hello = "floor: one durable INSERT", "floor: one SELECT by key", "hello: bare Flask"
@@ -171,10 +179,12 @@ def main() -> None:
         bench.report.head(options)
         bench.floors()
         bench.gatehouse()
-        bench.report.close()
+        missed = bench.report.close()
     finally:
         database.stop()
         shutil.rmtree(folder, ignore_errors=True)
+    if missed and options.check:
+        raise SystemExit(1)
 
 
 def _started(make: MakeVisitor | Prepare) -> MakeVisitor:

@@ -28,6 +28,7 @@ class Report:
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
         self._notes: list[str] = []
+        self._bars: list[tuple[bool, str]] = []
 
     def head(self, options: argparse.Namespace) -> None:
         """What follows, and under which conditions."""
@@ -61,18 +62,34 @@ class Report:
         """A sentence for the end."""
         self._notes.append(text)
 
-    def close(self) -> None:
-        """The notes, and each first line of a comparison beside its others."""
+    def bar(
+        self, name: str, value: float, *, at_least: float | None = None, at_most: float | None = None
+    ) -> None:
+        """A promise, and whether this run kept it."""
+        kept = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+        wanted = f"at least {at_least:g}" if at_least is not None else f"at most {at_most:g}"
+        self._bars.append((kept, f"{'kept  ' if kept else 'MISSED'}  {name}: {value:.2f} ({wanted})"))
+
+    def close(self) -> bool:
+        """The notes, each first line of a comparison beside its others, and the bars; whether one was missed."""
         print()
         for name in ("client_credentials", "introspection"):
+            if name in self._lines and self._lines[name].floor in self._lines:
+                line = self._lines[name]
+                self.bar(f"{name}, of the floor", line.rate / self._lines[line.floor].rate, at_least=0.45)
             for what in ("rows", "organizations"):
                 self._compare([line for line in self._lines.values() if _is(line.name, name, what)])
         for note in self._notes:
             print(note)
+        print("\nBars:")
+        for _, words in self._bars:
+            print(f"  {words}")
+        return not all(kept for kept, _ in self._bars)
 
     def _compare(self, lines: list[Line]) -> None:
         for line in lines[1:]:
-            print(f"{line.name}: {line.rate / lines[0].rate:.2f} of {lines[0].name.rpartition(', ')[2]}")
+            first = lines[0].name.rpartition(", ")[2]
+            self.bar(f"{line.name}, of that with {first}", line.rate / lines[0].rate, at_least=0.85)
 
     def _ratio(self, name: str, floor: str) -> str:
         if floor not in self._lines or not self._lines[floor].rate:

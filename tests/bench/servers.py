@@ -31,13 +31,17 @@ def serving(
         process.stop(server)
 
 
-def resident(pid: int) -> str:
-    """What the workers hold, and what they hold with their main process; PSS counts shared pages once."""
+def resident(pid: int) -> tuple[str, float]:
+    """What the workers hold, and with their main process, in words; and the workers' RSS in megabytes.
+
+    PSS counts pages that processes share once.
+    """
     main, workers = _megabytes([pid]), _megabytes(_children(pid))
-    return (
+    words = (
         f"workers {workers[0]:.0f} MB RSS, {workers[1]:.0f} MB PSS; "
         f"with the main process {workers[0] + main[0]:.0f} MB RSS, {workers[1] + main[1]:.0f} MB PSS"
     )
+    return words, workers[0]
 
 
 def cpu_seconds(pid: int) -> float:
