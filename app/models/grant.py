@@ -52,6 +52,7 @@ class AuthorizationRequest(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_authorization_requests_client", "organization_id", "client_id"),
+        Index("ix_authorization_requests_browser", "organization_id", "browser_digest"),
         owned_by_organization("authorization_requests"),
         within_organization("authorization_requests", "client_id", "clients"),
         Base.__table_args__,

@@ -54,6 +54,7 @@ def upgrade() -> None:
         **TABLE_OPTIONS,
     )
     op.create_index("ix_authorization_requests_client", "authorization_requests", ["organization_id", "client_id"])
+    op.create_index("ix_authorization_requests_browser", "authorization_requests", ["organization_id", "browser_digest"])
     op.create_index("ix_authorization_requests_expires_at", "authorization_requests", ["expires_at"])
     op.create_table(
         "authorization_codes",

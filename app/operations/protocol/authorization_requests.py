@@ -22,10 +22,11 @@ from app.operations.transaction import count_changed, current_unit, read, transa
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id
-from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.authorization_request import AuthorizationParameters, understood
 from app.rules.protocol.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
 LIFE = timedelta(minutes=30)
+MOST_OPEN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class RequestEnded(NotFound):
 
 @transaction
 def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], browser_id: str) -> str:
-    """The checked request is stored for this browser; returns the clear token that pages carry."""
+    """The checked request is stored for this browser; returns the clear token that pages carry.
+
+    Of the browser's open requests the oldest ends when there are more than ``MOST_OPEN``.
+    """
     token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
     now = clock.now()
     db.session.execute(
@@ -63,12 +67,35 @@ def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], bro
             digest=digest(token),
             browser_digest=_browser(browser_id),
             client_id=client.id,
-            parameters=dict(sent),
+            parameters=understood(sent),
             created_at=now,
             expires_at=now + LIFE,
         )
     )
+    _end_oldest(actor, _browser(browser_id))
     return token
+
+
+def _end_oldest(actor: Actor, browser: bytes) -> None:
+    own = (
+        AuthorizationRequest.organization_id == actor.organization_id,
+        AuthorizationRequest.browser_digest == browser,
+        AuthorizationRequest.completed_at.is_(None),
+    )
+    # Ids are ordered by time.
+    surplus = db.session.scalars(
+        select(AuthorizationRequest.id)
+        .where(*own)
+        .order_by(AuthorizationRequest.id.desc())
+        .offset(MOST_OPEN)
+        .limit(MOST_OPEN)
+    ).all()
+    if surplus:
+        count_changed(
+            update(AuthorizationRequest)
+            .where(*own, AuthorizationRequest.id.in_(surplus))
+            .values(completed_at=clock.now())
+        )
 
 
 @read

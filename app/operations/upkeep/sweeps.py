@@ -58,7 +58,8 @@ def _is_not_sent() -> ColumnElement[bool]:
 SWEEPS = (
     _sweep(AccessToken, "expires_at"),
     _sweep(AuthorizationCode, "purge_at", timedelta()),
-    _sweep(AuthorizationRequest, "expires_at"),
+    # Strangers make them; nothing asks for one that has ended.
+    _sweep(AuthorizationRequest, "expires_at", timedelta()),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
     _sweep(Session, "expires_at"),
     _sweep(Attempt, "expires_at"),

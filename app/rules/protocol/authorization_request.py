@@ -16,6 +16,24 @@ PROMPTS = ("none", "login", "consent", "select_account")
 LONGEST_STATE = 2048
 LONGEST_NONCE = 2048
 LONGEST_MAX_AGE = 10 * 365 * 86400
+LONGEST_HINT = 320
+# All that is read of a request. Parameters that are not understood are ignored (RFC 6749 section 3.1).
+NAMES = (
+    "response_type",
+    "response_mode",
+    "client_id",
+    "redirect_uri",
+    "scope",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+    "nonce",
+    "prompt",
+    "max_age",
+    "login_hint",
+)
+# Strangers can have requests stored: this is what one of theirs may cost, in bytes.
+LONGEST_REQUEST = 12 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,7 @@ def checked(
     _require_each_once(repeated)
     _require_no_request_object(sent)
     _require_code(sent)
+    _require_bounded(sent)
     prompts = _prompts(sent)
     return AuthorizationParameters(
         redirect_uri=redirect_uri,
@@ -53,8 +72,23 @@ def checked(
         prompts=prompts,
         max_age=_max_age(sent),
         # A hint never makes a request fail; what cannot be an e-mail is of no use.
-        login_hint=sent["login_hint"] if len(sent.get("login_hint", "")) in range(1, 321) else None,
+        login_hint=sent["login_hint"] if 1 <= len(sent.get("login_hint", "")) <= LONGEST_HINT else None,
     )
+
+
+def understood(sent: Mapping[str, str]) -> dict[str, str]:
+    """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
+    kept = {name: sent[name] for name in NAMES if name in sent}
+    if len(kept.get("login_hint", "")) > LONGEST_HINT:
+        del kept["login_hint"]
+    return kept
+
+
+def _require_bounded(sent: Mapping[str, str]) -> None:
+    if sum(len(value.encode()) for value in understood(sent).values()) > LONGEST_REQUEST:
+        raise AuthorizationRefusal(
+            "invalid_request", f"The parameters are longer than {LONGEST_REQUEST} bytes together."
+        )
 
 
 def _require_each_once(repeated: Collection[str]) -> None:
