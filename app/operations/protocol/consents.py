@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from uuid import UUID
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -27,7 +28,7 @@ MOST_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class ConsentRecord:
-    """One connected app of a user."""
+    """One connected app of a user. ``id`` is the consent's, or the client's when it has grants without one."""
 
     id: UUID
     client_id: str
@@ -139,7 +140,10 @@ def _together(client: ClientView, before: tuple[str, ...], scopes: tuple[str, ..
 
 @read
 def list_consents(actor: Actor) -> list[ConsentRecord]:
-    """The apps that the acting user allowed, the newest first."""
+    """The apps that may act for the user: those allowed, the newest first, then those trusted without asking.
+
+    Each client stands there once. One that was never asked for, a first party's, is known by its living grants.
+    """
     rows = db.session.execute(
         select(
             Consent.__table__,
@@ -156,7 +160,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
         .order_by(Consent.id.desc())
         .limit(MOST_LISTED)
     )
-    return [
+    consented = [
         ConsentRecord(
             id=row.id,
             client_id=client_id_of(actor.organization_id, row.client_id),
@@ -171,13 +175,68 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
         )
         for row in rows
     ]
+    return consented + _trusted(actor)
+
+
+def _trusted(actor: Actor) -> list[ConsentRecord]:
+    consented = exists().where(
+        Consent.organization_id == Grant.organization_id,
+        Consent.user_id == Grant.user_id,
+        Consent.client_id == Grant.client_id,
+    )
+    rows = db.session.execute(
+        select(
+            Grant.client_id,
+            Client.name,
+            Client.type,
+            Client.trust,
+            Grant.scope,
+            func.min(Grant.created_at).label("created_at"),
+            func.max(Grant.created_at).label("updated_at"),
+            func.max(Grant.rotated_at).label("rotated_at"),
+            func.max(Grant.expires_at).label("expires_at"),
+        )
+        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .where(*_living(actor), Client.status != DELETED, ~consented)
+        .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
+        .order_by(Client.name, Grant.client_id)
+        .limit(MOST_LISTED)
+    ).all()
+    records = []
+    for client_id, group in groupby(rows, lambda row: row.client_id):
+        parts = list(group)
+        records.append(
+            ConsentRecord(
+                id=client_id,
+                client_id=client_id_of(actor.organization_id, client_id),
+                client_name=parts[0].name,
+                client_type=parts[0].type,
+                trust=parts[0].trust,
+                scopes=tuple(dict.fromkeys(scope for part in parts for scope in part.scope.split())),
+                created_at=min(part.created_at for part in parts),
+                updated_at=max(part.updated_at for part in parts),
+                expires_at=max(part.expires_at for part in parts),
+                last_used_at=max(part.rotated_at or part.updated_at for part in parts),
+            )
+        )
+    return records
+
+
+def _living(actor: Actor) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Grant.organization_id == actor.organization_id,
+        Grant.user_id == actor.user_id,
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > clock.now(),
+    )
 
 
 @transaction
 def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     """The app may do nothing more for the acting user: consent, grants, codes and tokens end now (CO-3).
 
-    Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
+    ``consent_id`` is the ``id`` of a record of ``list_consents``: the consent's, or the client's where there is
+    none. Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
     """
     now = clock.now()
     consent = db.session.scalar(
@@ -187,34 +246,33 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
             Consent.user_id == actor.user_id,
         )
     )
-    if consent is None:
+    client_id = consent_id if consent is None else consent.client_id
+    living = db.session.execute(
+        select(Grant.id, Grant.scope).where(*_living(actor), Grant.client_id == client_id)
+    ).all()
+    if consent is None and not living:
         raise NotFound("There is no such connected app.")
     db.session.execute(
         update(AuthorizationCode)
         .where(
             AuthorizationCode.organization_id == actor.organization_id,
-            AuthorizationCode.client_id == consent.client_id,
+            AuthorizationCode.client_id == client_id,
             AuthorizationCode.user_id == actor.user_id,
             AuthorizationCode.used_at.is_(None),
         )
         .values(expires_at=now)
     )
-    living = db.session.scalars(
-        select(Grant.id).where(
-            Grant.organization_id == actor.organization_id,
-            Grant.user_id == actor.user_id,
-            Grant.client_id == consent.client_id,
-            Grant.revoked_at.is_(None),
-        )
-    ).all()
-    ended = sum(grants.revoke(actor, grant_id, reason="consent_withdrawn") for grant_id in living)
-    db.session.delete(consent)
+    ended = sum(grants.revoke(actor, grant.id, reason="consent_withdrawn") for grant in living)
+    scopes = dict.fromkeys(scope for grant in living for scope in grant.scope.split())
+    if consent is not None:
+        scopes = dict.fromkeys(consent.scope.split())
+        db.session.delete(consent)
     audit.record(
         actor,
         "consent.withdrawn",
         target_type="client",
-        target_id=client_id_of(actor.organization_id, consent.client_id),
-        before={"scopes": consent.scope.split()},
+        target_id=client_id_of(actor.organization_id, client_id),
+        before={"scopes": list(scopes)},
         after={"ended_grants": ended},
     )
     return ended

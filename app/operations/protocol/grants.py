@@ -30,6 +30,8 @@ from app.rules.protocol.tokens import digest, new_refresh_token
 
 # Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
 LONGEST_ACCESS = timedelta(days=1)
+# A user has so many sign-ins at one client at a time; one more ends the oldest (scale.md rule 13).
+MOST_LIVING = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         )
     )
     store_token(authenticated, new, prepared)
+    _end_oldest(actor, client, new.user_id)
     audit.record(
         actor,
         "grant.created",
@@ -106,6 +109,25 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         after={"user": public_id("usr", new.user_id), "scopes": list(new.scopes)},
     )
     return prepared.answer
+
+
+def _end_oldest(actor: Actor, client: ClientView, user_id: UUID) -> None:
+    # Ids are ordered by time.
+    surplus = db.session.scalars(
+        select(Grant.id)
+        .where(
+            Grant.organization_id == client.organization.id,
+            Grant.user_id == user_id,
+            Grant.client_id == client.id,
+            Grant.revoked_at.is_(None),
+            Grant.expires_at > clock.now(),
+        )
+        .order_by(Grant.id.desc())
+        .offset(MOST_LIVING)
+        .limit(MOST_LIVING)
+    ).all()
+    for grant_id in surplus:
+        revoke(actor, grant_id, reason="too_many_grants")
 
 
 def ready_keys(client: ClientView) -> None:

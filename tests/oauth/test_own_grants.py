@@ -1,0 +1,78 @@
+"""The grants of a user at one client: seen and taken back also where nobody asked, and so many of them (CO-3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.operations.people.sessions import find_session
+from app.operations.protocol import grants
+from app.operations.protocol.consents import list_consents, withdraw_consent
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from tests.oauth.conftest import Flow, audited
+from tests.support.databases import Database
+
+
+def person(flow: Flow) -> Actor:
+    """The flow's user."""
+    session = find_session(flow.make.sign_in(flow.user).token)
+    assert session is not None
+    return session.actor()
+
+
+def test_a_first_party_s_grants_are_one_app_and_end_together(flow: Flow, database: Database) -> None:
+    first, second = flow.tokens(scope="openid offline_access"), flow.tokens(scope="openid email")
+    pending = flow.code()
+    with flow.app.app_context():
+        user = person(flow)
+        [app] = list_consents(user)
+        assert (app.client_id, app.trust) == (flow.client.client_id, "first_party")
+        assert set(app.scopes) == {"openid", "offline_access", "email"}
+        assert withdraw_consent(user, app.id) == 2
+        assert list_consents(user) == []
+        with pytest.raises(NotFound):
+            withdraw_consent(user, app.id)
+    assert not flow.is_alive(first["access_token"]) and not flow.is_alive(second["access_token"])
+    assert flow.refresh(first["refresh_token"]).status_code == 400
+    assert flow.redeem(pending).status_code == 400
+    assert audited(database, "consent.withdrawn") == 1
+
+
+def test_a_consented_client_is_listed_once(asking: Flow) -> None:
+    asking.tokens()
+    asking.tokens()
+    with asking.app.app_context():
+        [app] = list_consents(person(asking))
+        assert app.id != asking.client.registered.client.id
+
+
+def test_nobody_ends_another_s_grants(flow: Flow) -> None:
+    tokens = flow.tokens()
+    other = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.make.user(flow.organization))
+    with flow.app.app_context():
+        assert list_consents(person(other)) == []
+        with pytest.raises(NotFound):
+            withdraw_consent(person(other), flow.client.registered.client.id)
+    assert flow.is_alive(tokens["access_token"])
+
+
+def test_the_account_page_shows_and_removes_it(flow: Flow) -> None:
+    tokens = flow.tokens()
+    apps = f"/organizations/{flow.organization.slug}/account/apps"
+    page = flow.http.get(apps)
+    assert flow.client.registered.client.name in page.text
+    with flow.app.app_context():
+        [app] = list_consents(person(flow))
+    assert f"{apps}/{app.public_id}/remove" in page.text
+    assert flow.http.get(f"{apps}/{app.public_id}/remove").status_code == 200
+    assert flow.is_alive(tokens["access_token"])
+
+
+def test_one_grant_too_many_ends_the_oldest(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scale.md rule 13."""
+    monkeypatch.setattr(grants, "MOST_LIVING", 3)
+    given = [flow.tokens() for _ in range(4)]
+    assert [flow.is_alive(tokens["access_token"]) for tokens in given] == [False, True, True, True]
+    elsewhere = flow.other_client(trust="first_party", redirect_uris=[flow.parameters()["redirect_uri"]])
+    assert elsewhere.is_alive(elsewhere.tokens()["access_token"])
+    assert flow.is_alive(given[1]["access_token"])
