@@ -19,7 +19,7 @@ from app.portal.words import AUTH_METHODS, GRANTS, TRUST, TYPES
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.rules.registration.client_fields import ID_TOKEN_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
-from app.web.forms import field_errors, text
+from app.web.forms import field_errors, text, version_read
 
 _TABS = (
     ("credentials", "Credentials"),
@@ -145,12 +145,9 @@ def _edit(
     values: dict[str, Any] = {name: getattr(found, name) for name in _NAMES[tab]}
     if request.method == "GET":
         return client_page(visit, found, tab, values=values, errors={}, **context)
-    version = text("version")
     fields = sent()
     try:
-        updated = update_client(
-            visit.actor, client_id, fields, expected_version=int(version) if version.isdecimal() else None
-        )
+        updated = update_client(visit.actor, client_id, fields, expected_version=version_read())
     except PreconditionFailed:
         errors = {
             "": "Somebody changed this client since you opened the page. Check the values and save again."

@@ -12,7 +12,7 @@ from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, OWN_PERMISSIONS, PERMISSIONS, roles_of
 from app.rules.tenancy.settings import ROLES_PATH
-from app.web.forms import field_errors, lines, text, ticked
+from app.web.forms import field_errors, lines, text, ticked, version_read
 
 
 @portal.get("/portal/<organization>/settings/permissions")
@@ -76,13 +76,12 @@ def _save(visit: Visit, key: str, fields: dict[str, Any] | None) -> dict[str, st
     """Errors by field of the form; none when it is stored."""
     if fields is not None:
         fields = {name: value or None if name == "description" else value for name, value in fields.items()}
-    version = text("version")
     try:
         update_settings(
             visit.actor,
             visit.organization.slug,
             {"user_permissions": {"roles": {key: fields}}},
-            expected_version=int(version) if version.isdecimal() else None,
+            expected_version=version_read(),
         )
     except PreconditionFailed:
         return {"": "Somebody changed the settings meanwhile. Check the role and save again."}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from flask import request
 
 from app.portal.setting_topics import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS, Topic
+from app.rules.strict_json import InvalidJson, load_object
 from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
 from app.rules.tenancy.settings import value_at
 from app.rules.tenancy.settings_table import SETTINGS, Setting
@@ -70,10 +70,19 @@ def typed(topic: Topic) -> Values:
 def base_values(topic: Topic, name: str = "base") -> Values:
     """The values that a form was made of, or those of a conflict page, from its hidden field."""
     try:
-        found = json.loads(request.form.get(name, ""))
-    except (ValueError, RecursionError):
+        # A lone surrogate cannot be encoded: such a form was made by hand, too.
+        found = load_object(request.form.get(name, "").encode("utf-8", "replace"))
+    except InvalidJson:
         return {}
-    return {path: found[path] for path in topic.paths if path in found} if isinstance(found, dict) else {}
+    return {path: found[path] for path in topic.paths if path in found and _is_of_kind(path, found[path])}
+
+
+def _is_of_kind(path: str, value: Any) -> bool:
+    """Whether ``typed`` could have made the value: text in place of a number is what somebody typed."""
+    kind = SETTINGS[path].kind
+    if value is None or (isinstance(kind, Number) and isinstance(value, str)):
+        return True
+    return all(error.code != "wrong_type" for error in kind.check(path, value))
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

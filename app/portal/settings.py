@@ -23,7 +23,7 @@ from app.portal.setting_fields import (
 from app.portal.setting_topics import TOPICS, Topic
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.web.forms import field_errors, text
+from app.web.forms import field_errors, text, version_read
 
 
 @portal.get("/portal/<organization>/settings")
@@ -44,13 +44,12 @@ def general(visit: Visit) -> Answer:
     name, errors, code = found.name, {}, 200
     if request.method == "POST":
         name = text("name")
-        version = text("version")
         try:
             updated = update_organization(
                 visit.actor,
                 slug,
                 {"name": name},
-                expected_version=int(version) if version.isdecimal() else None,
+                expected_version=version_read(),
             )
             return visit.done("/settings/general", "saved" if updated.changed else "unchanged")
         except PreconditionFailed:
@@ -100,8 +99,7 @@ def setting_topic(visit: Visit, topic: str) -> Answer:
             return _form(visit, page, view, values, field_errors(refusal), code=400)
         return _form(visit, page, view, values, {}, impact=tried.impact, would_change=tried.changed)
     try:
-        version = text("version")
-        saved = _update(visit, changes, expected_version=int(version) if version.isdecimal() else None)
+        saved = _update(visit, changes, expected_version=version_read())
     except PreconditionFailed:
         return _conflict(visit, page, view, changes)
     except (InvalidInput, Conflict) as refusal:

@@ -9,12 +9,19 @@ from flask import request
 
 from app.rules.errors import DomainError
 
+_VERSION = re.compile(r"[0-9]{1,10}")
 _INDEX = re.compile(r"\[(\d+)\].*")
 
 
 def text(name: str) -> str:
     """What was typed into the field, without the spaces around it."""
     return request.form.get(name, "").strip()
+
+
+def version_read() -> int | None:
+    """The version that the form was made of, or None when it names none that could be."""
+    found = _VERSION.fullmatch(text("version"))
+    return int(found[0]) if found else None
 
 
 def lines(name: str) -> list[str]:
