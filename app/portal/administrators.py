@@ -50,7 +50,7 @@ def new_administrator(visit: Visit) -> Answer:
             added = add_administrator(
                 visit.actor,
                 visit.organization.slug,
-                email=text("email"),
+                **_named(text("email")),
                 name=text("name") or None,
                 role=role,
             )
@@ -106,3 +106,8 @@ def withdraw_invitation(visit: Visit, invitation_id: str) -> Answer:
     """The link works no longer."""
     revoke_invitation(visit.actor, visit.organization.slug, invitation_id)
     return visit.done("/administrators", "invitation-withdrawn")
+
+
+def _named(who: str) -> dict[str, str]:
+    """Somebody by e-mail, or by the id that the refusal of an unconfirmed address tells."""
+    return {"user_id": who} if who.startswith("usr_") else {"email": who}

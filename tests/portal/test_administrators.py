@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from flask import Flask
+
+from app.operations.people.users import create_user
+from app.rules.identifiers import public_id
+
 ADMIN = re.compile(r"/administrators/(adm_[a-z0-9]+)/remove")
 INVITATION = re.compile(r"/administrators/invitations/(inv_[a-z0-9]+)/withdraw")
 
@@ -91,3 +96,17 @@ def test_auditor_sees_the_list_and_no_buttons(acme: Any, ada: Any, person: Any) 
 
     assert ada.user.email in auditor.text
     assert "/remove" not in auditor.page.text and "/administrators/new" not in auditor.page.text
+
+
+def test_somebody_whose_address_is_unconfirmed_is_named_by_id(
+    app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
+    with app.app_context():
+        bob = public_id("usr", create_user(acme.id, email="bob@acme.example", name="Bob"))
+
+    ada.send("/administrators/new", email="bob@acme.example", role="auditor")
+    assert bob in ada.text
+
+    ada.send("/administrators/new", email=bob, role="auditor")
+    ada.follow()
+    assert "bob@acme.example" in ada.text

@@ -116,17 +116,17 @@ def add_administrator(
 ) -> AddedAdministrator:
     """The user holds the role, or the unknown address is invited to it.
 
-    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned.
-    Audit: ``administrator.added`` or ``invitation.created``.
+    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned,
+    Conflict for an address that its user has not confirmed. Audit: ``administrator.added`` or ``invitation.created``.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
     role = ADMIN if role is None else role
     found = Findings()
-    if (user_id is None) == (email is None):
-        found.add(
-            "user_id" if user_id is None else "email", "required", "Send user_id or email, one of them."
-        )
+    if user_id is None and email is None:
+        found.add("user_id", "required", "Send user_id or email, one of them.")
+    elif user_id is not None and email is not None:
+        found.add("email", "not_allowed", "Send user_id or email, not both.")
     if user_id is not None and name is not None:
         found.add("name", "not_allowed", "A user who is there has a name already.")
     if email is not None:
@@ -142,7 +142,8 @@ def add_administrator(
         if not known.email_verified:
             # Whoever signed up with somebody's address must not get the role meant for its owner.
             raise Conflict(
-                "The user with this address has not confirmed it. Name them by user_id if they are known to you.",
+                "The user with this address has not confirmed it. If you know that it is theirs, name them by their "
+                f"user_id: {public_id('usr', known.id)}.",
                 field="email",
                 code="email_unverified",
             )

@@ -22,6 +22,7 @@ from app.rules.errors import Conflict, NotFound
 from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.people.emails import canonical_email
+from app.rules.people.permissions import roles_of
 from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
 
@@ -135,21 +136,21 @@ def find_invitation(token: str) -> InvitationView | None:
 
 @transaction
 def accept_invitation(token: str, *, name: str, password_hash: str) -> UUID:
-    """The invitation is used and its holder is a user with the role; their address counts as verified.
+    """The invitation is used and its holder is a user with the role.
 
-    Raises InvitationEnded, Conflict when such a user came to be meanwhile. Audit: ``invitation.accepted``.
+    The address is not verified by it: the link was shown to whoever invites, so holding it proves no mailbox. Raises
+    InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile. Audit:
+    ``invitation.accepted``.
     """
     view = find_invitation(token)
     if view is None:
         raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
+    if view.role not in roles_of(organization_by_id(view.organization_id).settings):
+        raise InvitationEnded("The role of this invitation is there no more. Ask for a new one.")
     if not _ended(view.organization_id, view.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was used already.")
     user_id = create_user(
-        view.organization_id,
-        email=view.email,
-        name=name or view.name,
-        password_hash=password_hash,
-        email_verified=True,
+        view.organization_id, email=view.email, name=name or view.name, password_hash=password_hash
     )
     system = Actor.system(view.organization_id, view.email)
     assign_role(system, view.organization_id, view.organization_id, user_id, view.role)
