@@ -154,3 +154,10 @@ def test_offline_access_needs_the_users_consent(asking: Flow) -> None:
     document = asking.redeem(query_of(asking.decide(asking.consent(scope="openid")))["code"]).get_json()
     assert "refresh_token" not in document
     assert is_consent(asking.authorize(scope="openid offline_access"), asking)
+
+
+def test_a_scope_without_words_is_named_once(asking: Flow) -> None:
+    scopes = ["openid", "profile", "orders:read"]
+    page = asking.other_client(scopes=scopes).consent(scope=" ".join(scopes))
+    label = page.text.split('for="scope-orders-read">')[1].split("</label>")[0]
+    assert label.count("orders:read") == 1
