@@ -226,3 +226,18 @@ def test_rv4_a_fault_inside_is_an_envelope_and_never_a_200(
     envelope = answer.get_json()
     assert (answer.status_code, envelope["error_code"], envelope["success"]) == (500, 500, False)
     assert "a fault of ours" not in answer.text
+
+
+def test_root_is_told_that_an_organization_does_not_exist_and_others_that_it_is_not_theirs(
+    http: FlaskClient, make: Factory
+) -> None:
+    body = {"organization_id": "never-was", "token_type": "access_token", "token": "unknown"}
+    for organization, words in (
+        (make.root(), "There is no such organization."),
+        (make.organization(), "This is not your organization."),
+    ):
+        answer = http.post("/api/v1/revoke", json=body, headers=bearer_header(make.bearer(organization)))
+        assert answer.status_code == 400
+        assert answer.get_json()["errors"] == [
+            {"field": "organization_id", "code": "unknown_organization", "message": words}
+        ]

@@ -27,9 +27,8 @@ def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: Client
     try:
         inside, _ = acting_in(actor, wanted.organization_id)
     except NotFound as unknown:
-        raise InvalidInput(
-            "This is not your organization.", field="organization_id", code="unknown_organization"
-        ) from unknown
+        words = "There is no such organization." if actor.is_root else "This is not your organization."
+        raise InvalidInput(words, field="organization_id", code="unknown_organization") from unknown
     if client is None:
         revoke_token(inside, wanted.token)
     else:
