@@ -26,7 +26,7 @@ _STATUSES = ("active", "suspended", "deleted")
 
 
 def _at_root(visit: Visit) -> None:
-    # One instance has one list: other organizations have no such page.
+    # Which pages there are is the portal's; what may be done here the operations require, wherever they are asked.
     if visit.organization.slug != ROOT_SLUG:
         raise NotFound("There is no such page.")
     visit.actor.require("organizations:read")

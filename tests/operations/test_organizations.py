@@ -122,6 +122,15 @@ def test_nobody_outside_root_creates_an_organization(
     assert database.count("organizations") == before
 
 
+def test_organizations_are_created_in_root_and_nowhere_else(context: Flask, make: Factory) -> None:
+    root, acme = make.root(), make.organization()
+    elsewhere = make.actor(root).acting_in(acme.id, frozenset({"organizations:write"}))
+    not_of_root = make.actor(acme, "organizations:write")
+    for actor in (elsewhere, not_of_root):
+        with pytest.raises(Forbidden):
+            operations.create_organization(actor, {"name": "Globex"})
+
+
 def test_renaming_changes_the_name_alone(context: Flask, make: Factory) -> None:
     acme = make.organization("acme-inc")
     updated = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})

@@ -21,7 +21,7 @@ from app.operations.tenancy.founding import found_organization, taken, was_ever_
 from app.operations.tenancy.organization_events import action_of, record_event
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.tenancy.organizations import new_organization, organization_changes
 from app.rules.tenancy.slugs import slug_candidates
 
@@ -79,6 +79,7 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     naming every wrong field, SlugTaken. Audit: ``organization.created``, in root's log and in its own.
     """
     actor.require("organizations:write")
+    _require_at_root(actor)
     wanted = new_organization(fields)
     slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
     free = [slug for slug in slugs if not was_ever_given(slug)]
@@ -228,6 +229,13 @@ def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
         if found is None or not _sees_all(actor):
             raise
         return actor.acting_in(found.id, frozenset({"organization:read"})), found
+
+
+def _require_at_root(actor: Actor) -> None:
+    """One instance has one list of organizations: it is changed by root's people and clients, in root."""
+    is_at_home = actor.is_root and actor.organization_id == actor.home_organization_id
+    if actor.kind != "system" and not is_at_home:
+        raise Forbidden("Organizations are created by root, in root.", permission="organizations:write")
 
 
 def _sees_all(actor: Actor) -> bool:
