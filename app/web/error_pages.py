@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 
-from flask import Flask, Response, jsonify, make_response, render_template, request
+from flask import Flask, Response, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
+from app.web import json_api
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
-    r"(?:/organizations/[^/]+)?/(?:login|logout|invite|account|oauth/(?:authorize|logout))(?:/|$)"
+    r"(?:/organizations/[^/]+)?/(?:login|logout|invite|account|portal|setup|static|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
 _WORDS = {
@@ -30,16 +31,6 @@ _WORDS = {
     503: ("Please try again in a moment", "The service cannot answer right now. Nothing was lost."),
 }
 _FAULT = ("Something went wrong here", "It is not your fault, and it was noted. Try again in a moment.")
-_CODES = {
-    400: "invalid_request",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "too_large",
-    415: "unsupported_media_type",
-    429: "too_many_requests",
-    503: "temporarily_unavailable",
-}
 
 
 def register(app: Flask) -> None:
@@ -63,8 +54,10 @@ def _expired_form(error: CSRFError) -> Response:
 
 
 def _refusal(error: DomainError) -> Response:
+    if _wants_json():
+        return json_api.refuse(error)
     title, hint = _WORDS.get(error.status, _WORDS[400])
-    response = _answer(error.status, title, error.description, hint, error.code)
+    response = _page(error.status, title, error.description, hint, error.code)
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
         response.headers["Retry-After"] = str(retry_after)
@@ -80,31 +73,17 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
     status = error.code or 500
     if status < 400 or error.response is not None:
         return error
+    if _wants_json():
+        return json_api.refuse_http(error)
     title, message = _WORDS.get(status, _WORDS[400] if status < 500 else _FAULT)
-    response = _answer(
-        status,
-        title,
-        message,
-        None,
-        _CODES.get(status, "invalid_request" if status < 500 else "internal_error"),
-    )
+    response = _page(status, title, message, None, json_api.error_code(status))
     for name, value in error.get_headers():
         if name in {"Allow", "Retry-After", "WWW-Authenticate"}:
             response.headers[name] = value
     return response
 
 
-def _answer(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
-    if _wants_json():
-        envelope = {
-            "success": False,
-            "error_code": status,
-            "error_msg": message,
-            "error": code,
-            "errors": [],
-            "request_id": request_id(),
-        }
-        return make_response(jsonify(envelope), status)
+def _page(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
     page = render_template(
         "error.html", title=title, message=message, hint=hint, error_code=code, request_id=request_id()
     )
@@ -116,5 +95,7 @@ def _wants_json() -> bool:
         return False
     if _API.match(request.path) or "/.well-known/" in request.path or "/oauth/" in request.path:
         return True
-    best = request.accept_mimetypes.best_match(["text/html", "application/json"], default="text/html")
-    return best == "application/json"
+    if request.is_json or request.headers.get("Authorization", "")[:7].lower() == "bearer ":
+        return True
+    # A browser always names text/html; curl and HTTP libraries send */* or nothing.
+    return "text/html" not in request.accept_mimetypes.values()

@@ -16,6 +16,7 @@ from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
     400: ("invalid_request", "The request cannot be understood."),
+    403: ("forbidden", "You may not do this."),
     404: ("not_found", "There is nothing at this path."),
     405: ("method_not_allowed", "This path does not answer that method."),
     413: ("too_large", "A body may have at most 64 KiB."),
@@ -39,7 +40,7 @@ def blueprint(name: str) -> Blueprint:
     made = Blueprint(name, name)
     csrf.exempt(made)
     made.register_error_handler(DomainError, refuse)
-    made.register_error_handler(HTTPException, _refuse_http)
+    made.register_error_handler(HTTPException, refuse_http)
     return made
 
 
@@ -110,21 +111,26 @@ def _require_json() -> None:
         raise UnsupportedMediaType("Send the body without a Content-Encoding.")
 
 
-def _refuse_http(error: HTTPException) -> Response:
-    status = error.code or 500
+def refuse_http(error: HTTPException) -> Response:
+    """The envelope of what Werkzeug refuses, or the answer that it brings."""
     if error.response is not None:
         return error.response  # type: ignore[return-value]
-    code, message = _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])
+    headers = {name: value for name, value in error.get_headers() if name in _KEPT_HEADERS}
+    status = error.code or 500
     body = {
         "success": False,
         "error_code": status,
-        "error_msg": message,
-        "error": code,
+        "error_msg": _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[1],
+        "error": error_code(status),
         "errors": [],
         "request_id": request_id(),
     }
-    headers = {name: value for name, value in error.get_headers() if name in _KEPT_HEADERS}
     return _json(body, status, headers)
+
+
+def error_code(status: int) -> str:
+    """The stable code of a status."""
+    return _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[0]
 
 
 def _challenge() -> str:

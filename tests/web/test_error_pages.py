@@ -8,13 +8,14 @@ import pytest
 from flask import Flask
 
 PROGRAMS = {"Accept": "application/json"}
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 @pytest.mark.parametrize(
     "path", ["/nothing", "/organizations/nobody/account/profile", "/organizations/acme/login/x"]
 )
 def test_people_get_a_page(http: Any, app: Flask, path: str) -> None:
-    answer = http.get(path)
+    answer = http.get(path, headers=BROWSER)
     assert (answer.status_code, answer.mimetype) == (404, "text/html")
     assert 'id="error-title"' in answer.text
     assert answer.headers["X-Request-Id"] in answer.text
@@ -27,6 +28,10 @@ def test_people_get_a_page(http: Any, app: Flask, path: str) -> None:
         ("/api/v1/nothing", {}),
         ("/organizations/acme/nothing", {}),
         ("/nothing", PROGRAMS),
+        ("/nothing", {}),
+        ("/nothing", {"Accept": "*/*"}),
+        ("/nothing", BROWSER | {"Authorization": "Bearer gth_at_x"}),
+        ("/nothing", BROWSER | {"Content-Type": "application/json"}),
         ("/.well-known/nothing", {}),
     ],
 )
@@ -36,11 +41,17 @@ def test_programs_get_the_envelope(http: Any, app: Flask, path: str, headers: di
     assert answer.get_json() == {
         "success": False,
         "error_code": 404,
-        "error_msg": answer.get_json()["error_msg"],
+        "error_msg": "There is nothing at this path.",
         "error": "not_found",
         "errors": [],
         "request_id": answer.headers["X-Request-Id"],
     }
+
+
+def test_revoke_at_the_wrong_path_gets_the_envelope(http: Any, app: Flask) -> None:
+    answer = http.post("/revoke", json={"token": "x"})
+    assert (answer.status_code, answer.get_json()["error"]) == (404, "not_found")
+    assert answer.headers["Cache-Control"] == "no-store"
 
 
 def test_a_wrong_method_names_the_right_ones(http: Any, app: Flask) -> None:
