@@ -76,6 +76,8 @@ def configure_logging(level: str) -> None:
     # Of Alembic's notes only those that tell of a change: it prints two more whenever it is asked anything.
     migrations = logging.getLogger("alembic.runtime.migration")
     migrations.filters = [lambda record: record.levelno > logging.INFO or record.msg.startswith("Running")]
+    # It tells of seven plugins of its own at each command.
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     root = logging.getLogger()
     root.setLevel(level.upper())
     if not any(isinstance(handler, _Stderr) for handler in root.handlers):

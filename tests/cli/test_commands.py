@@ -186,3 +186,17 @@ def test_an_unsafe_setting_ends_every_command_with_what_to_type(tmp_path: Path) 
     assert "openssl rand -hex 32" in result.stderr
     assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == [], "beyond the loopback interface no key is made"
+
+
+@pytest.mark.parametrize("command", ["--help", "doctor"])
+def test_a_command_says_nothing_beside_its_answer(tmp_path: Path, command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "flask", "--app", "wsgi", command],
+        cwd=ROOT,
+        env={"GATEHOUSE_INSTANCE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout
+    assert result.stderr == ""
