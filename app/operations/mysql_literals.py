@@ -1,4 +1,4 @@
-"""Values as literals of MariaDB and MySQL, chosen once for each parameter by its column's type.
+"""Values as literals of MariaDB and MySQL and back, chosen once for each parameter and column by its type.
 
 The driver asks every value of every request what it is; a compiled statement knows. Everything that comes from
 outside is written in hexadecimal, so there is nothing to escape and nothing to get wrong.
@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.engine import Dialect
 from sqlalchemy.types import Integer, LargeBinary, String, TypeEngine
 
 from app.models.base import Digest, Identifier, UtcDateTime, Uuid
 
 Literal = Callable[[Any], str]
+Reader = Callable[[Any], Any]
 
 
 def literal_of(kind: TypeEngine[Any]) -> Literal:
@@ -24,6 +26,29 @@ def literal_of(kind: TypeEngine[Any]) -> Literal:
         if isinstance(kind, known):
             return write
     raise TypeError(f"no literal is known for {kind!r}")
+
+
+def reader_of(kind: TypeEngine[Any], dialect: Dialect) -> Reader | None:
+    """The function that turns what the driver gives for the column type into Python's; None when it is that.
+
+    A type decorator's own processor is several calls deep, for each column of each row.
+    """
+    for known, read in _READERS:
+        if isinstance(kind, known):
+            return read
+    return kind.dialect_impl(dialect).result_processor(dialect, None)
+
+
+def _read_uuid(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+def _read_identifier(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _read_moment(value: datetime | None) -> datetime | None:
+    return None if value is None else value.replace(tzinfo=UTC)
 
 
 def _uuid(value: UUID | None) -> str:
@@ -62,4 +87,11 @@ _WRITERS: tuple[tuple[type[TypeEngine[Any]], Literal], ...] = (
     (LargeBinary, _bytes),
     (Integer, _integer),
     (String, _text),
+)
+
+_READERS: tuple[tuple[type[TypeEngine[Any]], Reader | None], ...] = (
+    (Uuid, _read_uuid),
+    (Digest, None),
+    (Identifier, _read_identifier),
+    (UtcDateTime, _read_moment),
 )

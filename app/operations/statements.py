@@ -16,9 +16,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import ClauseElement, Executable
 
 from app.database import engines
+from app.extensions import db
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
-from app.operations.mysql_literals import literal_of
+from app.operations.mysql_literals import literal_of, reader_of
 from app.operations.thread_connections import discard, driver_connection
+from app.operations.transaction import is_under_way
 from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5
@@ -34,8 +36,15 @@ class Statement:
 
     def first(self, **values: Any) -> Sequence[Any] | None:
         """The first row's values in the order of the SELECT, or None."""
+        rows = self.rows(**values)
+        return rows[0] if rows else None
+
+    def rows(self, **values: Any) -> Sequence[Sequence[Any]]:
+        """Every row's values; inside a unit of work they are read by it, so that it sees what it has written."""
+        if is_under_way():
+            return db.session.execute(self._clause, values).all()
         compiled, engine = self._for_engine()
-        return compiled.convert(_attempts(engine, compiled, values, fetch=True)[0])
+        return [compiled.convert(row) for row in _attempts(engine, compiled, values, fetch=True)[0]]
 
     def insert(self, **values: Any) -> int:
         """The number of rows written. A duplicate met on a second attempt is the first one's own row."""
@@ -71,6 +80,8 @@ class _Compiled:
         self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
         self._converters = [
             entry.type.dialect_impl(dialect).result_processor(dialect, None)
+            if self.is_sqlite
+            else reader_of(entry.type, dialect)
             for entry in getattr(clause, "selected_columns", ())
         ]
 
@@ -80,10 +91,8 @@ class _Compiled:
             values = {**self._defaults, **values}
         return tuple([bind(values[name]) for name, bind in self._binders])
 
-    def convert(self, row: Sequence[Any] | None) -> Sequence[Any] | None:
+    def convert(self, row: Sequence[Any]) -> Sequence[Any]:
         """A driver's row in Python's types."""
-        if row is None:
-            return None
         return [
             value if convert is None else convert(value)
             for value, convert in zip(row, self._converters, strict=True)
@@ -96,7 +105,7 @@ def _same(value: Any) -> Any:
 
 def _attempts(
     engine: Engine, compiled: _Compiled, values: Mapping[str, Any], *, fetch: bool
-) -> tuple[Sequence[Any] | None, int]:
+) -> tuple[Sequence[Sequence[Any]], int]:
     parameters = compiled.parameters(values)
     deadline = time.monotonic() + DEADLINE_SECONDS
     for attempt in range(1, MOST_ATTEMPTS + 1):
@@ -104,7 +113,7 @@ def _attempts(
             return _execute(engine, compiled, parameters, fetch=fetch)
         except (engine.dialect.loaded_dbapi.Error, PoolTimeout) as error:
             if attempt > 1 and not fetch and is_duplicate_key(error):
-                return None, 1
+                return (), 1
             pause = random.uniform(0, 0.01 * 2**attempt)  # noqa: S311 - jitter is no secret
             if meaning_of(error) is Meaning.FINAL:
                 raise
@@ -116,18 +125,17 @@ def _attempts(
 
 def _execute(
     engine: Engine, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
-) -> tuple[Sequence[Any] | None, int]:
+) -> tuple[Sequence[Sequence[Any]], int]:
     # The driver's own connection: SQLAlchemy's would begin and roll back around it, a round trip for nothing.
     try:
         driver = driver_connection(engine)
         if compiled.is_sqlite:
             cursor = driver.execute(compiled.sql, parameters)
-            return (cursor.fetchone(), 0) if fetch else (None, cursor.rowcount)
+            return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
         driver.query((compiled.sql % parameters).encode("ascii"))
         if not fetch:
-            return None, int(driver.affected_rows())
-        rows = driver.store_result().fetch_row(1, 0)
-        return (rows[0] if rows else None), 0
+            return (), int(driver.affected_rows())
+        return driver.store_result().fetch_row(0, 0), 0
     except engine.dialect.loaded_dbapi.Error as error:
         if engine.dialect.is_disconnect(error, None, None):
             discard(engine)

@@ -11,12 +11,15 @@ from flask import Flask
 from sqlalchemy import Integer, LargeBinary, String, bindparam, insert, literal_column, select
 
 from app.database import engines
-from app.models.base import Identifier
+from app.extensions import db
+from app.models.base import Base, Digest, Identifier, UtcDateTime, Uuid
 from app.models.event import Lease
 from app.operations import statements
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
+from app.operations.mysql_literals import reader_of
 from app.operations.statements import Statement
 from app.rules.errors import Unavailable
+from tests.factories import Factory
 from tests.support.databases import Database
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
@@ -80,6 +83,32 @@ def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> N
 def test_nothing_is_null_in_every_type(context: Flask) -> None:
     row = ECHO.first(text=None, identifier=None, raw=None, number=None)
     assert row == [None] * 4
+
+
+@pytest.mark.parametrize("name", sorted(Base.metadata.tables))
+def test_both_engines_give_what_the_orm_gives(context: Flask, make: Factory, name: str) -> None:
+    """Columns of every table are read past SQLAlchemy's processors: value and type are the same."""
+    make.user(make.client(make.root()).organization, role="admin")
+    table = Base.metadata.tables[name]
+    key = next(iter(table.primary_key.columns))
+    columns = [*table.columns, literal_column("NULL", key.type).label("empty")]
+    row = db.session.execute(select(*columns).order_by(*table.primary_key.columns)).first()
+    db.session.remove()
+    found = Statement(select(*columns).order_by(*table.primary_key.columns)).first()
+    assert (None if found is None else list(found)) == (None if row is None else list(row))
+    if row is not None and found is not None:
+        assert [type(value) for value in found] == [type(value) for value in row]
+
+
+@pytest.mark.mariadb
+def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> None:
+    dialect = engines()[1].dialect
+    values = ((Uuid(), b"\1" * 16), (Digest(), b"\2" * 32), (Identifier(64), "clients:write ü".encode()))
+    for kind, value in (*values, (UtcDateTime(), datetime(2026, 11, 21, 6, 0, 0, 123456))):  # noqa: DTZ001
+        own = kind.dialect_impl(dialect).result_processor(dialect, None)
+        read = reader_of(kind, dialect) or (lambda given: given)
+        assert read(value) == own(value) and type(read(value)) is type(own(value))
+        assert read(None) is own(None) is None
 
 
 def test_a_statement_serves_both_engines(context: Flask) -> None:
