@@ -28,11 +28,8 @@ def metadata() -> Response:
 
 
 def jwks() -> Response:
-    """The public keys (RFC 7517). A key for the default algorithm stands after the first look at it."""
-    view = _organization()
-    if view.is_active:
-        signing_keys.active_key(view, view.settings["oauth"]["signing"]["algorithm"])
-    return _public({"keys": signing_keys.public_keys(view.id)})
+    """The public keys (RFC 7517)."""
+    return _public({"keys": signing_keys.published_keys(_organization())})
 
 
 def document_of(organization: OrganizationView) -> dict[str, Any]:

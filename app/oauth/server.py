@@ -19,7 +19,7 @@ from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
 from app.oauth.wire import WireRequest
-from app.operations import directory
+from app.operations.protocol import authorization_requests
 
 GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
@@ -39,14 +39,9 @@ class AuthorizationServer(AuthlibServer):
         return request
 
     def find_client(self, call: Call, client_id: str) -> ProtocolClient | None:
-        """The client as it stands now, if the organization of the path knows it (MX-3).
-
-        Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5).
-        """
-        view = directory.find_client(client_id, fresh=True)
-        if view is None or call.organization_id not in {None, view.organization.id}:
-            return None
-        return ProtocolClient(view)
+        """The client that may send people here, as Authlib wants to see it."""
+        view = authorization_requests.find_asking_client(client_id, organization_id=call.organization_id)
+        return None if view is None else ProtocolClient(view)
 
     def authenticate_client(
         self, request: WireRequest, methods: Any, endpoint: str = "token"

@@ -29,6 +29,7 @@ WITHOUT_ACTOR = {
         "management_access.find_token_actor",
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
+        "authorization_requests.find_asking_client",
     },
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {
         *(
@@ -46,7 +47,7 @@ WITHOUT_ACTOR = {
     },
     "they are about the installation and change nothing of an organization": {
         *("clock.now", "keyring.derive", "readiness.require_ready", "doctor.examine", "demo.fill"),
-        *("doctor.pending_migrations", "signing_keys.public_keys", "signing_keys.active_key"),
+        *("doctor.pending_migrations", "signing_keys.published_keys", "signing_keys.active_key"),
         *("passwords.new_password_hash",),
     },
 }

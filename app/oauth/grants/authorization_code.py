@@ -38,7 +38,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         )
         if self.repeated & {"client_id", "redirect_uri"}:
             raise PageRefusal("The app sent its client_id or redirect_uri twice.")
-        if client is None or not client.view.is_active:
+        if client is None:
             raise PageRefusal("This app is not known here.")
         if redirect_uri is None:
             raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.")

@@ -52,6 +52,17 @@ class RequestEnded(NotFound):
         super().__init__("This sign-in request has ended. Go back to the app and start again.")
 
 
+def find_asking_client(client_id: str, *, organization_id: str | None) -> ClientView | None:
+    """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
+
+    Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5, MX-3).
+    """
+    client = directory.find_client(client_id, fresh=True)
+    if client is None or not client.is_active or organization_id not in {None, client.organization.id}:
+        return None
+    return client
+
+
 @transaction
 def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], browser_id: str) -> str:
     """The checked request is stored for this browser; returns the clear token that pages carry.

@@ -89,6 +89,13 @@ def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any],
     return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
+def published_keys(organization: OrganizationView) -> list[dict[str, Any]]:
+    """As ``public_keys``; of an active organization, a key for its default algorithm stands after the first look."""
+    if organization.is_active:
+        active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
+    return public_keys(organization.id)
+
+
 @read
 def public_keys(organization_id: str) -> list[dict[str, Any]]:
     """The public half of every key whose signatures may still be checked (RFC 7517)."""
