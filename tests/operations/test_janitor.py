@@ -101,16 +101,9 @@ def test_a_grant_stays_while_a_token_hangs_from_it(context: Flask, make: Factory
 
 def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, database: Database) -> None:
     """What must leave after a commit is not lost because nobody fetched it in time."""
-    organization, now = make.organization(), clock.now()
-    long_ago = now - timedelta(days=30)
-    message = {
-        "organization_id": organization.id,
-        "kind": "mail",
-        "payload": {},
-        "created_at": long_ago,
-        "available_at": long_ago,
-        "expires_at": long_ago,
-    }
+    long_ago = clock.now() - timedelta(days=30)
+    message: dict[str, Any] = {"organization_id": make.organization().id, "kind": "mail", "payload": {}}
+    message |= dict.fromkeys(("created_at", "available_at", "expires_at"), long_ago)
     write(
         insert(OutboxMessage).values(**message, id=new_id(), attempts=9),
         insert(OutboxMessage).values(**message, id=new_id(), attempts=1, done_at=long_ago),
