@@ -14,6 +14,7 @@ from app.operations.people.administrators import AddedAdministrator, Administrat
 from app.operations.people.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
@@ -88,14 +89,18 @@ def add_administrator(call: Call, slug: str) -> Response:
 @management(names_organization=False)
 def get_administrator(call: Call, slug: str, admin_id: str) -> Response:
     """One role that a person holds."""
-    return envelope(administrator(administrators.get_administrator(call.actor, slug, admin_id)))
+    record = administrators.get_administrator(call.actor, slug, admin_id)
+    return envelope(administrator(record), headers={"ETag": etag_of(record.version)})
 
 
 @api.delete("/organizations/<slug>/admins/<admin_id>")
 @management(names_organization=False)
 def remove_administrator(call: Call, slug: str, admin_id: str) -> Response:
     """From the next call on the person may no longer."""
-    return envelope(administrator(administrators.remove_administrator(call.actor, slug, admin_id)))
+    removed = administrators.remove_administrator(
+        call.actor, slug, admin_id, expected_version=expected_version()
+    )
+    return envelope(administrator(removed))
 
 
 def _outcome(slug: str, added: AddedAdministrator) -> Outcome:

@@ -12,6 +12,7 @@ from app.operations.idempotency import Outcome
 from app.operations.registration import credentials
 from app.rules.fields import Findings, find_unknown
 from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
 from app.web.parameters import flag
@@ -43,7 +44,8 @@ def get_credential(call: Call, client_id: str, credential_id: str) -> Response:
     reveals = flag(call.parameters, "reveal")
     record = credentials.get_credential(call.actor, client_id, credential_id)
     secret = credentials.reveal_credential(call.actor, client_id, credential_id) if reveals else None
-    return envelope(representations.credential(record, client_id, secret=secret))
+    shown = representations.credential(record, client_id, secret=secret)
+    return envelope(shown, headers={"ETag": etag_of(record.version)})
 
 
 @api.post("/clients/<client_id>/credentials")
@@ -109,7 +111,11 @@ def _made(new: credentials.NewCredential, client_id: str) -> Outcome:
 def _revoked(call: Call, client_id: str, credential_id: str | None) -> Response:
     revokes_tokens = flag(call.parameters, "revoke_tokens")
     counts = credentials.revoke_credentials(
-        call.actor, client_id, credential_id=credential_id, revoke_tokens=revokes_tokens
+        call.actor,
+        client_id,
+        credential_id=credential_id,
+        revoke_tokens=revokes_tokens,
+        expected_version=expected_version() if credential_id is not None else None,
     )
     return envelope(
         {

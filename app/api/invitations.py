@@ -8,6 +8,7 @@ from app.api.blueprint import api
 from app.api.organizations import invitation
 from app.operations.people import invitations
 from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
 
@@ -31,11 +32,13 @@ def list_invitations(call: Call, slug: str) -> Response:
 @management(names_organization=False)
 def get_invitation(call: Call, slug: str, invitation_id: str) -> Response:
     """One open invitation."""
-    return envelope(invitation(invitations.get_invitation(call.actor, slug, invitation_id)))
+    view = invitations.get_invitation(call.actor, slug, invitation_id)
+    return envelope(invitation(view), headers={"ETag": etag_of(view.version)})
 
 
 @api.delete("/organizations/<slug>/invitations/<invitation_id>")
 @management(names_organization=False)
 def revoke_invitation(call: Call, slug: str, invitation_id: str) -> Response:
     """Its link works no longer."""
-    return envelope(invitation(invitations.revoke_invitation(call.actor, slug, invitation_id)))
+    view = invitations.revoke_invitation(call.actor, slug, invitation_id, expected_version=expected_version())
+    return envelope(invitation(view))

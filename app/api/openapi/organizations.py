@@ -177,7 +177,8 @@ PATHS: Schema = {
             "Delete an organization",
             tag="Organizations",
             scope="organization:delete",
-            description="All stops at once; the data is purged at `purge_at`, until when root may restore it.",
+            description="All stops at once; the data is purged at `purge_at`, until when root may restore it. "
+            "Restored, it has its people and clients again, who sign in and ask for tokens anew.",
             parameters=("IfMatch",),
             answers={"200": answer("The deleted organization.", success(ref("Organization")))},
             extra=("404", "409"),
@@ -222,7 +223,7 @@ PATHS: Schema = {
             "Read an administrator",
             tag="Administrators",
             scope="admins:read",
-            answers={"200": answer("The administrator.", success(ref("Administrator")))},
+            answers={"200": answer("The administrator.", success(ref("Administrator")), headers=("ETag",))},
             extra=("404",),
         ),
         delete=operation(
@@ -231,6 +232,7 @@ PATHS: Schema = {
             tag="Administrators",
             scope="admins:write",
             description="From the next call on the person may no longer. The last one stays: 409 `last_administrator`.",
+            parameters=("IfMatch",),
             answers={"200": answer("Who was removed.", success(ref("Administrator")))},
             extra=("404", "409"),
         ),
@@ -254,7 +256,7 @@ PATHS: Schema = {
             "Read an open invitation",
             tag="Administrators",
             scope="admins:read",
-            answers={"200": answer("The invitation.", success(ref("Invitation")))},
+            answers={"200": answer("The invitation.", success(ref("Invitation")), headers=("ETag",))},
             extra=("404",),
         ),
         delete=operation(
@@ -262,6 +264,7 @@ PATHS: Schema = {
             "Withdraw an invitation",
             tag="Administrators",
             scope="admins:write",
+            parameters=("IfMatch",),
             answers={"200": answer("The invitation that works no more.", success(ref("Invitation")))},
             extra=("404",),
         ),

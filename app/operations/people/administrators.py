@@ -26,11 +26,12 @@ from app.operations.people.users import UserView, find_user_by_email, get_user
 from app.operations.tenancy.acting import acting_in
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown, type_name
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
 from app.rules.people.permissions import ADMIN, roles_of
 from app.rules.tenancy.organizations import email_and_name
+from app.rules.versions import version_of
 
 ADDITION_FIELDS = ("user_id", "email", "name", "role")
 
@@ -54,6 +55,11 @@ class AdministratorRecord:
     def public_id(self) -> str:
         """``adm_…``."""
         return public_id("adm", self.id)
+
+    @property
+    def version(self) -> int:
+        """Another number once anything of it is another."""
+        return version_of(self.id, self.email, self.name, self.role, self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +175,20 @@ def add_administrator_from(actor: Actor, slug: str, fields: dict[str, Any]) -> A
 
 
 @transaction
-def remove_administrator(actor: Actor, slug: str, admin_id: str) -> AdministratorRecord:
+def remove_administrator(
+    actor: Actor, slug: str, admin_id: str, *, expected_version: int | None = None
+) -> AdministratorRecord:
     """The person no longer holds the role, from the next call on; sign-ins and other roles stay.
 
-    Raises NotFound, Forbidden when the actor lacks what the role holds, LastAdministrator. Audit:
-    ``administrator.removed``.
+    Raises NotFound, Forbidden when the actor lacks what the role holds, LastAdministrator, PreconditionFailed.
+    Audit: ``administrator.removed``.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
     record = _find(organization, admin_id)
     require_holding(inside, organization, record.role)
+    if expected_version is not None and record.version != expected_version:
+        raise PreconditionFailed("The administrator was changed since you read them. Read them again.")
     assignment = db.session.get_one(RoleAssignment, (organization.id, record.id))
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)

@@ -18,13 +18,14 @@ from app.operations.people.users import create_user, find_user_by_email
 from app.operations.tenancy.acting import acting_in
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.permissions import roles_of
 from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
+from app.rules.versions import version_of
 
 # Open invitations an organization may have: whoever invites must not fill the table.
 MOST_OPEN = 1000
@@ -55,6 +56,11 @@ class InvitationView:
     def public_id(self) -> str:
         """``inv_…``."""
         return public_id("inv", self.id)
+
+    @property
+    def version(self) -> int:
+        """Another number once anything of it is another."""
+        return version_of(self.id, self.email, self.name, self.role, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     token: str = current_unit().once(
         f"invitation {canonical}", lambda: new_token(INVITATION, organization.id)
     )
+    ttl = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     invitation = Invitation(
         organization_id=organization.id,
         id=current_unit().once(f"invitation id {canonical}", new_id),
@@ -97,10 +104,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         role=role,
         created_at=now,
         created_by=inside.label[:200],
-        expires_at=now
-        + timedelta(
-            seconds=organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
-        ),
+        expires_at=now + timedelta(seconds=ttl),
     )
     db.session.add(invitation)
     view = _view(invitation, organization)
@@ -200,11 +204,15 @@ def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationVie
 
 
 @transaction
-def revoke_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
+def revoke_invitation(
+    actor: Actor, slug: str, invitation_id: str, *, expected_version: int | None = None
+) -> InvitationView:
     """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
     view = _view(_open_row(organization, invitation_id), organization)
+    if expected_version is not None and view.version != expected_version:
+        raise PreconditionFailed("The invitation was changed since you read it. Read it again.")
     if not _ended(organization.id, view.id, revoked_at=clock.now()):
         raise _unknown()
     audit.record(

@@ -20,7 +20,7 @@ from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_rows import live_condition, log_ended_tokens, records_of
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, PreconditionFailed
 from app.rules.identifiers import client_id_of, parse_public_id, public_id
 
 BATCH = 200
@@ -37,14 +37,20 @@ class RevokedCredentials:
 
 
 def revoke_credentials(
-    actor: Actor, client_id: str, *, credential_id: str | None = None, revoke_tokens: bool = False
+    actor: Actor,
+    client_id: str,
+    *,
+    credential_id: str | None = None,
+    revoke_tokens: bool = False,
+    expected_version: int | None = None,
 ) -> RevokedCredentials:
     """No live secret of the client works any more, or the one named does not.
 
     ``revoke_tokens`` ends every token that was minted with them, too, those of secrets revoked before included
-    when one is named. Repeating is harmless. Raises NotFound, Forbidden. Audit: ``credential.revoked`` for each.
+    when one is named. ``expected_version`` is of the one named. Repeating is harmless. Raises NotFound, Forbidden,
+    PreconditionFailed. Audit: ``credential.revoked`` for each.
     """
-    counts, flagged = _revoke(actor, client_id, credential_id, revoke_tokens)
+    counts, flagged = _revoke(actor, client_id, credential_id, revoke_tokens, expected_version)
     # Access tokens are dead by the flag on their secret. What refresh tokens hang from goes in small batches.
     for row_id in flagged:
         for _ in range(_MOST_BATCHES):
@@ -55,7 +61,11 @@ def revoke_credentials(
 
 @transaction
 def _revoke(
-    actor: Actor, client_id: str, credential_id: str | None, revoke_tokens: bool
+    actor: Actor,
+    client_id: str,
+    credential_id: str | None,
+    revoke_tokens: bool,
+    expected_version: int | None,
 ) -> tuple[RevokedCredentials, list[UUID]]:
     for _ in range(_MOST_RACES):
         client = get_row(actor, client_id, "credentials:write")
@@ -66,6 +76,8 @@ def _revoke(
             continue
         settings = organization_by_id(actor.organization_id).settings
         records = records_of(rows, settings)
+        if credential_id is not None and expected_version not in {None, records[0].version}:
+            raise PreconditionFailed("The secret was changed since you read it. Read it again.")
         ended = [row for row in rows if _end(actor, row)]
         flagged = [row for row in rows if revoke_tokens and _flag(row)]
         for row in {row.id: row for row in (*ended, *flagged)}.values():

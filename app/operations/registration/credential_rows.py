@@ -23,6 +23,7 @@ from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
 from app.rules.protocol.tokens import CLIENT_SECRET, digest, hint, new_token
 from app.rules.registration.credential_verdict import LIVE, MANY_TOKENS, REVOKED, status_of, verdict
+from app.rules.versions import version_of
 
 REVEAL = "reveal"
 MOST_ADDRESSES = 20
@@ -56,6 +57,11 @@ class CredentialRecord:
     verdict: str
     revealable: bool
     is_retiring: bool
+
+    @property
+    def version(self) -> int:
+        """Another number once its name, end or status is another; uses are no change."""
+        return version_of(self.id, self.name, self.status, self.expires_at, self.revoked_at)
 
     @property
     def public_id(self) -> str:
