@@ -59,6 +59,11 @@ class Unit:
 _unit: ContextVar[Unit | None] = ContextVar("gatehouse_unit", default=None)
 
 
+def is_under_way() -> bool:
+    """Whether this is inside a unit of work: what is read here must see what it has written."""
+    return _unit.get() is not None
+
+
 def current_unit() -> Unit:
     """The unit of work under way. Raises RuntimeError outside of one."""
     unit = _unit.get()
