@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 
 from app.config import Config
 
@@ -40,11 +40,6 @@ def page_class(kind: PageClass) -> Callable[[View], View]:
         return view
 
     return mark
-
-
-def set_page_class(kind: PageClass) -> None:
-    """This answer's page is of the class, whatever its view was marked with."""
-    g.page_class = kind
 
 
 @functools.cache
@@ -104,9 +99,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
 
 
 def _class_of_page(app: Flask) -> PageClass:
-    chosen: PageClass | None = g.get("page_class")
-    if chosen is None:
-        chosen = getattr(app.view_functions.get(request.endpoint or ""), "page_class", None)
+    chosen: PageClass | None = getattr(app.view_functions.get(request.endpoint or ""), "page_class", None)
     if chosen is not None:
         return chosen
     if request.blueprint == "portal":

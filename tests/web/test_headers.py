@@ -50,7 +50,7 @@ def test_account_pages_post_to_ourselves_alone(make: Any, http: Any, slug: str) 
 def test_every_page_is_unframeable_uncached_and_tells_nobody_else_its_address(
     http: Any, slug: str, path: str
 ) -> None:
-    headers = http.get(path).headers
+    headers = http.get(path, headers={"Accept": "text/html,*/*;q=0.8"}).headers
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store"
