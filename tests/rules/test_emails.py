@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.people.emails import canonical_email, domain_of, is_email
+from app.rules.people.emails import canonical_email, is_email
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,3 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
 def test_what_cannot_be_an_address_is_refused(text):
     assert canonical_email(text) is None
     assert not is_email(text)
-
-
-def test_the_domain_is_what_follows_the_at_sign():
-    assert domain_of("ada@acme.com") == "acme.com"

@@ -15,7 +15,6 @@ from app.rules.protocol.tokens import (
     AUTHORIZATION_REQUEST,
     CLIENT_SECRET,
     INVITATION,
-    PASSWORD_RESET,
     REFRESH_TOKEN,
     SESSION,
     SETUP,
@@ -30,7 +29,7 @@ from app.rules.protocol.tokens import (
 
 KINDS = (
     *(CLIENT_SECRET, ACCESS_TOKEN, AUTHORIZATION_CODE, SESSION),
-    *(AUTHORIZATION_REQUEST, INVITATION, SETUP, PASSWORD_RESET),
+    *(AUTHORIZATION_REQUEST, INVITATION, SETUP),
 )
 KEY = "0abcd123"
 TAG_KEY = b"k" * 32

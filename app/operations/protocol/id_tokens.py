@@ -12,8 +12,6 @@ from app.operations.protocol import signing_keys
 from app.rules.identifiers import public_id
 from app.rules.protocol.jwt import left_half_hash
 
-DEFAULT_ALGORITHM = "RS256"
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -43,11 +43,6 @@ def is_email(text: str) -> bool:
     return canonical_email(text) is not None
 
 
-def domain_of(canonical: str) -> str:
-    """The domain of an address in canonical form."""
-    return canonical.rpartition("@")[2]
-
-
 def _level(text: str) -> str:
     # The final sigma is the same letter as the other: lower() keeps them apart; casefold() would level ß too.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower().replace("ς", "σ"))

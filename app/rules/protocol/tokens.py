@@ -28,10 +28,9 @@ SESSION = "ss"
 AUTHORIZATION_REQUEST = "ar"
 INVITATION = "iv"
 SETUP = "su"
-PASSWORD_RESET = "rs"
 
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
-_SIMPLE = re.compile(rf"gth_(cs|at|ac|ss|ar|iv|su|rs)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
+_SIMPLE = re.compile(rf"gth_(cs|at|ac|ss|ar|iv|su)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
 _REFRESH = re.compile(
     rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"
 )

@@ -13,7 +13,6 @@ from app.rules.tenancy.settings import Document, merge
 from app.rules.tenancy.slugs import slug_from_name, slug_problem
 
 LONGEST_NAME = 100
-LONGEST_EMAIL = 254
 CREATION_FIELDS = ("name", "id", "admin", "settings")
 CHANGE_FIELDS = ("name", "status")
 _SYNONYMS = {
