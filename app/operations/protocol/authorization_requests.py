@@ -126,7 +126,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
     if row.browser_digest != _browser(browser_id):
         return None
     client_id = client_id_of(organization_id, row.client_id)
-    client = directory.find_client(client_id)
+    client = directory.find_client(client_id, fresh=True)
     if client is None:
         return None
     return AuthorizationRequestView(

@@ -37,7 +37,7 @@ def claims_of(token: str, *, organization_id: str | None) -> ReleasedClaims:
     if organization.issuer not in view.audience:
         raise Unauthenticated("The access token is meant for somebody else.")
     user = get_user(view.organization_id, view.user_id)
-    client = directory.find_client(client_id_of(view.organization_id, view.client_id))
+    client = directory.find_client(client_id_of(view.organization_id, view.client_id), fresh=True)
     return ReleasedClaims(
         claims_for(user.claims, view.scopes),
         AuthenticatedClient(client, None) if client is not None else None,
