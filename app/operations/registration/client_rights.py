@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.client import Client, Scope
+from app.models.client import ACTIVE, Client, Scope
 from app.operations.registration.scopes import add_scopes, list_scopes
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, Forbidden, InvalidInput
 from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, lacking
 from app.rules.protocol.scopes import IDENTITY_SCOPES
-from app.rules.registration.client_metadata import ClientMetadata
+from app.rules.registration.client_metadata import ClientMetadata, changed_fields
 
+UNVERIFIED = "unverified"
 _MOST_NAMED = 30
+# What a developer may change in a client that others vouched for: nobody is asked for consent by these.
+_BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
 
 
 def settle_scopes(
@@ -47,6 +50,44 @@ def require_trust(actor: Actor, before: str, after: str) -> None:
             "Only somebody with the permission clients:trust decides which clients are trusted.",
             permission="clients:trust",
             field="trust",
+        )
+
+
+def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Raise Forbidden when the actor changes what somebody else vouched for, or undoes somebody's stop.
+
+    Trust was given to this name, these addresses and these scopes: with others behind it, codes would go out
+    without consent to whoever wrote them. A client that was disabled is enabled by full ``clients:write`` alone.
+    """
+    changed = [name for name in changed_fields(before, after) if name not in _BESIDE_TRUST]
+    if before.trust != UNVERIFIED and changed and not actor.may("clients:trust"):
+        raise Forbidden(
+            "This client is trusted. Only somebody with the permission clients:trust changes its "
+            f"{', '.join(changed)}.",
+            permission="clients:trust",
+            errors=[
+                FieldError(name, "trusted", "This needs the permission clients:trust.") for name in changed
+            ],
+        )
+    if before.status != ACTIVE and after.status == ACTIVE and not actor.may("clients:write"):
+        raise Forbidden(
+            "This client is disabled. Only somebody with the permission clients:write for all clients enables it.",
+            permission="clients:write",
+            field="status",
+        )
+
+
+def require_resources(actor: Actor, before: Iterable[str], after: Iterable[str]) -> None:
+    """Raise Forbidden when the actor gives the client an audience and decides neither on trust nor on resources.
+
+    Whoever names a resource may read the tokens meant for it.
+    """
+    new = frozenset(after) - frozenset(before)
+    if new and not actor.may("clients:trust") and not actor.may("resources:write"):
+        raise Forbidden(
+            "Only somebody with the permission resources:write or clients:trust gives a client resources.",
+            permission="resources:write",
+            field="resources",
         )
 
 

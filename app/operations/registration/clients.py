@@ -23,7 +23,13 @@ from app.operations.registration.client_records import (
     require_version,
     still_changing,
 )
-from app.operations.registration.client_rights import require_not_above, require_trust, settle_scopes
+from app.operations.registration.client_rights import (
+    require_keeping_trust,
+    require_not_above,
+    require_resources,
+    require_trust,
+    settle_scopes,
+)
 from app.operations.registration.credential_rows import CredentialRecord, add_credential, revoke_all_secrets
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -80,8 +86,9 @@ def register_client(actor: Actor, fields: Mapping[str, Any]) -> RegisteredClient
     """
     actor.require_some("clients:write")
     organization = _acting_organization(actor)
-    metadata = complete(fields, ClientPolicy.of_settings(organization.settings))
+    metadata = complete(fields, _policy_of(organization))
     require_trust(actor, _NOTHING.trust, metadata.trust)
+    require_resources(actor, _NOTHING.resources, metadata.resources)
     warnings = settle_scopes(actor, metadata, before=(), is_root=organization.is_root)
     now = clock.now()
     row = Client(
@@ -123,12 +130,14 @@ def update_client(
         require_version(row, expected_version)
         organization = _acting_organization(actor)
         before = metadata_of(row)
-        after = change(before, fields, ClientPolicy.of_settings(organization.settings))
+        after = change(before, fields, _policy_of(organization))
         changed = changed_fields(before, after)
         if not changed:
             return Updated(record_of(row), [], [])
         require_not_above(actor, row)
         require_trust(actor, before.trust, after.trust)
+        require_keeping_trust(actor, before, after)
+        require_resources(actor, before.resources, after.resources)
         warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
         if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
             if before.uses_secret and not after.uses_secret:
@@ -166,6 +175,10 @@ _NOTHING = ClientMetadata(name="", type="")
 
 def _acting_organization(actor: Actor) -> OrganizationView:
     return organization_by_id(actor.organization_id)
+
+
+def _policy_of(organization: OrganizationView) -> ClientPolicy:
+    return ClientPolicy.of_settings(organization.settings, organization.base_url)
 
 
 def _facts(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:

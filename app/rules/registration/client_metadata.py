@@ -100,16 +100,18 @@ class ClientPolicy:
     auth_methods: tuple[str, ...]
     redirect_hosts: tuple[str, ...] = ()
     most_redirect_uris: int = 50
+    base_url: str = ""
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> ClientPolicy:
-        """The part of an effective settings document that is about clients."""
+    def of_settings(cls, settings: Mapping[str, Any], base_url: str = "") -> ClientPolicy:
+        """The part of an effective settings document that is about clients; ``base_url`` is the service's own."""
         oauth = settings["oauth"]
         return cls(
             grant_types=tuple(oauth["grant_types"]),
             auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
             redirect_hosts=tuple(oauth["redirect_uris"]["allowed_hosts"]),
             most_redirect_uris=oauth["redirect_uris"]["max_per_client"],
+            base_url=base_url,
         )
 
 
@@ -170,6 +172,7 @@ def _checked(
         merged["type"] = derive_type(merged)
     if not findings.touches("type"):
         _check_uris(findings, merged, given, policy)
+        _check_resources(findings, given, policy)
         _fill_defaults(findings, merged, policy)
         check_coherence(findings, merged)
         _check_policy(findings, merged, frozenset(sent) if kept else frozenset(FIELDS), policy)
@@ -186,6 +189,16 @@ def _check_uris(
     for name in _URI_LISTS:
         if name in given or ("type" in given and name in merged):
             check_list(findings, name, merged[name], problem, most=policy.most_redirect_uris)
+
+
+def _check_resources(findings: Findings, given: Mapping[str, Any], policy: ClientPolicy) -> None:
+    if not policy.base_url or findings.touches("resources"):
+        return
+    own = policy.base_url.lower()
+    for position, resource in enumerate(given.get("resources", ())):
+        if resource.lower() == own or resource.lower().startswith((f"{own}/", f"{own}?")):
+            message = "This is an address of the service itself: its tokens are for it alone."
+            findings.add(f"resources[{position}]", "own_resource", message)
 
 
 def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPolicy) -> None:
