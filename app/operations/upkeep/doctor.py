@@ -180,7 +180,8 @@ def _master_key(config: Config) -> Iterator[Finding]:
         )
     except DomainError:
         yield warning("set-up", "This installation was not set up yet.", "flask --app wsgi setup")
-    except exc.DBAPIError:
+    except (exc.DBAPIError, engines()[1].dialect.loaded_dbapi.Error):
+        # Single statements speak to the driver themselves, so its own error is what they raise.
         yield warning("keys", "Not checked: the tables are missing.", "flask --app wsgi db upgrade")
     else:
         yield fine("keys", "The master key opens what this database holds.")
