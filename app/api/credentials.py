@@ -110,12 +110,14 @@ def _made(new: credentials.NewCredential, client_id: str) -> Outcome:
 
 def _revoked(call: Call, client_id: str, credential_id: str | None) -> Response:
     revokes_tokens = flag(call.parameters, "revoke_tokens")
+    # Read even where it does not count: a header that names no version is refused, not ignored.
+    version = expected_version()
     counts = credentials.revoke_credentials(
         call.actor,
         client_id,
         credential_id=credential_id,
         revoke_tokens=revokes_tokens,
-        expected_version=expected_version() if credential_id is not None else None,
+        expected_version=version if credential_id is not None else None,
     )
     return envelope(
         {
