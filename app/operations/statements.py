@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import ClauseElement, Executable
 
@@ -25,6 +26,7 @@ from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5
 DEADLINE_SECONDS = 2.5
+_jitter = random.SystemRandom()
 
 
 class Statement:
@@ -114,13 +116,23 @@ def _attempts(
         except (engine.dialect.loaded_dbapi.Error, PoolTimeout) as error:
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return (), 1
-            pause = random.uniform(0, 0.01 * 2**attempt)  # noqa: S311 - jitter is no secret
+            pause = _jitter.uniform(0, 0.01 * 2**attempt)
             if meaning_of(error) is Meaning.FINAL:
-                raise
+                raise _as_sqlalchemy_has_it(engine, compiled, error) from error
             if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
                 raise Unavailable from error
             time.sleep(pause)
     raise Unavailable
+
+
+def _as_sqlalchemy_has_it(engine: Engine, compiled: _Compiled, error: Exception) -> Exception:
+    """A driver's error in the class that the same statement inside a unit of work would raise, without its values."""
+    dbapi_error = engine.dialect.loaded_dbapi.Error
+    if not isinstance(error, dbapi_error):
+        return error
+    return DBAPIError.instance(
+        compiled.sql, None, error, dbapi_error, hide_parameters=True, dialect=engine.dialect
+    )
 
 
 def _execute(

@@ -32,6 +32,7 @@ R = TypeVar("R")
 MOST_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
+_jitter = random.SystemRandom()
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ def _was_committed(unit: Unit, error: Exception) -> bool:
 
 
 def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
-    pause = random.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(attempt, 6))  # noqa: S311 - jitter is no secret
+    pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(attempt, 6))
     if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
         raise Unavailable from error
     time.sleep(pause)
