@@ -49,6 +49,8 @@ def new_secret(visit: Visit, client_id: str) -> Answer:
     """A further secret, or, with an end for those before it, a rotation. The answer to the form shows it."""
     client = get_client(visit.actor, client_id)
     visit.actor.require("credentials:write", owner_id=client.created_by_user_id)
+    # Asked before the form is filled in; the operation asks again.
+    require_fresh_sign_in(visit.actor)
     overlap = visit.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     errors: dict[str, str] = {}
     if request.method == "POST":

@@ -47,6 +47,9 @@ class Findings:
             raise InvalidInput.of(self._errors.values())
 
 
+MOST_UNKNOWN = 20
+
+
 def find_unknown(
     findings: Findings,
     sent: Iterable[str],
@@ -56,11 +59,18 @@ def find_unknown(
     read_only: Collection[str] = (),
     noun: str = "field",
 ) -> None:
-    """Note each name that is not known, with the name that was probably meant, and each that is read only."""
+    """Note each name that is not known, with the name that was probably meant, and each that is read only.
+
+    After MOST_UNKNOWN of them no more are told: a body of nothing else would cost more than it is worth.
+    """
+    unknown = 0
     for name in sent:
+        if unknown >= MOST_UNKNOWN:
+            return
         if name in read_only:
             findings.add(name, "read_only", "This is set by the service and cannot be sent.")
         elif name not in known:
+            unknown += 1
             findings.add(
                 name[:100], f"unknown_{noun}", f"There is no such {noun}.{suggestion(name, known, synonyms)}"
             )

@@ -14,7 +14,7 @@ from app.operations.registration import clients, credentials, scopes
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import parse_client_id
+from app.rules.identifiers import new_id, parse_client_id
 from tests.factories import Factory
 from tests.support.databases import Database
 
@@ -265,6 +265,20 @@ def test_a_developer_sees_and_manages_own_clients_alone(context: Flask, make: Fa
     ):
         with pytest.raises(NotFound):
             act()
+
+
+def test_a_machine_with_the_right_to_its_own_clients_sees_none(context: Flask, make: Factory) -> None:
+    """Clients that clients or the service registered have no person as their owner; they are nobody's own."""
+    organization = make.organization()
+    make.client(organization)
+    machine = Actor(
+        "client",
+        organization.id,
+        organization.id,
+        permissions=frozenset({"clients:read:own"}),
+        client_id=new_id(),
+    )
+    assert clients.list_clients(machine).items == ()
 
 
 def test_a_client_cannot_delete_itself(context: Flask, make: Factory) -> None:

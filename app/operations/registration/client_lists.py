@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, func, literal, select, tuple_
+from sqlalchemy import Select, false, func, literal, select, tuple_
 
 from app.extensions import db
 from app.models.client import DELETED, Client
@@ -44,7 +44,9 @@ def list_clients(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
     if not actor.may("clients:read"):
-        statement = statement.where(Client.created_by_user_id == actor.user_id)
+        # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
+        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
+        statement = statement.where(own)
     for name, value in (filters or {}).items():
         statement = statement.where(getattr(Client, name) == value)
     if query:

@@ -15,6 +15,7 @@ from app.models.client import ACTIVE, Client
 from app.models.credential import Credential
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
+from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.registration.client_records import change_row, get_row, metadata_of, still_changing
 from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_ends import RevokedCredentials, revoke_credentials
@@ -94,12 +95,15 @@ def create_credential(
     """A further secret works; with ``retire_others_in_seconds`` those before it end then, if not earlier.
 
     Raises InvalidInput naming every wrong field, Conflict when the client keeps no secret, is disabled or has as
-    many live ones as the organization allows, NotFound, Forbidden. Audit: ``credential.created``,
-    ``credential.retired`` for each that got an end.
+    many live ones as the organization allows, NotFound, Forbidden; FreshSignInRequired when a person signed in
+    too long ago. Audit: ``credential.created``, ``credential.retired`` for each that got an end.
     """
     for _ in range(_MOST_RACES):
         client = get_row(actor, client_id, "credentials:write")
         require_not_above(actor, client)
+        if actor.session_id is not None:
+            # What it makes can replace every secret that works today: who is at the keyboard counts (PO-4).
+            require_fresh_sign_in(actor)
         settings = _settings(actor)
         rules = settings["oauth"]["clients"]
         now = clock.now()
