@@ -83,7 +83,7 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_DATABASE_POOL",
         "5",
-        "Connections a worker keeps for transactions, and again for single statements.",
+        "Connections a worker keeps for transactions; each thread has one more of its own.",
     ),
     Setting(
         "GATEHOUSE_DATABASE_TIMEOUT",

@@ -202,16 +202,6 @@ def root_organization() -> OrganizationView:
     return _organization_view(row)
 
 
-def touch_client(organization_id: str, client_id: UUID) -> None:
-    """Cached views of the client are stale once the transaction under way has committed."""
-    db.session.execute(
-        update(Client)
-        .where(Client.organization_id == organization_id, Client.id == client_id)
-        .values(version=Client.version + 1)
-        .execution_options(synchronize_session=False)
-    )
-
-
 def touch_organization(organization_id: str) -> None:
     """Cached views of the organization are stale once the transaction under way has committed."""
     db.session.execute(

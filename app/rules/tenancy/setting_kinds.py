@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,16 +25,16 @@ def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(ABC):
     """What a setting may hold. ``null`` never reaches ``check``: it stands for the default."""
 
+    @abstractmethod
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
         """Every reason why the value is wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schema(self) -> dict[str, Any]:
         """The same as JSON Schema 2020-12."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
