@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Index, LargeBinary
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Digest, Identifier, Json, Sealed, Tenant, UtcDateTime, owned_by_organization
+from app.models.base import (
+    Base,
+    Digest,
+    Identifier,
+    Json,
+    Sealed,
+    Tenant,
+    UtcDateTime,
+    Uuid,
+    owned_by_organization,
+)
 from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
@@ -63,6 +74,20 @@ class IdempotencyKey(Base):
     status: Mapped[int | None] = mapped_column(comment="NULL while the first one is under way")
     response: Mapped[bytes | None] = mapped_column(Sealed)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class UsedIdentifier(Base):
+    """Something that counts once: the ``jti`` of a client assertion or DPoP proof, until it would have ended anyway."""
+
+    __tablename__ = "used_identifiers"
+    __table_args__ = (owned_by_organization("used_identifiers"), Base.__table_args__)
+
+    organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="purpose, whose it is, and value")
+    attempt: Mapped[UUID] = mapped_column(
+        Uuid, comment="which attempt wrote it: tells a lost answer from a replay"
+    )
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 

@@ -99,7 +99,17 @@ class AuthorizationCode(Tenant, Base):
     code_challenge: Mapped[str] = mapped_column(Identifier(43), comment="S256 (RFC 7636)")
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
+    acr: Mapped[str | None] = mapped_column(Identifier(128), comment="what the sign-in reached")
     send_auth_time: Mapped[bool] = mapped_column(default=False, comment="max_age was asked")
+    resource: Mapped[str] = mapped_column(
+        String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
+    )
+    claims: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, comment="the claims parameter, as understood (OIDC Core 5.5)"
+    )
+    dpop_jkt: Mapped[str | None] = mapped_column(
+        Identifier(43), comment="the key that must redeem it (RFC 9449 section 10)"
+    )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -133,6 +143,16 @@ class Grant(Tenant, Base):
     scope: Mapped[str] = mapped_column(String(4000))
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
+    acr: Mapped[str | None] = mapped_column(Identifier(128))
+    resource: Mapped[str] = mapped_column(
+        String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
+    )
+    claims: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, comment="the claims parameter, as understood (OIDC Core 5.5)"
+    )
+    dpop_jkt: Mapped[str | None] = mapped_column(
+        Identifier(43), comment="the key that its refresh tokens are bound to (RFC 9449 section 5)"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(
         UtcDateTime, index=True, comment="absolute end; rotation never extends it"

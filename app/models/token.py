@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ForeignKeyConstraint, Index, String, UniqueConstraint
@@ -11,6 +12,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.models.base import (
     Base,
     Digest,
+    Identifier,
+    Json,
     Tenant,
     UtcDateTime,
     Uuid,
@@ -47,6 +50,12 @@ class AccessToken(Tenant, Base):
     scope: Mapped[str] = mapped_column(String(4000))
     audience: Mapped[str] = mapped_column(
         String(3200), comment="resource indicators, space-separated (RFC 8707)"
+    )
+    dpop_jkt: Mapped[str | None] = mapped_column(
+        Identifier(43), comment="thumbprint of the key it is bound to (RFC 9449 section 6)"
+    )
+    act: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, comment="who acts for the subject (RFC 8693 section 4.1)"
     )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

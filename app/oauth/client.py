@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from authlib.oauth2.rfc6749 import ClientMixin
 
 from app.operations.directory import ClientView
 from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.rules.protocol.oauth_errors import InvalidClient
 from app.rules.protocol.scopes import beyond, parse_scope
 from app.rules.registration.redirect_uris import find_match
 
 
 class ProtocolClient(ClientMixin):
-    """Answers Authlib's questions from the frozen view; ``credential_id`` is the secret that proved it."""
+    """Answers Authlib's questions from the frozen view; ``authenticated`` once it has proven who it is."""
 
-    def __init__(self, view: ClientView, credential_id: UUID | None = None) -> None:
+    def __init__(self, view: ClientView, authenticated: AuthenticatedClient | None = None) -> None:
         self.view = view
-        self.credential_id = credential_id
+        self._authenticated = authenticated
 
     @property
     def authenticated(self) -> AuthenticatedClient:
-        """What operations take."""
-        return AuthenticatedClient(self.view, self.credential_id)
+        """What operations take. Raises InvalidClient for one that was only looked up."""
+        if self._authenticated is None:
+            raise InvalidClient
+        return self._authenticated
 
     def get_client_id(self) -> str:
         """The public ``client_id``."""

@@ -48,7 +48,7 @@ class AuthorizationServer(AuthlibServer):
     ) -> ProtocolClient:
         """The client that authenticated, by its registered method alone."""
         proven = authenticate(request.call, request.form)
-        return ProtocolClient(proven.client, proven.credential_id)
+        return ProtocolClient(proven.client, proven)
 
     def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:
         """There is one; it refuses other response types in the words of ``rules``, which quote no input."""

@@ -40,7 +40,6 @@ V = TypeVar("V")
 _CACHED_SECONDS = 5.0
 # A cached client is verified by the statement that decides; among thousands of organizations each one is rare.
 _CLIENT_CACHED_SECONDS = 600.0
-_CLIENT_CACHED_SECONDS = 300.0
 _MOST_CACHED = 5_000
 
 

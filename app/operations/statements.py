@@ -53,6 +53,11 @@ class Statement:
         compiled, engine = self._for_engine()
         return _attempts(engine, compiled, values, fetch=False)[1]
 
+    def insert_if_new(self, **values: Any) -> bool:
+        """Whether the row was written; False when there is one with its key."""
+        compiled, engine = self._for_engine()
+        return _attempts(engine, compiled, values, fetch=False, may_exist=True)[1] == 1
+
     def _for_engine(self) -> tuple[_Compiled, Engine]:
         engine = engines()[1]
         name = engine.dialect.name
@@ -106,7 +111,12 @@ def _same(value: Any) -> Any:
 
 
 def _attempts(
-    engine: Engine, compiled: _Compiled, values: Mapping[str, Any], *, fetch: bool
+    engine: Engine,
+    compiled: _Compiled,
+    values: Mapping[str, Any],
+    *,
+    fetch: bool,
+    may_exist: bool = False,
 ) -> tuple[Sequence[Sequence[Any]], int]:
     parameters = compiled.parameters(values)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -114,6 +124,8 @@ def _attempts(
         try:
             return _execute(engine, compiled, parameters, fetch=fetch)
         except (engine.dialect.loaded_dbapi.Error, PoolTimeout) as error:
+            if may_exist and is_duplicate_key(error):
+                return (), 0
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return (), 1
             pause = _jitter.uniform(0, 0.01 * 2**attempt)

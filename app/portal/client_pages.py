@@ -17,7 +17,7 @@ from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import AUTH_METHODS, GRANTS, TRUST, TYPES
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.rules.registration.client_fields import ID_TOKEN_ALGORITHMS, TOKEN_FORMATS
+from app.rules.registration.client_fields import SIGNING_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, text, version_read
 
@@ -103,7 +103,7 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
         format_choices=[("", "As the organization decides"), *((name, name) for name in TOKEN_FORMATS)],
         algorithm_choices=[
             ("", "As the organization decides"),
-            *((name, name) for name in ID_TOKEN_ALGORITHMS),
+            *((name, name) for name in SIGNING_ALGORITHMS),
         ],
     )
 

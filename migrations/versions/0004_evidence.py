@@ -85,6 +85,17 @@ def upgrade() -> None:
     )
     op.create_index("ix_idempotency_keys_expires_at", "idempotency_keys", ["expires_at"])
     op.create_table(
+        "used_identifiers",
+        sa.Column("organization_id", identifier(8), nullable=False),
+        sa.Column("digest", DIGEST, nullable=False, comment="purpose, whose it is, and value"),
+        sa.Column("attempt", UUID, nullable=False, comment="which attempt wrote it: tells a lost answer from a replay"),
+        sa.Column("expires_at", UTC_DATETIME, nullable=False),
+        sa.PrimaryKeyConstraint("organization_id", "digest", name="pk_used_identifiers"),
+        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_used_identifiers_organization"),
+        **TABLE_OPTIONS,
+    )
+    op.create_index("ix_used_identifiers_expires_at", "used_identifiers", ["expires_at"])
+    op.create_table(
         "leases",
         sa.Column("name", identifier(64), nullable=False),
         sa.Column("holder", identifier(64), nullable=False),
@@ -105,6 +116,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("instance_facts")
     op.drop_table("leases")
+    op.drop_table("used_identifiers")
     op.drop_table("idempotency_keys")
     op.drop_table("revocation_log")
     op.drop_table("outbox")

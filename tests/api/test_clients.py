@@ -19,7 +19,17 @@ FIELDS = {
     *("client_id", "organization_id", "name", "type", "redirect_uris", "post_logout_redirect_uris", "scopes"),
     *("optional_scopes", "grant_types", "response_types", "token_endpoint_auth_method", "jwks", "jwks_uri"),
     *("client_uri", "logo_uri", "policy_uri", "tos_uri", "contacts", "backchannel_logout_uri"),
-    *("id_token_signed_response_alg", "access_token_format", "dpop_bound_access_tokens"),
+    *("backchannel_logout_session_required", "initiate_login_uri", "subject_type", "sector_identifier_uri"),
+    *("default_max_age", "require_auth_time", "default_acr_values"),
+    *("id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg"),
+    *("request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg"),
+    *(
+        "access_token_format",
+        "dpop_bound_access_tokens",
+        "security_profile",
+        "software_id",
+        "software_version",
+    ),
     *("require_pushed_authorization_requests", "resources", "trust", "status", "description", "metadata"),
     *("created_at", "created_by", "updated_at", "last_used_at"),
 }

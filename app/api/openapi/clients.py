@@ -19,7 +19,14 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.registration.client_fields import ID_TOKEN_ALGORITHMS, STATUS, TOKEN_FORMATS, TRUST
+from app.rules.registration.client_fields import (
+    SECURITY_PROFILES,
+    SIGNING_ALGORITHMS,
+    STATUS,
+    SUBJECT_TYPES,
+    TOKEN_FORMATS,
+    TRUST,
+)
 from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
 
 _URI = text(minLength=1, maxLength=2000)
@@ -50,12 +57,36 @@ _METADATA: dict[str, Schema] = {
     "tos_uri": nullable(_URI),
     "contacts": _list(text(minLength=3, maxLength=254), 10, "E-mail addresses."),
     "backchannel_logout_uri": nullable(_URI),
+    "backchannel_logout_session_required": {"type": "boolean"},
+    "initiate_login_uri": nullable(_URI),
+    "subject_type": text("Pairwise: another `sub` for each sector (OIDC Core 8).", enum=list(SUBJECT_TYPES)),
+    "sector_identifier_uri": nullable(_URI),
+    "default_max_age": nullable({"type": "integer", "minimum": 0, "description": "Seconds."}),
+    "require_auth_time": {"type": "boolean"},
+    "default_acr_values": _list(text(minLength=1, maxLength=128), 10),
     "id_token_signed_response_alg": nullable(
-        text("The organization's choice when null.", enum=list(ID_TOKEN_ALGORITHMS))
+        text("The organization's choice when null.", enum=list(SIGNING_ALGORITHMS))
+    ),
+    "userinfo_signed_response_alg": nullable(text("Null: plain JSON.", enum=list(SIGNING_ALGORITHMS))),
+    "introspection_signed_response_alg": nullable(
+        text("For JWT introspection (RFC 9701).", enum=list(SIGNING_ALGORITHMS))
+    ),
+    "request_object_signing_alg": nullable(text("Null: any that is offered.", enum=list(SIGNING_ALGORITHMS))),
+    "require_signed_request_object": {"type": "boolean"},
+    "token_endpoint_auth_signing_alg": nullable(
+        text("Of client assertions; null: any that is offered.", enum=list(SIGNING_ALGORITHMS))
     ),
     "access_token_format": nullable(text("The organization's choice when null.", enum=list(TOKEN_FORMATS))),
     "dpop_bound_access_tokens": {"type": "boolean"},
     "require_pushed_authorization_requests": {"type": "boolean"},
+    "security_profile": nullable(
+        text(
+            "fapi2 turns on all that the FAPI 2.0 security profile asks of a client.",
+            enum=list(SECURITY_PROFILES),
+        )
+    ),
+    "software_id": nullable(text(maxLength=100)),
+    "software_version": nullable(text(maxLength=100)),
     "resources": _list(text(minLength=1, maxLength=255), 10, "Audiences of its tokens (RFC 8707)."),
     "trust": text("Others than unverified need `clients:trust`.", enum=list(TRUST)),
     "status": text(enum=list(STATUS)),

@@ -27,5 +27,5 @@ class ClientCredentialsGrant(grants.ClientCredentialsGrant):
         """One durable statement, then the answer."""
         client = self.request.client
         scopes = scopes_for_itself(self.request.form.get("scope", ""), client.view.document["scopes"])
-        answer = tokens.issue_to_client(client.view, client.credential_id, scopes)
+        answer = tokens.issue_to_client(client.authenticated, scopes)
         return 200, answer.as_document(), self.TOKEN_RESPONSE_HEADER

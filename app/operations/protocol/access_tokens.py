@@ -17,6 +17,7 @@ from app.rules.people.permissions import EVERY_PERMISSION
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"
+BEARER, DPOP = "Bearer", "DPoP"
 LONGEST_JWT = 8192
 
 
@@ -28,6 +29,11 @@ class MadeToken:
     expires_in: int
     row: dict[str, Any]
 
+    @property
+    def token_type(self) -> str:
+        """How it is presented (RFC 6750, RFC 9449 section 5)."""
+        return BEARER if self.row["dpop_jkt"] is None else DPOP
+
 
 def make(
     client: ClientView,
@@ -35,17 +41,27 @@ def make(
     *,
     now: datetime,
     subject: str,
+    resources: Sequence[str] = (),
     auth_time: datetime | None = None,
+    acr: str | None = None,
+    dpop_jkt: str | None = None,
+    act: dict[str, Any] | None = None,
 ) -> MadeToken:
-    """A fresh access token of the client for ``subject``; nothing is stored yet."""
+    """A fresh access token of the client for ``subject``; nothing is stored yet.
+
+    ``resources`` are those asked for (RFC 8707), ``dpop_jkt`` the key it is bound to, ``act`` who acts for the subject.
+    """
     expires_in = seconds_of_life(client)
     token_id = new_id()
     scope = " ".join(scopes)
-    audience = audience_of(client, scopes)
+    audience = audience_of(client, scopes, resources)
     if is_jwt(client):
-        value = _signed(
-            client, public_id("tok", token_id), scope, audience, subject, now, expires_in, auth_time
-        )
+        more: dict[str, Any] = {"acr": acr, "act": act}
+        if auth_time is not None:
+            more["auth_time"] = int(auth_time.timestamp())
+        if dpop_jkt is not None:
+            more["cnf"] = {"jkt": dpop_jkt}
+        value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
     else:
         value = new_token(ACCESS_TOKEN, client.organization.id)
     row = {
@@ -53,6 +69,8 @@ def make(
         "digest": digest(value),
         "scope": scope,
         "audience": " ".join(audience),
+        "dpop_jkt": dpop_jkt,
+        "act": act,
         "issued_at": now,
         "expires_at": now + timedelta(seconds=expires_in),
     }
@@ -65,12 +83,15 @@ def management_audience() -> str:
     return f"{config.base_url}/management"
 
 
-def audience_of(client: ClientView, scopes: Sequence[str]) -> tuple[str, ...]:
-    """Whom the token is for: the management API for its scopes, the client's resources or the issuer for others."""
+def audience_of(client: ClientView, scopes: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """Whom the token is for: the management API for its scopes, the client's resources or the issuer for others.
+
+    ``asked`` are the resources that were asked for; without any they are the client's default ones.
+    """
     management = [management_audience()] if any(scope in EVERY_PERMISSION for scope in scopes) else []
     if management and all(scope in EVERY_PERMISSION for scope in scopes):
         return tuple(management)
-    resources = list(client.document.get("resources") or ())
+    resources = list(asked or client.document.get("resources") or ())
     # userinfo is the issuer's own resource, whatever else the token is for.
     own = [client.organization.issuer] if "openid" in scopes or not resources else []
     return tuple(management + resources + own)
@@ -112,7 +133,7 @@ def _signed(
     subject: str,
     now: datetime,
     expires_in: int,
-    auth_time: datetime | None,
+    more: dict[str, Any],
 ) -> str:
     issued_at = int(now.timestamp())
     claims: dict[str, Any] = {
@@ -126,7 +147,6 @@ def _signed(
         "scope": scope,
         "organization_id": client.organization.slug,
     }
-    if auth_time is not None:
-        claims["auth_time"] = int(auth_time.timestamp())
+    claims |= {name: value for name, value in more.items() if value is not None}
     algorithm = client.organization.settings["oauth"]["signing"]["algorithm"]
     return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106

@@ -189,6 +189,7 @@ def allow(
         session_id=session.id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
+        acr=None,
     )
     audit.record(
         actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}

@@ -19,7 +19,7 @@ from app.operations import audit, clock
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
 from app.operations.protocol.client_authentication import AuthenticatedClient
-from app.operations.protocol.tokens import TokenAnswer
+from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import Unit, count_changed, current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
@@ -57,6 +57,7 @@ def add_code(
     session_id: UUID | None,
     auth_time: Any,
     amr: str,
+    acr: str | None,
 ) -> str:
     """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value."""
     code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
@@ -77,7 +78,11 @@ def add_code(
             code_challenge=parameters.code_challenge,
             auth_time=auth_time,
             amr=amr,
+            acr=acr,
             send_auth_time=parameters.max_age is not None,
+            resource=" ".join(parameters.resources),
+            claims=parameters.claims,
+            dpop_jkt=parameters.dpop_jkt,
             issued_at=now,
             expires_at=now + lifetime,
             purge_at=now + lifetime + KEPT_AFTER_USE,
@@ -143,6 +148,9 @@ def _redeem(
             scopes=scopes,
             auth_time=row.auth_time,
             amr=row.amr,
+            acr=row.acr,
+            resources=tuple(row.resource.split()),
+            claims=row.claims,
             nonce=row.nonce,
             send_auth_time=row.send_auth_time,
         ),

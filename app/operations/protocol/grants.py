@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +22,8 @@ from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
 from app.operations.protocol import access_tokens, id_tokens, signing_keys
 from app.operations.protocol.client_authentication import AuthenticatedClient
-from app.operations.protocol.tokens import TokenAnswer
+from app.operations.protocol.subjects import subject_of
+from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import count_changed, current_unit
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
@@ -44,8 +46,11 @@ class NewGrant:
     scopes: tuple[str, ...]
     auth_time: datetime
     amr: str
-    nonce: str | None
-    send_auth_time: bool
+    acr: str | None = None
+    resources: tuple[str, ...] = ()
+    claims: Mapping[str, Any] | None = None
+    nonce: str | None = None
+    send_auth_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,10 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
             scope=" ".join(new.scopes),
             auth_time=new.auth_time,
             amr=new.amr,
+            acr=new.acr,
+            resource=" ".join(new.resources),
+            claims=new.claims,
+            dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
             created_at=now,
             expires_at=ends,
             idle_expires_at=min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"]))
@@ -147,17 +156,29 @@ def prepare_tokens(
     All is drawn and signed before the statement that decides: a key that fails must not spend a code (CD-5).
     """
     client = authenticated.client
-    subject = public_id("usr", of.user_id)
+    subject = subject_of(client, of.user_id)
 
     def make() -> PreparedTokens:
         now = clock.now()
-        made = access_tokens.make(client, scopes, now=now, subject=subject, auth_time=of.auth_time)
+        made = access_tokens.make(
+            client,
+            scopes,
+            now=now,
+            subject=subject,
+            resources=of.resources,
+            auth_time=of.auth_time,
+            acr=of.acr,
+            dpop_jkt=authenticated.dpop_jkt,
+        )
         id_token = None
         if "openid" in scopes:
             facts = id_tokens.Facts(subject, of.auth_time, of.amr, of.nonce, of.session_id, of.send_auth_time)
             id_token = id_tokens.sign_id_token(client, facts, access_token=made.value, now=now)
         return PreparedTokens(
-            made.row, TokenAnswer(made.value, made.expires_in, made.row["scope"], refresh_token, id_token)
+            made.row,
+            TokenAnswer(
+                made.value, made.expires_in, made.row["scope"], refresh_token, id_token, made.token_type
+            ),
         )
 
     return current_unit().once("tokens", make)

@@ -17,6 +17,7 @@ from app.models.user import User
 from app.operations import clock, keyring
 from app.operations.directory import ClientView
 from app.operations.protocol import tokens
+from app.operations.protocol.subjects import subject_of
 from app.operations.statements import Statement
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.protocol.oauth_errors import InvalidClient, StaleView
@@ -82,7 +83,7 @@ def introspect(caller: ClientView, credential_id: UUID | None, token: str) -> Ac
     return ActiveToken(
         is_access_token=True,
         client_id=client_id,
-        subject=public_id("usr", view.user_id) if view.user_id is not None else client_id,
+        subject=subject_of(caller, view.user_id) if view.user_id is not None else client_id,
         username=view.user_email,
         scopes=view.scopes,
         audience=view.audience,
@@ -117,7 +118,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     return ActiveToken(
         is_access_token=False,
         client_id=caller.client_id,
-        subject=public_id("usr", user_id),
+        subject=subject_of(caller, user_id),
         username=email,
         scopes=tuple(scope.split()),
         audience=(),

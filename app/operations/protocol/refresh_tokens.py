@@ -19,7 +19,7 @@ from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
 from app.operations.protocol.client_authentication import AuthenticatedClient
-from app.operations.protocol.tokens import TokenAnswer
+from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import count_changed, current_unit, transaction, witnessed_by
 from app.rules import sealing
 from app.rules.actor import Actor
@@ -113,7 +113,15 @@ def _advance(
         unit.once("refresh_token", lambda: grants.fresh_refresh_token(client, row.id)) if rotates else None
     )
     of = grants.NewGrant(
-        row.id, row.user_id, row.session_id, tuple(row.scope.split()), row.auth_time, row.amr, None, False
+        row.id,
+        row.user_id,
+        row.session_id,
+        tuple(row.scope.split()),
+        row.auth_time,
+        row.amr,
+        acr=row.acr,
+        resources=tuple(row.resource.split()),
+        claims=row.claims,
     )
     values: dict[str, Any] = {
         "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),

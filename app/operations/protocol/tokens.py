@@ -23,42 +23,23 @@ from app.models.client import Client
 from app.models.credential import Credential
 from app.models.grant import Grant
 from app.models.organization import Organization
+from app.models.session import Session
 from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import clock
 from app.operations.directory import ClientView
 from app.operations.protocol import access_tokens
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
 from app.rules.identifiers import is_routing_key, parse_client_id
 from app.rules.protocol.oauth_errors import StaleView
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, parse_token
 
 _TOKEN_COLUMNS = (
-    "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "issued_at", "expires_at",
+    "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "dpop_jkt", "issued_at",
+    "expires_at",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TokenAnswer:
-    """What the token endpoint answers (RFC 6749 section 5.1); ``expires_in`` in seconds."""
-
-    access_token: str
-    expires_in: int
-    scope: str
-    refresh_token: str | None = None
-    id_token: str | None = None
-
-    def as_document(self) -> dict[str, Any]:
-        """The JSON object of the answer."""
-        document = {
-            "access_token": self.access_token,
-            "token_type": "Bearer",
-            "expires_in": self.expires_in,
-            "scope": self.scope,
-            "refresh_token": self.refresh_token,
-            "id_token": self.id_token,
-        }
-        return {name: value for name, value in document.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +60,10 @@ class TokenView:
     expires_at: datetime
     authenticated_at: datetime | None
     session_id: UUID | None
+    dpop_jkt: str | None
+    act: Mapping[str, Any] | None
+    acr: str | None
+    claims: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +85,7 @@ _ISSUE_TO_CLIENT = Statement(
             bindparam("credential_id", type_=AccessToken.credential_id.type),
             bindparam("scope", type_=AccessToken.scope.type),
             bindparam("audience", type_=AccessToken.audience.type),
+            bindparam("dpop_jkt", type_=AccessToken.dpop_jkt.type),
             bindparam("issued_at", type_=AccessToken.issued_at.type),
             bindparam("expires_at", type_=AccessToken.expires_at.type),
         )
@@ -122,15 +108,21 @@ _COLUMNS = (
     AccessToken.audience,
     AccessToken.issued_at,
     AccessToken.expires_at,
+    AccessToken.dpop_jkt,
+    AccessToken.act,
     Client.name,
     Grant.user_id,
     Grant.auth_time,
+    Grant.acr,
+    Grant.claims,
     Grant.session_id,
+    Grant.refresh_digest,
     User.email,
     Client.status,
     Grant.revoked_at,
     User.status,
     Credential.tokens_revoked_at,
+    Session.revoked_at,
     Organization.tokens_valid_from,
 )
 _COUNTS = and_(
@@ -151,6 +143,7 @@ def _with_all_it_rests_on(source: Any) -> Any:
         .outerjoin(
             Credential, (Credential.organization_id == own) & (Credential.id == AccessToken.credential_id)
         )
+        .outerjoin(Session, (Session.organization_id == own) & (Session.id == Grant.session_id))
     )
 
 
@@ -177,24 +170,34 @@ _INTROSPECT = Statement(
 )
 
 
-def issue_to_client(client: ClientView, credential_id: UUID | None, scopes: tuple[str, ...]) -> TokenAnswer:
+def issue_to_client(
+    authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
+) -> TokenAnswer:
     """An access token for the client itself, committed (RFC 6749 section 4.4).
 
     ``scopes`` are within what the client may have. Raises StaleView when the client or its organization changed
     since the view was read. No audit row: the token's own row says who got it, when, and by which secret.
     """
-    made = access_tokens.make(client, scopes, now=clock.now(), subject=client.client_id)
+    client = authenticated.client
+    made = access_tokens.make(
+        client,
+        scopes,
+        now=clock.now(),
+        subject=client.client_id,
+        resources=resources,
+        dpop_jkt=authenticated.dpop_jkt,
+    )
     written = _ISSUE_TO_CLIENT.insert(
         organization_id=client.organization.id,
         organization_version=client.organization.version,
         client_id=client.id,
         client_version=client.version,
-        credential_id=credential_id,
+        credential_id=authenticated.credential_id,
         **made.row,
     )
     if not written:
         raise StaleView
-    return TokenAnswer(made.value, made.expires_in, made.row["scope"])
+    return TokenAnswer(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
 
 
 def find_token(token: str, *, organization_id: str | None = None) -> TokenView | None:
@@ -245,11 +248,14 @@ def owner_of(token: str) -> str | None:
 
 def _view(organization_id: str, row: Any, document: Mapping[str, Any] | None = None) -> TokenView | None:
     (
-        token_id, client_id, grant_id, scope, audience, issued_at, expires_at,
-        client_name, user_id, auth_time, session_id, email,
-        client_status, grant_revoked_at, user_status, tokens_revoked_at, valid_from,
+        token_id, client_id, grant_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
+        client_name, user_id, auth_time, acr, claims, session_id, refresh_digest, email,
+        client_status, grant_revoked_at, user_status, tokens_revoked_at, signed_out_at, valid_from,
     ) = row  # fmt: skip
     if client_status != client_model.ACTIVE or tokens_revoked_at is not None:
+        return None
+    # Signing out ends what was for this session alone; offline access was asked for to outlive it.
+    if signed_out_at is not None and refresh_digest is None:
         return None
     if valid_from is not None and issued_at < valid_from:
         return None
@@ -270,4 +276,8 @@ def _view(organization_id: str, row: Any, document: Mapping[str, Any] | None = N
         expires_at=expires_at,
         authenticated_at=auth_time,
         session_id=session_id,
+        dpop_jkt=dpop_jkt,
+        act=act,
+        acr=acr,
+        claims=claims,
     )

@@ -21,7 +21,8 @@ from app.operations.people.users import create_user, find_user_by_email
 from app.operations.protocol import codes, consents
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.refresh_tokens import refresh
-from app.operations.protocol.tokens import TokenAnswer, issue_to_client
+from app.operations.protocol.token_answers import TokenAnswer
+from app.operations.protocol.tokens import issue_to_client
 from app.operations.protocol.usage import note_use
 from app.operations.registration.clients import register_client
 from app.operations.registration.credentials import rotate_credential
@@ -181,7 +182,7 @@ def _traffic(organization: OrganizationView, people: list[SignInMade], client_id
     sign_in(organization.id, people[0].email, "not the password", address="198.51.100.4")
     proven = _proven(reports)
     for _ in range(12):
-        issue_to_client(proven.client, proven.credential_id, ("reports:read",))
+        issue_to_client(proven, ("reports:read",))
     note_use(proven, "198.51.100.23")
     # One secret is being replaced: the ledger shows which is still in use, and until when it works.
     rotate_credential(Actor.system(organization.id, "demo"), web)
@@ -226,6 +227,7 @@ def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: Authori
         session_id=None,
         auth_time=clock.now() - timedelta(seconds=20),
         amr="pwd",
+        acr=None,
     )
 
 

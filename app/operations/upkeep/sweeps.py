@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Table, exists
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import CredentialUse
-from app.models.event import IdempotencyKey, OutboxMessage, Revocation
+from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.session import Attempt, Session
 from app.models.signing_key import SigningKey
@@ -66,6 +66,7 @@ SWEEPS = (
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
+    _sweep(UsedIdentifier, "expires_at", timedelta()),
     _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
     _sweep(Revocation, "expires_at"),
     _sweep(SigningKey, "remove_at", timedelta()),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from app.rules.protocol import pkce
 from app.rules.protocol.oauth_errors import AuthorizationRefusal
@@ -38,7 +39,11 @@ LONGEST_REQUEST = 12 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationParameters:
-    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds."""
+    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds.
+
+    ``resources`` are resource indicators (RFC 8707), ``claims`` the claims parameter as understood (OIDC Core 5.5),
+    ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
+    """
 
     redirect_uri: str
     scopes: tuple[str, ...]
@@ -48,6 +53,13 @@ class AuthorizationParameters:
     prompts: tuple[str, ...] = ()
     max_age: int | None = None
     login_hint: str | None = None
+    response_mode: str = "query"
+    resources: tuple[str, ...] = ()
+    claims: Mapping[str, Any] | None = None
+    acr_values: tuple[str, ...] = ()
+    id_token_hint: str | None = None
+    ui_locales: tuple[str, ...] = ()
+    dpop_jkt: str | None = None
 
 
 def checked(

@@ -17,8 +17,11 @@ from app.rules.registration.redirect_uris import web_address_problem
 
 TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")
-ID_TOKEN_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
+SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 TOKEN_FORMATS = ("opaque", "jwt")
+SUBJECT_TYPES = ("public", "pairwise")
+SECURITY_PROFILES = ("fapi2",)
+LONGEST_MAX_AGE = 10 * 365 * 86_400
 
 Check = Callable[[Findings, str, Any], None]
 ItemCheck = Callable[[Any], Problem | None]
@@ -83,6 +86,13 @@ def _boolean(findings: Findings, field: str, value: Any) -> None:
         findings.add(field, "wrong_type", f"This must be true or false, not {type_name(value)}.")
 
 
+def _seconds(findings: Findings, field: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        findings.add(field, "wrong_type", f"This must be a whole number of seconds, not {type_name(value)}.")
+    elif not 0 <= value <= LONGEST_MAX_AGE:
+        findings.add(field, "out_of_range", f"This must be from 0 to {LONGEST_MAX_AGE} seconds.")
+
+
 def _not_yet(what: str) -> Check:
     def check(findings: Findings, field: str, value: Any) -> None:
         _boolean(findings, field, value)
@@ -125,6 +135,14 @@ def _resource_problem(value: Any) -> Problem | None:
     return None
 
 
+def _acr_problem(value: Any) -> Problem | None:
+    if not isinstance(value, str):
+        return Problem("wrong_type", f"A context class must be a string, not {type_name(value)}.")
+    if not 1 <= len(value) <= 128 or not value.isascii() or not value.isprintable() or " " in value:
+        return Problem("not_allowed", "A context class is 1 to 128 printable ASCII characters without space.")
+    return None
+
+
 def _metadata(findings: Findings, field: str, value: Any) -> None:
     if not isinstance(value, dict):
         findings.add(field, "wrong_type", f"This must be an object of strings, not {type_name(value)}.")
@@ -158,11 +176,26 @@ CHECKS: dict[str, Check] = {
     "tos_uri": _of(web_address_problem),
     "contacts": _list_of(_contact_problem, 10),
     "backchannel_logout_uri": _of(web_address_problem),
-    "id_token_signed_response_alg": _one_of(ID_TOKEN_ALGORITHMS),
+    "backchannel_logout_session_required": _boolean,
+    "initiate_login_uri": _of(web_address_problem),
+    "subject_type": _one_of(SUBJECT_TYPES),
+    "sector_identifier_uri": _of(web_address_problem),
+    "default_max_age": _seconds,
+    "require_auth_time": _boolean,
+    "default_acr_values": _list_of(_acr_problem, 10),
+    "id_token_signed_response_alg": _one_of(SIGNING_ALGORITHMS),
+    "userinfo_signed_response_alg": _one_of(SIGNING_ALGORITHMS),
+    "introspection_signed_response_alg": _one_of(SIGNING_ALGORITHMS),
+    "request_object_signing_alg": _one_of(SIGNING_ALGORITHMS),
+    "require_signed_request_object": _boolean,
+    "token_endpoint_auth_signing_alg": _one_of(SIGNING_ALGORITHMS),
     "access_token_format": _one_of(TOKEN_FORMATS),
     "dpop_bound_access_tokens": _not_yet("DPoP (RFC 9449)"),
     "require_pushed_authorization_requests": _not_yet("pushed authorization requests (RFC 9126)"),
+    "security_profile": _one_of(SECURITY_PROFILES),
     "resources": _list_of(_resource_problem, 10),
+    "software_id": _text(100),
+    "software_version": _text(100),
     "trust": _one_of(TRUST),
     "status": _one_of(STATUS),
     "description": _text(1000, shortest=0, lines=True),
