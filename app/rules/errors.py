@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,19 @@ class FieldError:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a request of a client was refused, for its makers: kept in the log of failed requests, never on the wire.
+
+    ``code`` is one of ``rules/protocol/failure_causes``. ``received`` is what came, without anything secret in it;
+    ``expected`` is what would have been right, any one of them.
+    """
+
+    code: str
+    received: str | None = None
+    expected: tuple[str, ...] = ()
+
+
 class DomainError(Exception):
     """A refusal that may be told to the caller.
 
@@ -25,6 +38,7 @@ class DomainError(Exception):
 
     status = 400
     code = "invalid_request"
+    cause: Cause | None = None
 
     def __init__(
         self,
@@ -43,6 +57,11 @@ class DomainError(Exception):
         if field is not None and not self.errors:
             self.errors = (FieldError(field, self.code, description),)
         self.details = dict(details or {})
+
+    def because(self, cause: str, *, received: str | None = None, expected: str | Iterable[str] = ()) -> Self:
+        """The refusal itself, with its cause for the log of failed requests: ``raise InvalidGrant().because(…)``."""
+        self.cause = Cause(cause, received, (expected,) if isinstance(expected, str) else tuple(expected))
+        return self
 
     @property
     def field(self) -> str | None:
