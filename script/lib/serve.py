@@ -67,7 +67,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def read_configuration() -> Any:
     """The checked settings, with keys made at the first start; an unsafe one ends the start with its message."""
-    module = load_file(ROOT / "app" / "config.py")
+    module = load_package(ROOT / "app" / "config")
     try:
         return module.load()
     except module.UnsafeConfiguration as refusal:
@@ -75,13 +75,15 @@ def read_configuration() -> Any:
         raise
 
 
-def load_file(path: Path) -> ModuleType:
-    """One module of the application without the package around it."""
-    spec = importlib.util.spec_from_file_location("gatehouse_config", path)
+def load_package(folder: Path) -> ModuleType:
+    """One package of the application without the application around it; it imports its own modules alone."""
+    spec = importlib.util.spec_from_file_location(
+        "gatehouse_config", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} is missing")
+        raise SystemExit(f"{folder} is missing")
     module = importlib.util.module_from_spec(spec)
-    # Its dataclasses look their module up by name.
+    # Its dataclasses and its modules look it up by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
