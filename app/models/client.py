@@ -9,7 +9,16 @@ from uuid import UUID
 from sqlalchemy import Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Identifier, Json, Tenant, UtcDateTime, Uuid, owned_by_organization
+from app.models.base import (
+    Base,
+    Identifier,
+    Json,
+    Tenant,
+    UtcDateTime,
+    Uuid,
+    owned_by_organization,
+    within_organization,
+)
 
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 
@@ -53,7 +62,9 @@ class Scope(Tenant, Base):
     __tablename__ = "scopes"
     __table_args__ = (
         UniqueConstraint("organization_id", "name"),
+        Index("ix_scopes_resource", "organization_id", "resource_id"),
         owned_by_organization("scopes"),
+        within_organization("scopes", "resource_id", "resources"),
         Base.__table_args__,
     )
 
@@ -63,5 +74,7 @@ class Scope(Tenant, Base):
     )
     description: Mapped[str | None] = mapped_column(String(1000))
     is_identity: Mapped[bool] = mapped_column(default=False, comment="OpenID Connect's own")
+    resource_id: Mapped[UUID | None] = mapped_column(Uuid, comment="the API it belongs to; NULL: of any")
+    version: Mapped[int] = mapped_column(default=1, comment="raised by each change of its words")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))

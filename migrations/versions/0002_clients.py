@@ -45,6 +45,7 @@ def upgrade() -> None:
         sa.Column("title", sa.String(200), nullable=True, comment="verb and object in the user's words; NULL wants words"),
         sa.Column("description", sa.String(1000), nullable=True),
         sa.Column("is_identity", sa.Boolean(), nullable=False, comment="OpenID Connect's own"),
+        sa.Column("version", sa.Integer(), nullable=False, comment="raised by each change of its words"),
         sa.Column("created_at", UTC_DATETIME, nullable=False),
         sa.Column("created_by", sa.String(200), nullable=True),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),

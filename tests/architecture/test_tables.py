@@ -101,7 +101,7 @@ def test_an_end_is_indexed_and_known_to_the_janitor(table: Table) -> None:
 def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -> None:
     lasting = {
         *OF_NO_ORGANIZATION,
-        *("users", "role_assignments", "scopes", "clients", "client_credentials", "consents"),
+        *("users", "role_assignments", "resources", "scopes", "clients", "client_credentials", "consents"),
         "audit_events",  # by each organization's own retention
     }
     swept = {sweep.table.name for sweep in SWEEPS}
