@@ -43,14 +43,18 @@ class TooLarge(OAuthRefusal):
 
 
 class Call:
-    """A request of the wire. ``authenticated`` is the client once it has proven who it is."""
+    """A request of the wire. ``authenticated`` is the client once it has proven who it is.
 
-    __slots__ = ("_organization_id", "authenticated", "environ", "organization_slug")
+    ``proven_key`` is the thumbprint of the key that its DPoP proof showed, once the proof was found good and is spent.
+    """
+
+    __slots__ = ("_organization_id", "authenticated", "environ", "organization_slug", "proven_key")
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
         self.environ = environ
         self.organization_slug = organization_slug
         self.authenticated: AuthenticatedClient | None = None
+        self.proven_key: str | None = None
         self._organization_id: str | None = None
 
     @classmethod
@@ -84,6 +88,17 @@ class Call:
     def authorization(self) -> str | None:
         """The Authorization header."""
         return self.environ.get("HTTP_AUTHORIZATION")
+
+    @property
+    def proof(self) -> str | None:
+        """The DPoP header (RFC 9449); two of them come joined by a comma."""
+        return self.environ.get("HTTP_DPOP")
+
+    @property
+    def url(self) -> str:
+        """The address of the request as its sender knows it, without a query: the configured base and the path."""
+        path: str = self.environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        return config.current().base_url + path
 
     @property
     def origin(self) -> str | None:

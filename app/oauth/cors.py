@@ -17,7 +17,7 @@ def preflight() -> Response:
     if "Origin" in request.headers:
         response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
         response.headers["Access-Control-Allow-Methods"] = "GET, POST"
-        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type"
+        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, DPoP"
         response.headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
     response.vary.add("Origin")
     return response
@@ -33,6 +33,7 @@ def allow_own_origins(given: Answer, call: Call, authenticated: AuthenticatedCli
         origin_of(uri) for uri in authenticated.client.document["redirect_uris"]
     }:
         given.headers.append(("Access-Control-Allow-Origin", origin))
+        given.headers.append(("Access-Control-Expose-Headers", "DPoP-Nonce, WWW-Authenticate"))
     return given
 
 

@@ -10,6 +10,7 @@ from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
 from app.operations import directory
 from app.operations.protocol import introspections, usage
+from app.operations.protocol.access_tokens import BEARER, DPOP
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.introspections import ActiveToken
 from app.rules.errors import DomainError, Unavailable
@@ -53,7 +54,7 @@ def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[s
         "active": True,
         "scope": " ".join(active.scopes),
         "client_id": active.client_id,
-        "token_type": "Bearer" if active.is_access_token else None,
+        "token_type": _scheme_of(active),
         "exp": int(active.expires_at.timestamp()),
         "iat": int(active.issued_at.timestamp()),
         "sub": active.subject,
@@ -62,6 +63,15 @@ def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[s
         "iss": authenticated.client.organization.issuer,
         "jti": active.jti,
         "auth_time": int(active.auth_time.timestamp()) if active.auth_time is not None else None,
+        "acr": active.acr,
+        "cnf": {"jkt": active.dpop_jkt} if active.dpop_jkt is not None else None,
         "organization_id": authenticated.client.organization.slug,
     }
     return {name: value for name, value in document.items() if value is not None}
+
+
+def _scheme_of(active: ActiveToken) -> str | None:
+    """How an access token is presented (RFC 6750, RFC 9449 section 6.2)."""
+    if not active.is_access_token:
+        return None
+    return BEARER if active.dpop_jkt is None else DPOP

@@ -15,6 +15,7 @@ from flask import Flask
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer
 from app.oauth.client import ProtocolClient
+from app.oauth.dpop import prove
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
@@ -46,8 +47,8 @@ class AuthorizationServer(AuthlibServer):
     def authenticate_client(
         self, request: WireRequest, methods: Any, endpoint: str = "token"
     ) -> ProtocolClient:
-        """The client that authenticated, by its registered method alone."""
-        proven = authenticate(request.call, request.form)
+        """The client that authenticated, by its registered method alone, and the key that its request proves."""
+        proven = prove(request.call, authenticate(request.call, request.form))
         return ProtocolClient(proven.client, proven)
 
     def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:

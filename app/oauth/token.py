@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from app.oauth import cors
 from app.oauth.call import Answer, Call, refusal_of
+from app.oauth.dpop import offer_nonce
 from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
 from app.operations import directory
 from app.operations.protocol import usage
 from app.rules.errors import DomainError, Unavailable
+from app.rules.protocol.dpop import InvalidProof
 from app.rules.protocol.oauth_errors import (
     InvalidGrant,
     InvalidScope,
@@ -38,7 +40,7 @@ def issue(call: Call) -> Answer:
         call.note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
         if given.status == 200:
             usage.note_use(authenticated, call.address)
-    return cors.allow_own_origins(given, call, authenticated)
+    return cors.allow_own_origins(offer_nonce(given, call), call, authenticated)
 
 
 def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> Answer:
@@ -49,7 +51,7 @@ def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> Answer:
         except StaleView:
             # The cached client changed: nothing was written, and the next look decides afresh.
             _is_stale(call)
-        except (InvalidGrant, InvalidScope, UnauthorizedClient):
+        except (InvalidGrant, InvalidProof, InvalidScope, UnauthorizedClient):
             # What was allowed a moment ago on another worker is not refused here for a cached view.
             if not _is_stale(call):
                 raise

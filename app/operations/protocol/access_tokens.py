@@ -15,6 +15,7 @@ from app.operations.protocol import signing_keys
 from app.rules.identifiers import new_id, public_id
 from app.rules.people.permissions import EVERY_PERMISSION
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, new_token
+from app.rules.registration.demands import algorithm_for
 
 JWT = "jwt"
 BEARER, DPOP = "Bearer", "DPoP"
@@ -148,5 +149,5 @@ def _signed(
         "organization_id": client.organization.slug,
     }
     claims |= {name: value for name, value in more.items() if value is not None}
-    algorithm = client.organization.settings["oauth"]["signing"]["algorithm"]
+    algorithm = algorithm_for(client.document, client.organization.settings)
     return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106

@@ -114,7 +114,7 @@ def _redeem(
 ) -> TokenAnswer | Replayed:
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
-    row = _find_valid(client, presented)
+    row = _find_valid(authenticated, presented)
     unit = current_unit()
     if row.used_at is not None:
         return _own_answer(unit, row) or _second_use(actor, row)
@@ -134,7 +134,7 @@ def _redeem(
     )
     if claimed != 1:
         # Somebody was faster, or the code ended between the two statements; which one, the row says now.
-        row = _find_valid(client, presented)
+        row = _find_valid(authenticated, presented)
         if row.used_at is None:
             raise InvalidGrant
         return _own_answer(unit, row) or _second_use(actor, row)
@@ -158,7 +158,8 @@ def _redeem(
     return answer
 
 
-def _find_valid(client: ClientView, presented: PresentedCode) -> Any:
+def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) -> Any:
+    client = authenticated.client
     parsed = parse_token(presented.code)
     if (
         parsed is None
@@ -195,6 +196,9 @@ def _find_valid(client: ClientView, presented: PresentedCode) -> Any:
         raise InvalidGrant("The redirect_uri is not the one that the code was issued for.")
     if not pkce.is_verified(presented.code_verifier, row.code_challenge):
         raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.")
+    if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
+        # RFC 9449 section 10: whoever took the code on its way does not hold the key.
+        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.")
     if row.used_at is None:
         _require_alive(client, row)
     return row

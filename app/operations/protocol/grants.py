@@ -29,6 +29,7 @@ from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
 from app.rules.protocol.oauth_errors import StaleView
 from app.rules.protocol.tokens import digest, new_refresh_token
+from app.rules.registration.demands import algorithm_for
 
 # Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
 LONGEST_ACCESS = timedelta(days=1)
@@ -145,7 +146,7 @@ def ready_keys(client: ClientView) -> None:
     if "openid" in client.document["scopes"]:
         signing_keys.active_key(organization, id_tokens.algorithm_of(client))
     if access_tokens.is_jwt(client):
-        signing_keys.active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
+        signing_keys.active_key(organization, algorithm_for(client.document, organization.settings))
 
 
 def prepare_tokens(

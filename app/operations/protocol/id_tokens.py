@@ -11,6 +11,7 @@ from app.operations.directory import ClientView
 from app.operations.protocol import signing_keys
 from app.rules.identifiers import public_id
 from app.rules.protocol.jwt import left_half_hash
+from app.rules.registration.demands import algorithm_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Facts:
 def algorithm_of(client: ClientView) -> str:
     """The algorithm the client was registered with, or its organization's."""
     chosen = client.document.get("id_token_signed_response_alg")
-    return str(chosen or client.organization.settings["oauth"]["signing"]["algorithm"])
+    return algorithm_for(client.document, client.organization.settings, chosen)
 
 
 def sign_id_token(client: ClientView, facts: Facts, *, access_token: str, now: datetime) -> str:

@@ -38,6 +38,8 @@ class ActiveToken:
     expires_at: datetime
     jti: str
     auth_time: datetime | None
+    acr: str | None = None
+    dpop_jkt: str | None = None
 
 
 _FIND_FAMILY = Statement(
@@ -91,6 +93,8 @@ def introspect(caller: ClientView, credential_id: UUID | None, token: str) -> Ac
         expires_at=view.expires_at,
         jti=public_id("tok", view.id),
         auth_time=view.authenticated_at,
+        acr=view.acr,
+        dpop_jkt=view.dpop_jkt,
     )
 
 

@@ -27,6 +27,7 @@ from app.rules.identifiers import client_id_of, public_id
 from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope
 from app.rules.protocol.scopes import is_within, narrow
 from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.registration.demands import rotates_refresh_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _refresh(
 ) -> TokenAnswer | Reused:
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
-    row = _find(client, refresh_token)
+    row = _find(authenticated, refresh_token)
     grants.require_true_view(client)
     if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         # What was taken from the client since the user allowed it is not handed out any more.
@@ -74,11 +75,12 @@ def _refresh(
         if answer is not None:
             return answer
         # Somebody was faster; under READ COMMITTED this sees what the winner left.
-        row = _find(client, refresh_token)
+        row = _find(authenticated, refresh_token)
     return _answer_again(client, row, refresh_token) or _reuse(actor, row)
 
 
-def _find(client: ClientView, refresh_token: str) -> Any:
+def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
+    client = authenticated.client
     parsed = parse_token(refresh_token)
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
         raise InvalidGrant
@@ -92,6 +94,9 @@ def _find(client: ClientView, refresh_token: str) -> Any:
     ).first()
     if row is None or row.client_id != client.id or row.refresh_digest is None:
         raise InvalidGrant
+    if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
+        # A public client proves nothing else: its refresh token is the key's (RFC 9449 section 5, RF-6).
+        raise InvalidGrant("The refresh token is bound to another key than the one of the DPoP proof.")
     now = clock.now()
     if row.revoked_at is not None or row.expires_at <= now or row.idle_expires_at <= now:
         raise InvalidGrant
@@ -108,7 +113,8 @@ def _advance(
     settings = client.organization.settings["oauth"]["refresh_token"]
     unit = current_unit()
     now = clock.now()
-    rotates = client.is_public or settings["rotation"] == "always"
+    bound = authenticated.dpop_jkt is not None
+    rotates = rotates_refresh_tokens(client.document, client.organization.settings, bound=bound)
     refresh_token = (
         unit.once("refresh_token", lambda: grants.fresh_refresh_token(client, row.id)) if rotates else None
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.rules.protocol import pkce
+from app.rules.protocol.dpop import is_thumbprint
 from app.rules.protocol.oauth_errors import AuthorizationRefusal
 from app.rules.protocol.scopes import beyond, parse_scope
 
@@ -32,6 +33,7 @@ NAMES = (
     "prompt",
     "max_age",
     "login_hint",
+    "dpop_jkt",
 )
 # Strangers can have requests stored: this is what one of theirs may cost, in bytes.
 LONGEST_REQUEST = 12 * 1024
@@ -85,6 +87,7 @@ def checked(
         max_age=_max_age(sent),
         # A hint never makes a request fail; what cannot be an e-mail is of no use.
         login_hint=sent["login_hint"] if 1 <= len(sent.get("login_hint", "")) <= LONGEST_HINT else None,
+        dpop_jkt=_dpop_jkt(sent),
     )
 
 
@@ -137,6 +140,13 @@ def _code_challenge(sent: Mapping[str, str]) -> str:
     if not pkce.is_challenge(challenge):
         raise AuthorizationRefusal("invalid_request", "The code_challenge must be 43 base64url characters.")
     return challenge
+
+
+def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
+    jkt = sent.get("dpop_jkt")
+    if jkt is not None and not is_thumbprint(jkt):
+        raise AuthorizationRefusal("invalid_request", "The dpop_jkt must be 43 base64url characters.")
+    return jkt
 
 
 def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def requires(document: Mapping[str, Any], settings: Mapping[str, Any]) -> Demand
         ),
         request_objects=bool(document.get("require_signed_request_object")),
         dpop=needs_dpop(document, settings),
-        dpop_nonce=fapi2,
+        dpop_nonce=needs_dpop_nonce(document),
         issuer_audience=fapi2,
         algorithms=FAPI2_ALGORITHMS if fapi2 else SIGNING_ALGORITHMS,
     )
@@ -62,6 +62,14 @@ def needs_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool
         or document.get("security_profile") == FAPI2
         or settings["oauth"]["require_dpop"]
     )
+
+
+def needs_dpop_nonce(document: Mapping[str, Any]) -> bool:
+    """Whether the client's proofs must hold a nonce of ours (RFC 9449 section 8).
+
+    A FAPI client may not prepare proofs for later: its proofs name a moment that we chose.
+    """
+    return document.get("security_profile") == FAPI2
 
 
 def rotates_refresh_tokens(document: Mapping[str, Any], settings: Mapping[str, Any], *, bound: bool) -> bool:
