@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Table, exists
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import CredentialUse
+from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.session import Attempt, Session
@@ -58,6 +59,7 @@ def _is_not_sent() -> ColumnElement[bool]:
 SWEEPS = (
     _sweep(AccessToken, "expires_at"),
     _sweep(AuthorizationCode, "purge_at", timedelta()),
+    _sweep(DeviceCode, "expires_at"),
     # Strangers make them; nothing asks for one that has ended.
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
@@ -77,6 +79,7 @@ CLIENT_ROWS = (
     (AccessToken, "client_id"),
     (AuthorizationCode, "client_id"),
     (AuthorizationRequest, "client_id"),
+    (DeviceCode, "client_id"),
     (Consent, "client_id"),
     (Grant, "client_id"),
 )

@@ -24,13 +24,14 @@ CLIENT_SECRET = "cs"
 ACCESS_TOKEN = "at"
 REFRESH_TOKEN = "rt"
 AUTHORIZATION_CODE = "ac"
+DEVICE_CODE = "dc"
 SESSION = "ss"
 AUTHORIZATION_REQUEST = "ar"
 INVITATION = "iv"
 SETUP = "su"
 
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
-_SIMPLE = re.compile(rf"gth_(cs|at|ac|ss|ar|iv|su)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
+_SIMPLE = re.compile(rf"gth_(cs|at|ac|dc|ss|ar|iv|su)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
 _REFRESH = re.compile(
     rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"
 )
