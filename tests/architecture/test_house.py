@@ -126,6 +126,15 @@ def test_one_file_alone_commits() -> None:
     assert committing == {"app/operations/transaction.py"}
 
 
+def test_one_module_alone_speaks_http_to_others() -> None:
+    """SF-1: what import-linter cannot see, because it looks at the standard library's packages and not within."""
+    clients = re.compile(
+        r"\b(urllib\.request|http\.client|from http import client|from urllib import request)\b"
+    )
+    callers = {path.parent.name for path in (ROOT / "app").rglob("*.py") if clients.search(path.read_text())}
+    assert callers == {"outgoing"}
+
+
 def test_no_file_needs_a_second_sitting() -> None:
     patterns = ("app/*.py", "tests/*.py", "migrations/*.py", "script/*", "*.html", "static/*.js")
     long = {
