@@ -45,7 +45,7 @@ def _revoke_as_client(presented: Presented) -> None:
             return
         except StaleView:
             # It authenticated by what no longer holds: it must do so again.
-            directory.find_client(client.client_id, fresh=True)
+            directory.reread(client)
     raise Unavailable
 
 

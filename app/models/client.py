@@ -21,6 +21,8 @@ from app.models.base import (
 )
 
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
+# Who registered a client: somebody here, the client itself (RFC 7591), or its own metadata document.
+PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
 
 
 class Client(Tenant, Base):
@@ -39,6 +41,12 @@ class Client(Tenant, Base):
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
     trust: Mapped[str] = mapped_column(
         Identifier(16), default="unverified", comment="first_party, verified, unverified"
+    )
+    source: Mapped[str] = mapped_column(
+        Identifier(24), default=PERSON, comment="person, dynamic, metadata_document: who registered it"
+    )
+    metadata_document_uri: Mapped[str | None] = mapped_column(
+        Identifier(500), comment="its client_id on the wire, where that is the address of its metadata"
     )
     document: Mapped[dict[str, Any]] = mapped_column(
         Json, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"

@@ -42,5 +42,5 @@ def _revoke(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
             revocation.revoke_own_token(actor, client, sent["token"])
             return authenticated
         except StaleView:
-            directory.find_client(client.client_id, fresh=True)
+            directory.reread(client)
     raise Unavailable

@@ -49,7 +49,7 @@ _ORGANIZATION = (
 )  # fmt: skip
 _CLIENT_COLUMNS = (
     Client.name, Client.type, Client.status, Client.trust, Client.version, Client.created_at, Client.created_by,
-    Client.document,
+    Client.document, Client.source, Client.metadata_document_uri,
 )  # fmt: skip
 _BY_ID = Statement(select(*_ORGANIZATION).where(Organization.id == bindparam("organization_id")))
 _BY_SLUG = Statement(select(*_ORGANIZATION).where(Organization.slug == bindparam("slug")))
@@ -121,11 +121,13 @@ class ClientView:
     created_by: str | None
     document: Mapping[str, Any] = field(repr=False)
     secrets: tuple[SecretView, ...] = field(repr=False)
+    source: str = client_model.PERSON
+    metadata_document_uri: str | None = None
 
     @property
     def client_id(self) -> str:
-        """The public ``client_id``."""
-        return client_id_of(self.organization.id, self.id)
+        """The ``client_id`` on the wire: the one we gave it, or the address of its own metadata document."""
+        return self.metadata_document_uri or client_id_of(self.organization.id, self.id)
 
     @property
     def is_active(self) -> bool:
@@ -151,15 +153,22 @@ def forget_cached() -> None:
 
 
 def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
-    """The client of a public ``client_id``, whatever its state; None when no such client stands.
+    """The client of a ``client_id`` that we gave, whatever its state; None when no such client stands.
 
     A cached view is for whoever verifies its versions in the statement that decides. ``fresh`` reads the database:
     ask so before refusing anybody, and where nothing verifies.
     """
     parsed = parse_client_id(client_id)
-    if parsed is None:
-        return None
-    organization_id, row_id = parsed
+    return None if parsed is None else client_of_row(*parsed, fresh=fresh)
+
+
+def reread(client: ClientView) -> ClientView | None:
+    """The client as the database has it now; None when it is gone."""
+    return client_of_row(client.organization.id, client.id, fresh=True)
+
+
+def client_of_row(organization_id: str, row_id: UUID, *, fresh: bool = False) -> ClientView | None:
+    """The client of an organization's key and a row's id; the rest is as ``find_client`` has it."""
     key = (_database(), organization_id, row_id)
     cached = _clients.get(key)
     if cached is not None and not fresh and time.monotonic() - cached[0] < _CLIENT_CACHED_SECONDS:
@@ -224,7 +233,7 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
     if row is None:
         return None
     organization = _organization_view(row[: len(_ORGANIZATION)])
-    name, kind, status, trust, version, created_at, created_by, document = row[len(_ORGANIZATION) :]
+    name, kind, status, trust, version, created_at, created_by, document, source, uri = row[len(_ORGANIZATION) :]
     if status == client_model.DELETED:
         return None
     now = clock.now()
@@ -244,6 +253,8 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
         created_by=created_by,
         document=document,
         secrets=tuple(secret for secret in secrets if secret.expires_at is None or secret.expires_at > now),
+        source=source,
+        metadata_document_uri=uri,
     )
 
 

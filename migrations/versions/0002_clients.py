@@ -23,6 +23,8 @@ def upgrade() -> None:
         sa.Column("type", identifier(16), nullable=False, comment="web, spa, native, machine, device"),
         sa.Column("status", identifier(16), nullable=False, comment="active, disabled, deleted"),
         sa.Column("trust", identifier(16), nullable=False, comment="first_party, verified, unverified"),
+        sa.Column("source", identifier(24), nullable=False, comment="person, dynamic, metadata_document: who registered it"),
+        sa.Column("metadata_document_uri", identifier(500), nullable=True, comment="its client_id on the wire, where that is the address of its metadata"),
         sa.Column("document", JSON_TEXT, nullable=False, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"),
         sa.Column("version", sa.Integer(), nullable=False, comment="raised by each change of the client or its credentials"),
         sa.Column("created_at", UTC_DATETIME, nullable=False),

@@ -14,6 +14,7 @@ from app.models.credential import CredentialUse
 from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.registration import ClientRegistration, RegistrationToken
 from app.models.session import Attempt, Session
 from app.models.signing_key import SigningKey
 from app.models.token import AccessToken
@@ -66,6 +67,7 @@ SWEEPS = (
     _sweep(Session, "expires_at"),
     _sweep(Attempt, "expires_at"),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
+    _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
     _sweep(UsedIdentifier, "expires_at", timedelta()),
@@ -82,6 +84,7 @@ CLIENT_ROWS = (
     (DeviceCode, "client_id"),
     (Consent, "client_id"),
     (Grant, "client_id"),
+    (ClientRegistration, "id"),
 )
 
 DELETED_CLIENTS = _sweep(Client, "deleted_at", KEPT_AFTER_DELETION)

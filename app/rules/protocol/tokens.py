@@ -29,9 +29,11 @@ SESSION = "ss"
 AUTHORIZATION_REQUEST = "ar"
 INVITATION = "iv"
 SETUP = "su"
+INITIAL_ACCESS = "ia"
+REGISTRATION_ACCESS = "ra"
 
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
-_SIMPLE = re.compile(rf"gth_(cs|at|ac|dc|ss|ar|iv|su)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
+_SIMPLE = re.compile(rf"gth_(cs|at|ac|dc|ss|ar|iv|su|ia|ra)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})")
 _REFRESH = re.compile(
     rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"
 )
@@ -50,6 +52,11 @@ class ParsedToken:
 def digest(text: str) -> bytes:
     """SHA-256 of the whole string: the only form that is stored."""
     return hashlib.sha256(text.encode()).digest()
+
+
+def keyed_digest(key: bytes, text: str) -> bytes:
+    """HMAC-SHA256: what is stored of something that is short enough to be tried out."""
+    return hmac.digest(key, text.encode(), "sha256")
 
 
 def hint(text: str) -> str:
