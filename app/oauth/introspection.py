@@ -8,13 +8,12 @@ from typing import Any
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
-from app.operations import directory
 from app.operations.protocol import introspections, usage
 from app.operations.protocol.access_tokens import BEARER, DPOP
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.introspections import ActiveToken
-from app.rules.errors import DomainError, Unavailable
-from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal, StaleView
+from app.rules.errors import DomainError
+from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 
 MOST_VIEWS = 3
 # The same bytes for unknown, ended, revoked, malformed and others' tokens (IT-2).
@@ -24,29 +23,20 @@ INACTIVE = {"active": False}
 def introspect(call: Call) -> Answer:
     """What the token is, to a client that may know (IT-1)."""
     try:
-        authenticated, active = _with_a_true_view(call, read_form(call))
+        authenticated, active = _introspected(call, read_form(call))
     except DomainError as error:
         return refusal_of(error, call)
     usage.note_use(authenticated, call.address)
     return answer(INACTIVE if active is None else _document(authenticated, active))
 
 
-def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
-    for _ in range(MOST_VIEWS):
-        authenticated = authenticate(call, sent)
-        client = authenticated.client
-        if client.is_public:
-            raise InvalidClient
-        if "token" not in sent:
-            raise OAuthRefusal("The parameter token is missing.")
-        try:
-            return authenticated, introspections.introspect(
-                client, authenticated.credential_id, sent["token"]
-            )
-        except StaleView:
-            # It authenticated by what no longer holds: it must do so again.
-            directory.find_client(client.client_id, fresh=True)
-    raise Unavailable
+def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
+    authenticated = authenticate(call, sent)
+    if authenticated.client.is_public:
+        raise InvalidClient
+    if "token" not in sent:
+        raise OAuthRefusal("The parameter token is missing.")
+    return authenticated, introspections.introspect(authenticated.client, sent["token"])
 
 
 def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[str, Any]:

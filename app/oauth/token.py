@@ -11,17 +11,14 @@ from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
 from app.operations import directory
 from app.operations.protocol import usage
-from app.rules.errors import DomainError, Unavailable
+from app.rules.errors import DomainError
 from app.rules.protocol.dpop import InvalidProof
 from app.rules.protocol.oauth_errors import (
     InvalidGrant,
     InvalidScope,
     OAuthRefusal,
-    StaleView,
     UnauthorizedClient,
 )
-
-MOST_VIEWS = 3
 
 
 def issue(call: Call) -> Answer:
@@ -32,7 +29,7 @@ def issue(call: Call) -> Answer:
             raise OAuthRefusal("The parameter grant_type is missing.")
         if sent["grant_type"] not in GRANT_TYPES:
             raise OAuthRefusal("The grant_type is not supported here.", code="unsupported_grant_type")
-        given = _with_a_true_view(call, sent)
+        given = _issued(call, sent)
     except DomainError as error:
         given = refusal_of(error, call)
     authenticated = call.authenticated
@@ -43,19 +40,19 @@ def issue(call: Call) -> Answer:
     return cors.allow_own_origins(offer_nonce(given, call), call, authenticated)
 
 
-def _with_a_true_view(call: Call, sent: Mapping[str, str]) -> Answer:
-    for _ in range(MOST_VIEWS):
-        try:
-            given: Answer = server.create_token_response(WireRequest(sent, call))
-            return given
-        except StaleView:
-            # The cached client changed: nothing was written, and the next look decides afresh.
-            _is_stale(call)
-        except (InvalidGrant, InvalidProof, InvalidScope, UnauthorizedClient):
-            # What was allowed a moment ago on another worker is not refused here for a cached view.
-            if not _is_stale(call):
-                raise
-    raise Unavailable
+def _issued(call: Call, sent: Mapping[str, str]) -> Answer:
+    try:
+        return _answered(call, sent)
+    except (InvalidGrant, InvalidProof, InvalidScope, UnauthorizedClient):
+        # What was allowed a moment ago on another machine is not refused here for a view that has not heard of it.
+        if not _is_stale(call):
+            raise
+    return _answered(call, sent)
+
+
+def _answered(call: Call, sent: Mapping[str, str]) -> Answer:
+    given: Answer = server.create_token_response(WireRequest(sent, call))
+    return given
 
 
 def _is_stale(call: Call) -> bool:
@@ -63,7 +60,7 @@ def _is_stale(call: Call) -> bool:
     if call.authenticated is None:
         return False
     client = call.authenticated.client
-    fresh = directory.find_client(client.client_id, fresh=True)
+    fresh = directory.reread(client)
     return (
         fresh is None
         or fresh.version != client.version
