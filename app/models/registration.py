@@ -58,8 +58,7 @@ class ClientRegistration(Tenant, Base):
     address_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="of the document's address; NULL once the client has ended"
     )
-    document_digest: Mapped[bytes | None] = mapped_column(Digest, comment="of the document as last read")
-    fetched_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    fetched_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the document was last read")
     fresh_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     idle_check_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"

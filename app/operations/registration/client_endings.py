@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, update
 
 from app.extensions import db
 from app.models.client import Client
 from app.models.grant import Consent, Grant
+from app.models.registration import ClientRegistration
 from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.protocol.revocation import revoke_grants_of_client
 from app.operations.registration.credential_rows import revoke_all_secrets
+from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 
 CEILING = 1000
@@ -51,8 +53,18 @@ def end_everything_of(actor: Actor, row: Client) -> DeletedClient:
         )
     )
     credentials = revoke_all_secrets(actor, row)
+    _release(row)
     revoke_grants_of_client(actor, row.id, reason="client_deleted")
     return DeletedClient(tokens, grants, consents, credentials)
+
+
+def _release(row: Client) -> None:
+    """Its registration access token is dead, and the address of its metadata may be registered anew."""
+    count_changed(
+        update(ClientRegistration)
+        .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
+        .values(access_digest=None, address_digest=None, idle_check_at=None)
+    )
 
 
 def _count(rows: Select[Any]) -> int:

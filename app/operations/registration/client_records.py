@@ -12,7 +12,8 @@ from uuid import UUID
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.client import DELETED, Client
+from app.models.client import DELETED, PERSON, Client
+from app.operations import view_changes
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
@@ -35,6 +36,8 @@ class ClientRecord(ClientMetadata):
     created_by_user_id: UUID | None
     updated_at: datetime
     last_used_at: datetime | None
+    source: str = PERSON
+    metadata_document_uri: str | None = None
 
 
 def find_row(actor: Actor, client_id: str) -> Client:
@@ -85,7 +88,10 @@ def change_row(row: Client, values: Mapping[str, Any]) -> bool:
         )
         .values(**values, version=row.version + 1)
     )
-    return count_changed(statement) == 1
+    changed = count_changed(statement) == 1
+    if changed:
+        view_changes.mark(row.organization_id)
+    return changed
 
 
 def require_version(row: Client, expected: int | None) -> None:
@@ -118,6 +124,8 @@ def record_of(row: Client) -> ClientRecord:
         created_by_user_id=row.created_by_user_id,
         updated_at=row.updated_at,
         last_used_at=row.last_used_at,
+        source=row.source,
+        metadata_document_uri=row.metadata_document_uri,
     )
 
 

@@ -10,7 +10,7 @@ from app.extensions import db
 from app.models.client import ACTIVE, Client, Scope
 from app.operations.registration.scopes import add_scopes, list_scopes
 from app.rules.actor import Actor
-from app.rules.errors import FieldError, Forbidden, InvalidInput
+from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, lacking
 from app.rules.protocol.scopes import IDENTITY_SCOPES
 from app.rules.registration.client_metadata import ClientMetadata, changed_fields
@@ -19,6 +19,10 @@ UNVERIFIED = "unverified"
 _MOST_NAMED = 30
 # What a developer may change in a client that others vouched for: nobody is asked for consent by these.
 _BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
+# What a metadata document does not speak of.
+_BESIDE_DOCUMENT = frozenset(
+    {"description", "metadata", "status", "trust", "resources", "optional_scopes", "access_token_format"}
+)
 
 
 def settle_scopes(
@@ -74,6 +78,20 @@ def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMet
             "This client is disabled. Only somebody with the permission clients:write for all clients enables it.",
             permission="clients:write",
             field="status",
+        )
+
+
+def require_document_agrees(actor: Actor, row: Client, changed: Iterable[str]) -> None:
+    """Raise Conflict when somebody changes what the client's own metadata document says: it would come back."""
+    fixed = [name for name in changed if name not in _BESIDE_DOCUMENT]
+    if row.metadata_document_uri is not None and actor.kind in ("user", "client") and fixed:
+        raise Conflict(
+            f"This client's metadata document says what these are: {', '.join(fixed)}.",
+            code="in_metadata_document",
+            errors=[
+                FieldError(name, "in_metadata_document", "This stands in the client's metadata document.")
+                for name in fixed
+            ],
         )
 
 

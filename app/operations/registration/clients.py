@@ -12,6 +12,7 @@ from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.registration.client_endings import DeletedClient, end_everything_of
 from app.operations.registration.client_lists import list_clients
+from app.operations.registration.client_origin import Origin, require_room
 from app.operations.registration.client_records import (
     ClientRecord,
     change_row,
@@ -24,6 +25,7 @@ from app.operations.registration.client_records import (
     still_changing,
 )
 from app.operations.registration.client_rights import (
+    require_document_agrees,
     require_keeping_trust,
     require_not_above,
     require_resources,
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _MOST_RACES = 10
+_BY_A_PERSON = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +81,16 @@ class Updated:
 
 
 @transaction
-def register_client(actor: Actor, fields: Mapping[str, Any]) -> RegisteredClient:
+def register_client(
+    actor: Actor, fields: Mapping[str, Any], *, origin: Origin = _BY_A_PERSON
+) -> RegisteredClient:
     """The client stands in the actor's organization, with its first secret if it authenticates by one.
 
     ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
-    naming every wrong field, Forbidden. Audit: ``client.registered``.
+    naming every wrong field, Forbidden, NoRoom. Audit: ``client.registered``.
     """
     actor.require_some("clients:write")
+    require_room(actor.organization_id, origin)
     organization = _acting_organization(actor)
     metadata = complete(fields, _policy_of(organization))
     require_trust(actor, _NOTHING.trust, metadata.trust)
@@ -99,6 +105,8 @@ def register_client(actor: Actor, fields: Mapping[str, Any]) -> RegisteredClient
         created_by=actor.label[:200] or None,
         created_by_user_id=actor.user_id,
         updated_at=now,
+        source=origin.source,
+        metadata_document_uri=origin.metadata_document_uri,
         **columns_of(metadata),
     )
     db.session.add(row)
@@ -123,7 +131,7 @@ def update_client(
     """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
 
     A client that no longer authenticates by secret loses those it had. Raises InvalidInput naming every wrong
-    field, NotFound, Forbidden, PreconditionFailed. Audit: ``client.updated`` with the changed fields.
+    field, NotFound, Forbidden, Conflict for what its metadata document says, PreconditionFailed. Audit: ``client.updated`` with the changed fields.
     """
     for _ in range(_MOST_RACES):
         row = get_row(actor, client_id, "clients:write")
@@ -137,6 +145,7 @@ def update_client(
         require_not_above(actor, row)
         require_trust(actor, before.trust, after.trust)
         require_keeping_trust(actor, before, after)
+        require_document_agrees(actor, row, changed)
         require_resources(actor, before.resources, after.resources)
         warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
         if change_row(row, {**columns_of(after), "updated_at": clock.now()}):

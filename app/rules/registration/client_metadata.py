@@ -8,6 +8,7 @@ from dataclasses import fields as fields_of
 from typing import Any
 
 from app.rules.fields import Findings, Problem, find_unknown
+from app.rules.protocol.resource_indicators import is_own_address
 from app.rules.registration.client_coherence import check_coherence
 from app.rules.registration.client_fields import CHECKS, check_list
 from app.rules.registration.client_types import (
@@ -38,6 +39,8 @@ READ_ONLY = frozenset(
         "created_by",
         "updated_at",
         "last_used_at",
+        "source",
+        "metadata_document_uri",
     }
 )
 _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
@@ -209,9 +212,8 @@ def _check_uris(
 def _check_resources(findings: Findings, given: Mapping[str, Any], policy: ClientPolicy) -> None:
     if not policy.base_url or findings.touches("resources"):
         return
-    own = policy.base_url.lower()
     for position, resource in enumerate(given.get("resources", ())):
-        if resource.lower() == own or resource.lower().startswith((f"{own}/", f"{own}?")):
+        if is_own_address(resource, policy.base_url):
             message = "This is an address of the service itself: its tokens are for it alone."
             findings.add(f"resources[{position}]", "own_resource", message)
 
