@@ -30,17 +30,26 @@ class OutboxMessage(Tenant, Base):
     __tablename__ = "outbox"
     __table_args__ = (
         Index("ix_outbox_due", "done_at", "available_at"),
+        Index("ix_outbox_receiver", "organization_id", "receiver", "done_at"),
         owned_by_organization("outbox"),
         Base.__table_args__,
     )
 
     kind: Mapped[str] = mapped_column(Identifier(64))
+    receiver: Mapped[str] = mapped_column(
+        Identifier(64), comment="public id of who gets it: one that does not answer is left alone for a while"
+    )
     payload: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    available_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    available_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, comment="when it is tried next; while it is being delivered, the end of that lease"
+    )
     attempts: Mapped[int] = mapped_column(default=0)
     done_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    outcome: Mapped[str | None] = mapped_column(Identifier(16), comment="delivered, refused, given_up")
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="when nobody tries any more"
+    )
 
 
 class Revocation(Tenant, Base):
@@ -75,6 +84,15 @@ class IdempotencyKey(Base):
     response: Mapped[bytes | None] = mapped_column(Sealed)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class ViewChange(Tenant, Base):
+    """Something changed that every worker keeps a view of; read by all for some seconds, then of no use."""
+
+    __tablename__ = "view_changes"
+    __table_args__ = (owned_by_organization("view_changes"), Base.__table_args__)
+
+    at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
 class UsedIdentifier(Base):

@@ -1,24 +1,20 @@
-"""Organizations and clients as the protocol sees them: frozen views, cached by version.
+"""Organizations and clients as the protocol sees them: frozen views, kept until something changes.
 
-A view that stands in the cache may be stale for a moment. Whoever decides something by it names its versions in the
-statement that makes the decision durable; when that writes no row the view is read afresh, and the decision is taken
-again. So a revoked secret or a changed setting counts on every worker at once,
-and the common request costs no look-up at all.
+A view counts until something of its organization changes, which ``view_changes`` tells every worker. So a revoked
+secret or a changed setting counts everywhere at once, and the common request costs no look-up at all.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from app.config import current
 from app.extensions import db
@@ -27,20 +23,15 @@ from app.models import organization as organization_model
 from app.models.client import Client
 from app.models.credential import Credential
 from app.models.organization import Organization
-from app.operations import clock
+from app.operations import clock, view_changes
+from app.operations.kept_views import KeptViews
 from app.operations.statements import Statement
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, is_routing_key, parse_client_id
 from app.rules.tenancy import settings as settings_rule
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-# Organizations are also looked at where no version is checked after; clients never are.
-_CACHED_SECONDS = 5.0
-# A cached client is verified by the statement that decides; among thousands of organizations each one is rare.
-_CLIENT_CACHED_SECONDS = 600.0
-_MOST_CACHED = 5_000
+# No access token lives longer, so what ended a secret before has nothing left to end.
+_LONGEST_ACCESS = timedelta(days=1)
 
 
 _ORGANIZATION = (
@@ -60,10 +51,20 @@ _CLIENT = Statement(
     .where(Client.organization_id == bindparam("organization_id"), Client.id == bindparam("client_id"))
 )
 _SECRETS = Statement(
-    select(Credential.id, Credential.digest, Credential.expires_at).where(
+    select(
+        Credential.id,
+        Credential.digest,
+        Credential.expires_at,
+        Credential.revoked_at,
+        Credential.tokens_revoked_at,
+    ).where(
         Credential.organization_id == bindparam("organization_id"),
         Credential.client_id == bindparam("client_id"),
-        Credential.revoked_at.is_(None),
+        or_(
+            Credential.revoked_at.is_(None),
+            Credential.revoked_at > bindparam("since", type_=Credential.revoked_at.type),
+            Credential.tokens_revoked_at > bindparam("since", type_=Credential.revoked_at.type),
+        ),
     )
 )
 
@@ -107,10 +108,19 @@ class SecretView:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSecret:
+    """When a secret ended in the last day, and whether what it minted ended with it."""
+
+    revoked_at: datetime
+    took_tokens: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClientView:
     """A client as the OAuth endpoints see it, with its organization and the secrets that live."""
 
     id: UUID
+    client_id: str
     organization: OrganizationView
     name: str
     type: str
@@ -121,13 +131,9 @@ class ClientView:
     created_by: str | None
     document: Mapping[str, Any] = field(repr=False)
     secrets: tuple[SecretView, ...] = field(repr=False)
+    ended_secrets: Mapping[UUID, EndedSecret] = field(repr=False)
     source: str = client_model.PERSON
     metadata_document_uri: str | None = None
-
-    @property
-    def client_id(self) -> str:
-        """The ``client_id`` on the wire: the one we gave it, or the address of its own metadata document."""
-        return self.metadata_document_uri or client_id_of(self.organization.id, self.id)
 
     @property
     def is_active(self) -> bool:
@@ -140,23 +146,24 @@ class ClientView:
         return bool(self.document["token_endpoint_auth_method"] == "none")
 
 
-_organizations: dict[tuple[str, str], tuple[float, OrganizationView]] = {}
-_clients: dict[tuple[str, str, UUID], tuple[float, ClientView]] = {}
-_slugs: dict[tuple[str, str], tuple[float, str]] = {}
+_organizations: KeptViews[OrganizationView] = KeptViews()
+_clients: KeptViews[ClientView] = KeptViews()
+# A slug is never given to another organization: what it names never changes.
+_keys_of_slugs: dict[tuple[str, str], str] = {}
+_MOST_SLUGS = 20_000
 
 
 def forget_cached() -> None:
     """Nothing is cached in this process."""
     _organizations.clear()
     _clients.clear()
-    _slugs.clear()
+    _keys_of_slugs.clear()
 
 
 def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
     """The client of a ``client_id`` that we gave, whatever its state; None when no such client stands.
 
-    A cached view is for whoever verifies its versions in the statement that decides. ``fresh`` reads the database:
-    ask so before refusing anybody, and where nothing verifies.
+    ``fresh`` reads the database: ask so before refusing anybody for what another machine may have changed just now.
     """
     parsed = parse_client_id(client_id)
     return None if parsed is None else client_of_row(*parsed, fresh=fresh)
@@ -170,36 +177,38 @@ def reread(client: ClientView) -> ClientView | None:
 def client_of_row(organization_id: str, row_id: UUID, *, fresh: bool = False) -> ClientView | None:
     """The client of an organization's key and a row's id; the rest is as ``find_client`` has it."""
     key = (_database(), organization_id, row_id)
-    cached = _clients.get(key)
-    if cached is not None and not fresh and time.monotonic() - cached[0] < _CLIENT_CACHED_SECONDS:
-        return cached[1]
-    view = _read_client(organization_id, row_id)
-    if view is None:
-        _clients.pop(key, None)
-        return None
-    _remember(_clients, key, view)
-    return view
+    view = None if fresh else _clients.get(key)
+    if view is not None:
+        return view
+    return _clients.read(key, organization_id, lambda: _read_client(organization_id, row_id))
 
 
 def organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationView:
     """The organization of a path. Raises NotFound when none stands or it was deleted."""
-    cached = None if fresh else _slugs.get((_database(), slug))
-    if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
-        return organization_by_id(cached[1], fresh=False)
-    view = _seen(_BY_SLUG.first(slug=slug))
-    _remember(_slugs, (_database(), slug), view.id)
+    key = (_database(), slug)
+    known = None if fresh else _keys_of_slugs.get(key)
+    if known is not None:
+        return organization_by_id(known, fresh=False)
+    view = _standing(_BY_SLUG.first(slug=slug))
+    if view is None:
+        raise NotFound("There is no such organization.")
+    if len(_keys_of_slugs) >= _MOST_SLUGS:
+        _keys_of_slugs.clear()
+    _keys_of_slugs[key] = view.id
     return view
 
 
 def organization_by_id(organization_id: str, *, fresh: bool = True) -> OrganizationView:
     """The organization of a routing key. Raises NotFound when none stands or it was deleted."""
     key = (_database(), organization_id)
-    cached = _organizations.get(key)
-    if cached is not None and not fresh and time.monotonic() - cached[0] < _CACHED_SECONDS:
-        return cached[1]
-    if not is_routing_key(organization_id):
+    view = None if fresh else _organizations.get(key)
+    if view is None and is_routing_key(organization_id):
+        view = _organizations.read(
+            key, organization_id, lambda: _standing(_BY_ID.first(organization_id=organization_id))
+        )
+    if view is None:
         raise NotFound("There is no such organization.")
-    return _seen(_BY_ID.first(organization_id=organization_id))
+    return view
 
 
 def root_organization() -> OrganizationView:
@@ -218,14 +227,13 @@ def touch_organization(organization_id: str) -> None:
         .values(version=Organization.version + 1)
         .execution_options(synchronize_session=False)
     )
+    view_changes.mark(organization_id)
 
 
-def _seen(row: Sequence[Any] | None) -> OrganizationView:
+def _standing(row: Sequence[Any] | None) -> OrganizationView | None:
     view = None if row is None else _organization_view(row)
-    if view is None or view.status in {organization_model.DELETED, organization_model.PURGED}:
-        raise NotFound("There is no such organization.")
-    _remember(_organizations, (_database(), view.id), view)
-    return view
+    gone = {organization_model.DELETED, organization_model.PURGED}
+    return None if view is None or view.status in gone else view
 
 
 def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
@@ -233,16 +241,16 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
     if row is None:
         return None
     organization = _organization_view(row[: len(_ORGANIZATION)])
-    name, kind, status, trust, version, created_at, created_by, document, source, uri = row[len(_ORGANIZATION) :]
+    name, kind, status, trust, version, created_at, created_by, document, source, uri = row[
+        len(_ORGANIZATION) :
+    ]
     if status == client_model.DELETED:
         return None
     now = clock.now()
-    # Read after the client: whatever ends a secret raises the client's version, so an older view is found out.
-    secrets = [
-        SecretView(*secret) for secret in _SECRETS.rows(organization_id=organization_id, client_id=row_id)
-    ]
+    secrets = _SECRETS.rows(organization_id=organization_id, client_id=row_id, since=now - _LONGEST_ACCESS)
     return ClientView(
         id=row_id,
+        client_id=uri or client_id_of(organization_id, row_id),
         organization=organization,
         name=name,
         type=kind,
@@ -252,7 +260,16 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
         created_at=created_at,
         created_by=created_by,
         document=document,
-        secrets=tuple(secret for secret in secrets if secret.expires_at is None or secret.expires_at > now),
+        secrets=tuple(
+            SecretView(secret_id, digest, expires_at)
+            for secret_id, digest, expires_at, revoked_at, _ in secrets
+            if revoked_at is None and (expires_at is None or expires_at > now)
+        ),
+        ended_secrets={
+            secret_id: EndedSecret(revoked_at or tokens_revoked_at, tokens_revoked_at is not None)
+            for secret_id, _, _, revoked_at, tokens_revoked_at in secrets
+            if revoked_at is not None or tokens_revoked_at is not None
+        },
         source=source,
         metadata_document_uri=uri,
     )
@@ -274,17 +291,7 @@ def _organization_view(row: Sequence[Any]) -> OrganizationView:
 
 
 def _database() -> str:
-    config = current()
-    return config.database_url
-
-
-def _remember(cache: dict[K, tuple[float, V]], key: K, value: V) -> None:
-    """The value is the cache's youngest; past the bound the oldest tenth goes, never all at once."""
-    cache.pop(key, None)
-    if len(cache) >= _MOST_CACHED:
-        for old in list(itertools.islice(cache, _MOST_CACHED // 10)):
-            cache.pop(old, None)
-    cache[key] = (time.monotonic(), value)
+    return current().database_url
 
 
 @functools.lru_cache(maxsize=1024)

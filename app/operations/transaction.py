@@ -65,6 +65,12 @@ def is_under_way() -> bool:
     return _unit.get() is not None
 
 
+def is_writing() -> bool:
+    """Whether this is inside a unit that may have written: what it reads may never be committed."""
+    unit = _unit.get()
+    return unit is not None and not unit.reads_only
+
+
 def current_unit() -> Unit:
     """The unit of work under way. Raises RuntimeError outside of one."""
     unit = _unit.get()

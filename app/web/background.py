@@ -1,6 +1,6 @@
-"""What a serving process does beside its requests: one thread that purges expired rows and rotates old keys.
+"""What a serving process does beside its requests: it hears what others change, purges expired rows, rotates keys.
 
-Every worker of every host has such a thread; leases elect the one that does the work.
+Every worker of every host has these threads; for what only one may do, leases elect it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 from flask import Flask
 
 from app.config import Config
-from app.operations.protocol.key_rotation import rotate_due_keys
+from app.operations import view_changes
+from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
 
@@ -21,14 +22,23 @@ EVERY_SECONDS = 60.0
 _log = logging.getLogger("gatehouse.janitor")
 
 
-def start(app: Flask) -> threading.Thread | None:
-    """The thread runs, unless the configuration says no. It ends with the process and keeps nothing half done."""
+def start(app: Flask) -> None:
+    """The threads run, the janitor's unless the configuration says no. They end with the process."""
     config: Config = app.config["GATEHOUSE"]
-    if not config.janitor:
-        return None
-    thread = threading.Thread(target=_work, args=(app,), name="janitor", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=_follow, args=(app,), name="follower", daemon=True).start()
+    if config.janitor:
+        threading.Thread(target=_work, args=(app,), name="janitor", daemon=True).start()
+
+
+def _follow(app: Flask) -> None:
+    pause = threading.Event()
+    with app.app_context():
+        while True:
+            try:
+                view_changes.follow()
+            except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
+                _log.debug("changes could not be read", exc_info=True)
+            pause.wait(view_changes.FOLLOWED_EVERY_SECONDS)
 
 
 def _work(app: Flask) -> None:

@@ -43,12 +43,24 @@ def upgrade() -> None:
     op.create_table(
         "outbox",
         sa.Column("kind", identifier(64), nullable=False),
+        sa.Column(
+            "receiver",
+            identifier(64),
+            nullable=False,
+            comment="public id of who gets it: one that does not answer is left alone for a while",
+        ),
         sa.Column("payload", JSON_TEXT, nullable=False),
         sa.Column("created_at", UTC_DATETIME, nullable=False),
-        sa.Column("available_at", UTC_DATETIME, nullable=False),
+        sa.Column(
+            "available_at",
+            UTC_DATETIME,
+            nullable=False,
+            comment="when it is tried next; while it is being delivered, the end of that lease",
+        ),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("done_at", UTC_DATETIME, nullable=True),
-        sa.Column("expires_at", UTC_DATETIME, nullable=False),
+        sa.Column("outcome", identifier(16), nullable=True, comment="delivered, refused, given_up"),
+        sa.Column("expires_at", UTC_DATETIME, nullable=False, comment="when nobody tries any more"),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
         sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
         sa.PrimaryKeyConstraint("organization_id", "id", name="pk_outbox"),
@@ -56,6 +68,7 @@ def upgrade() -> None:
         **TABLE_OPTIONS,
     )
     op.create_index("ix_outbox_due", "outbox", ["done_at", "available_at"])
+    op.create_index("ix_outbox_receiver", "outbox", ["organization_id", "receiver", "done_at"])
     op.create_index("ix_outbox_expires_at", "outbox", ["expires_at"])
     op.create_table(
         "revocation_log",
@@ -84,6 +97,16 @@ def upgrade() -> None:
         **TABLE_OPTIONS,
     )
     op.create_index("ix_idempotency_keys_expires_at", "idempotency_keys", ["expires_at"])
+    op.create_table(
+        "view_changes",
+        sa.Column("at", UTC_DATETIME, nullable=False),
+        sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
+        sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
+        sa.PrimaryKeyConstraint("organization_id", "id", name="pk_view_changes"),
+        sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_view_changes_organization"),
+        **TABLE_OPTIONS,
+    )
+    op.create_index("ix_view_changes_at", "view_changes", ["at"])
     op.create_table(
         "used_identifiers",
         sa.Column("organization_id", identifier(8), nullable=False),
@@ -117,6 +140,7 @@ def downgrade() -> None:
     op.drop_table("instance_facts")
     op.drop_table("leases")
     op.drop_table("used_identifiers")
+    op.drop_table("view_changes")
     op.drop_table("idempotency_keys")
     op.drop_table("revocation_log")
     op.drop_table("outbox")

@@ -26,7 +26,7 @@ WITHOUT_ACTOR = {
     "they find out who asks": {
         *("client_authentication.authenticate_client", "sessions.find_session", "sign_in.sign_in"),
         *("grants.client_actor", "rights.rights_of_user", "directory.find_client"),
-        "management_access.find_token_actor",
+        *("management_access.find_token_actor", "dpop_proofs.key_of_request"),
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
         "authorization_requests.find_asking_client",
@@ -38,7 +38,7 @@ WITHOUT_ACTOR = {
             "tokens.issue_to_client",
             "introspections.introspect",
         ),
-        *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
+        *("userinfo.claims_of", "userinfo.client_of", "usage.note_use", "consents.allowed_scopes"),
         *("authorization_requests.shown_digest",),
     },
     "a link that was handed to a person is all the right there is": {
@@ -46,9 +46,16 @@ WITHOUT_ACTOR = {
         *("setup.is_set_up", "setup.is_setup_token", "setup.issue_setup_token", "setup.complete_setup"),
     },
     "they are about the installation and change nothing of an organization": {
-        *("clock.now", "keyring.derive", "readiness.require_ready", "doctor.examine", "demo.fill"),
+        *(
+            "clock.now",
+            "keyring.derive",
+            "view_changes.follow",
+            "readiness.require_ready",
+            "doctor.examine",
+            "demo.fill",
+        ),
         *("doctor.pending_migrations", "signing_keys.published_keys", "signing_keys.active_key"),
-        *("passwords.new_password_hash",),
+        *("passwords.new_password_hash", "dpop_proofs.fresh_nonce"),
     },
 }
 

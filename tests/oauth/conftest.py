@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,13 +31,13 @@ FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 
 @contextmanager
 def on_another_worker() -> Iterator[None]:
-    """What is done inside happens in another process: the cached views of this one know nothing of it."""
-    caches: tuple[dict[Any, Any], ...] = (directory._clients, directory._organizations, directory._slugs)
+    """What is done inside happens in another process: this one has its views as before, and the shared stamps."""
+    caches: tuple[dict[Any, Any], ...] = (directory._clients._kept, directory._organizations._kept)
     kept = [dict(cache) for cache in caches]
     yield
-    for cache, entries in zip(caches, kept, strict=True):
+    for cache, views in zip(caches, kept, strict=True):
         cache.clear()
-        cache.update({key: (time.monotonic(), view) for key, (_, view) in entries.items()})
+        cache.update(views)
 
 
 def audited(database: Database, action: str) -> int:

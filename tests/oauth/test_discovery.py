@@ -10,7 +10,6 @@ from authlib.oidc.discovery import OpenIDProviderMetadata
 from flask.testing import FlaskClient
 
 from app.oauth import server
-from app.operations.directory import forget_cached
 from app.operations.tenancy.organizations import delete_organization, update_organization
 from app.operations.tenancy.settings import update_settings
 from app.rules.protocol.authorization_request import PROMPTS
@@ -110,7 +109,6 @@ def test_what_the_organization_forbids_is_not_offered(http: FlaskClient, make: F
             "clients": {"token_endpoint_auth_methods": ["client_secret_post"]},
         }
         update_settings(make.system(organization), organization.slug, {"oauth": oauth})
-        forget_cached()  # what five seconds do
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["grant_types_supported"] == ["client_credentials"]
     assert document["token_endpoint_auth_methods_supported"] == ["client_secret_post"]
@@ -121,7 +119,6 @@ def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory)
     gone = make.organization()
     with http.application.app_context():
         delete_organization(make.system(gone), gone.slug)
-        forget_cached()
     for slug in ("nobody", gone.slug):
         assert {http.get(address).status_code for address in addresses(slug)} == {404}
 
@@ -161,7 +158,6 @@ def test_a_suspended_organizations_keys_stay_readable_and_none_are_made(
     organization = make.organization(settings=FAST_KEYS)
     with http.application.app_context():
         update_organization(make.system(organization), organization.slug, {"status": "suspended"})
-        forget_cached()
     assert http.get(f"{organization.issuer}/oauth/jwks").get_json() == {"keys": []}
 
 

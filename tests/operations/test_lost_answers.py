@@ -127,7 +127,7 @@ def test_a_clients_own_token_is_written_once(
 def test_a_read_is_asked_again(losing: Flow, proxy: LosingProxy) -> None:
     token = losing.tokens()["access_token"]
     assert losing.is_alive(token)
-    proxy.lose_next(b"LEFT OUTER JOIN access_tokens", after_it_took_effect=False)
+    proxy.lose_next(b"FROM access_tokens LEFT OUTER JOIN", after_it_took_effect=False)
     assert losing.is_alive(token)
     assert proxy.lost == 1
 

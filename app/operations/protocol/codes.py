@@ -101,7 +101,7 @@ def redeem_code(
     """Tokens for the code, which is spent. Claim, grant, tokens and audit are one commit (CD-5).
 
     Raises InvalidGrant, and the code stays unspent, when the client, redirect URI or verifier is wrong (CD-6) or
-    anything it rests on has ended (CD-8); StaleView when the client changed. Audit: ``grant.created``,
+    anything it rests on has ended (CD-8). Audit: ``grant.created``,
     ``code.replayed``.
     """
     grants.ready_keys(authenticated.client)

@@ -7,31 +7,19 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 
 from app.operations import clock, keyring
 from app.operations.protocol import single_use
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.tokens import TokenView
 from app.rules.errors import Unauthenticated
-from app.rules.identifiers import client_id_of
 from app.rules.protocol import dpop
 from app.rules.protocol.dpop import InvalidProof, NonceNeeded, Proof
+from app.rules.protocol.presented_token import PresentedToken
 from app.rules.registration.demands import needs_dpop, needs_dpop_nonce
 
 # A nonce is good in the slot that it was made in and in the next: two to four minutes.
 NONCE_SLOT_SECONDS = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Presented:
-    """An access token as a request shows it: by which scheme, and with which proof of which request."""
-
-    token: str
-    by_dpop: bool = False
-    proof: str | None = None
-    method: str = "GET"
-    url: str = ""
 
 
 class ProofRefused(Unauthenticated):
@@ -65,7 +53,7 @@ def key_of_request(
     return judged.jkt
 
 
-def require_holder(view: TokenView, presented: Presented) -> None:
+def require_holder(view: TokenView, presented: PresentedToken) -> None:
     """Raise unless whoever presents the token holds the key that it is bound to, if it is bound to one (DC-6).
 
     Raises Unauthenticated for a bound token as Bearer and for an unbound one with a proof (RFC 9449 section 7.1),
@@ -87,9 +75,9 @@ def require_holder(view: TokenView, presented: Presented) -> None:
         )
         if not hmac.compare_digest(judged.jkt, view.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
-        _spend(view.organization_id, judged, needs_nonce=needs_dpop_nonce(view.client_document))
+        _spend(view.client.organization.id, judged, needs_nonce=needs_dpop_nonce(view.client.document))
     except (InvalidProof, NonceNeeded) as refusal:
-        raise ProofRefused(refusal, client_id_of(view.organization_id, view.client_id)) from None
+        raise ProofRefused(refusal, view.client.client_id) from None
 
 
 def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:

@@ -11,12 +11,8 @@ from uuid import UUID
 from sqlalchemy import insert, select, update
 
 from app.extensions import db
-from app.models import client as client_model
-from app.models import organization as organization_model
-from app.models.client import Client
 from app.models.event import Revocation
 from app.models.grant import Grant
-from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
@@ -27,7 +23,6 @@ from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import count_changed, current_unit
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
-from app.rules.protocol.oauth_errors import StaleView
 from app.rules.protocol.tokens import digest, new_refresh_token
 from app.rules.registration.demands import algorithm_for
 
@@ -78,7 +73,6 @@ def client_actor(client: ClientView, address: str | None, request_id: str | None
 def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
     """The grant stands with its first tokens; part of the transaction under way. Audit: ``grant.created``."""
     client = authenticated.client
-    require_true_view(client)
     now = clock.now()
     settings = client.organization.settings["oauth"]["refresh_token"]
     refresh_token = None
@@ -210,22 +204,6 @@ def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
 def fresh_refresh_token(client: ClientView, grant_id: UUID) -> str:
     """A refresh token of the grant; it names the grant and carries this instance's tag."""
     return new_refresh_token(client.organization.id, grant_id, keyring.derive("refresh-token-tag"))
-
-
-def require_true_view(client: ClientView) -> None:
-    """The cached view is what the database holds, and both may act. Raises StaleView otherwise."""
-    found = db.session.execute(
-        select(Client.version, Organization.version)
-        .join(Organization, Organization.id == Client.organization_id)
-        .where(
-            Client.organization_id == client.organization.id,
-            Client.id == client.id,
-            Client.status == client_model.ACTIVE,
-            Organization.status == organization_model.ACTIVE,
-        )
-    ).first()
-    if found is None or tuple(found) != (client.version, client.organization.version):
-        raise StaleView
 
 
 def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from sqlalchemy import bindparam, select
 
 from app.models import user as user_model
-from app.models.client import Client
 from app.models.grant import Grant
-from app.models.organization import Organization
 from app.models.user import User
 from app.operations import clock, keyring
 from app.operations.directory import ClientView
 from app.operations.protocol import tokens
 from app.operations.protocol.subjects import subject_of
 from app.operations.statements import Statement
-from app.rules.identifiers import client_id_of, public_id
-from app.rules.protocol.oauth_errors import InvalidClient, StaleView
+from app.rules.identifiers import public_id
 from app.rules.protocol.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
 
 
@@ -44,8 +40,6 @@ class ActiveToken:
 
 _FIND_FAMILY = Statement(
     select(
-        Client.version,
-        Organization.version,
         Grant.client_id,
         Grant.user_id,
         Grant.scope,
@@ -59,33 +53,24 @@ _FIND_FAMILY = Statement(
         User.status,
         User.email,
     )
-    .select_from(Client)
-    .join(Organization, Organization.id == Client.organization_id)
-    .outerjoin(Grant, (Grant.organization_id == Client.organization_id) & (Grant.id == bindparam("grant_id")))
-    .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
-    .where(Client.organization_id == bindparam("organization_id"), Client.id == bindparam("caller_id"))
+    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
 )
 
 
-def introspect(caller: ClientView, credential_id: UUID | None, token: str) -> ActiveToken | None:
-    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
-
-    Raises StaleView when the caller changed since its view was read, InvalidClient when the secret it showed is
-    no longer among its secrets.
-    """
-    if credential_id is not None and all(secret.id != credential_id for secret in caller.secrets):
-        raise InvalidClient
+def introspect(caller: ClientView, token: str) -> ActiveToken | None:
+    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1)."""
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN:
         return _refresh_token(caller, token, parsed)
-    view = tokens.introspect(caller, token).token
+    view = tokens.introspect(caller, token)
     if view is None:
         return None
-    client_id = client_id_of(view.organization_id, view.client_id)
+    client_id = view.client.client_id
     return ActiveToken(
         is_access_token=True,
         client_id=client_id,
-        subject=subject_of(caller, view.user_id) if view.user_id is not None else client_id,
+        subject=subject_of(view.client, view.user_id) if view.user_id is not None else client_id,
         username=view.user_email,
         scopes=view.scopes,
         audience=view.audience,
@@ -99,16 +84,16 @@ def introspect(caller: ClientView, credential_id: UUID | None, token: str) -> Ac
 
 
 def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> ActiveToken | None:
-    row = _FIND_FAMILY.first(
-        organization_id=caller.organization.id, caller_id=caller.id, grant_id=parsed.grant_id
-    )
-    if row is None or (row[0], row[1]) != (caller.version, caller.organization.version):
-        raise StaleView
+    if parsed.organization_id != caller.organization.id:
+        return None
+    row = _FIND_FAMILY.first(organization_id=caller.organization.id, grant_id=parsed.grant_id)
+    if row is None:
+        return None
     (
         client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
         refresh_digest, revoked_at, user_status, email,
-    ) = row[2:]  # fmt: skip
-    if parsed.organization_id != caller.organization.id or client_id != caller.id or refresh_digest is None:
+    ) = row  # fmt: skip
+    if client_id != caller.id or refresh_digest is None:
         return None
     if not has_own_tag(token, keyring.derive("refresh-token-tag")):
         return None

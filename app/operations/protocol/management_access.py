@@ -6,26 +6,30 @@ removing a role, or a scope from a client, works at once (contract, section 2).
 
 from __future__ import annotations
 
-from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.directory import OrganizationView
 from app.operations.people.rights import rights_of_user
-from app.operations.protocol import tokens
+from app.operations.protocol import dpop_proofs, tokens
 from app.operations.protocol.access_tokens import management_audience
 from app.rules.actor import Actor
 from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, cut_down
+from app.rules.protocol.presented_token import PresentedToken
 
 
 def find_token_actor(
-    token: str, *, address: str | None, request_id: str | None
+    presented: PresentedToken, *, address: str | None, request_id: str | None
 ) -> tuple[Actor, OrganizationView] | None:
     """Who acts by the token, in its organization; None when it is not alive or meant for somebody else (TK-6).
 
+    Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6).
     The actor of a user's token has no ``session_id``: a token is no browser's sign-in.
     """
-    view = tokens.find_bearer(token, management_audience())
+    view = tokens.find_bearer(presented.token, management_audience())
     if view is None:
         return None
-    organization = organization_by_id(view.organization_id)
-    granted = frozenset(view.scopes) & frozenset(view.client_document.get("scopes", ())) & EVERY_PERMISSION
+    dpop_proofs.require_holder(view, presented)
+    client = view.client
+    organization = client.organization
+    granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & EVERY_PERMISSION
     if view.user_id is not None:
         held = rights_of_user(organization, organization.id, view.user_id)
     else:
@@ -37,8 +41,8 @@ def find_token_actor(
         permissions=cut_down(granted, held),
         is_root=organization.is_root,
         user_id=view.user_id,
-        client_id=view.client_id,
-        label=(view.user_email if view.user_id is not None else view.client_name) or "",
+        client_id=client.id,
+        label=(view.user_email if view.user_id is not None else client.name) or "",
         address=address,
         request_id=request_id,
         authenticated_at=view.authenticated_at,

@@ -46,7 +46,7 @@ def refresh(
     """The next tokens of the grant; ``scopes`` narrow it, and none means all of it (RFC 6749 section 6).
 
     A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
-    Raises InvalidGrant, InvalidScope, or StaleView when the client changed. Audit: ``refresh_token.reused``.
+    Raises InvalidGrant, InvalidScope. Audit: ``refresh_token.reused``.
     """
     grants.ready_keys(authenticated.client)
     return _refresh(authenticated, refresh_token, scopes, address, request_id)
@@ -63,7 +63,6 @@ def _refresh(
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
     row = _find(authenticated, refresh_token)
-    grants.require_true_view(client)
     if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         # What was taken from the client since the user allowed it is not handed out any more.
         allowed = narrow(row.scope.split(), client.document["scopes"])

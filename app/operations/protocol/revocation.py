@@ -16,7 +16,6 @@ from app.models.client import Client
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock, keyring
-from app.operations.directory import ClientView
 from app.operations.protocol import grants, tokens
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
@@ -40,13 +39,6 @@ def revoke_token(actor: Actor, token: str) -> None:
             _revoke_family(actor, token, parsed.grant_id)
     elif tokens.owner_of(token) == actor.organization_id:
         _revoke_access_token(actor, token)
-
-
-@transaction
-def revoke_own_token(actor: Actor, client: ClientView, token: str) -> None:
-    """As ``revoke_token``, for a client that proved itself. Raises StaleView when it changed since it was read."""
-    grants.require_true_view(client)
-    revoke_token(actor, token)
 
 
 def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> None:

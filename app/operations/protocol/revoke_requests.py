@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.operations.directory import ClientView
-from app.operations.protocol.revocation import revoke_own_token, revoke_token
+from app.operations.protocol.revocation import revoke_token
 from app.operations.tenancy.acting import acting_in
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
@@ -16,8 +16,8 @@ from app.rules.protocol.revocation_request import revocation_request
 def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: ClientView | None) -> None:
     """The organization never accepts the token again, committed; a string that was none changes nothing.
 
-    ``client`` is one that proved itself by its secret: it may name its own tokens, and StaleView is raised when it
-    changed since it was read. Anybody else needs ``tokens:revoke``: Forbidden. Everything wrong with the body is
+    ``client`` is one that proved itself by its secret: it may name its own tokens. Anybody else needs
+    ``tokens:revoke``: Forbidden. Everything wrong with the body is
     InvalidInput, and so is an organization that is not the caller's, in the same words as one that does not exist
     (RV-1). Audit: ``token.revoked``, once.
     """
@@ -29,7 +29,4 @@ def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: Client
     except NotFound as unknown:
         words = "There is no such organization." if actor.is_root else "This is not your organization."
         raise InvalidInput(words, field="organization_id", code="unknown_organization") from unknown
-    if client is None:
-        revoke_token(inside, wanted.token)
-    else:
-        revoke_own_token(inside, client, wanted.token)
+    revoke_token(inside, wanted.token)

@@ -11,9 +11,9 @@ from sqlalchemy import or_, select, update
 
 from app.extensions import db
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
-from app.operations import audit, clock
+from app.operations import audit, clock, view_changes
 from app.operations.pages import DEFAULT_LIMIT, Page
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.people.freshness import require_fresh_person
 from app.operations.people.invitations import NewInvitation, invite
 from app.operations.protocol.grants import log_revocation
 from app.operations.tenancy.acting import acting_in
@@ -189,15 +189,13 @@ def delete_organization(
 ) -> OrganizationRecord:
     """All stops at once: sign-ins, tokens and API; the data is purged at ``purge_at``, 30 days later.
 
-    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for somebody in a browser who signed in
-    too long ago. Audit: ``organization.deleted``, in its log and in root's.
+    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for a person who signed in too long ago. Audit: ``organization.deleted``, in its log and in root's.
     """
     inside, row = _reach(actor, slug)
     if row.status == DELETED:
         raise NotFound("There is no such organization.")
     inside.require("organization:delete")
-    if inside.session_id is not None:
-        require_fresh_sign_in(inside)
+    require_fresh_person(inside)
     if row.is_root:
         raise RootProtected("The root organization cannot be deleted.")
     _require_version(row, expected_version)
@@ -270,6 +268,7 @@ def _change(row: Organization, values: Mapping[str, Any], expected_version: int 
     if count_changed(statement) != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The organization was changed at the same moment. Read it again.")
+    view_changes.mark(row.id)
 
 
 def _matches(own: OrganizationRecord, query: str | None) -> bool:

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.credential import Credential
 from app.models.organization import Organization
 from app.models.user import Invitation, RoleAssignment
-from app.operations import audit, clock
+from app.operations import audit, clock, view_changes
 from app.operations.directory import OrganizationView
 from app.operations.people.rights import roles_of_user
 from app.operations.people.users import get_user
@@ -119,6 +119,7 @@ def update_settings(
     if stored != 1:
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The settings were changed at the same moment. Read them again.")
+    view_changes.mark(organization.id)
     if _SECRET_DISPLAY in changed and rules.value_at(after, _SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
     audit.record(

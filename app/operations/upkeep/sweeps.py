@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, Table, exists
 
@@ -12,13 +13,14 @@ from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import CredentialUse
 from app.models.device import DeviceCode
-from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier
+from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier, ViewChange
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.registration import ClientRegistration, RegistrationToken
-from app.models.session import Attempt, Session
+from app.models.session import Attempt, Session, SessionClient
 from app.models.signing_key import SigningKey
 from app.models.token import AccessToken
 from app.models.user import Invitation
+from app.operations.signing.rotation import note_removals
 
 # A dead row is kept a day: a replayed token is still recognised, and a clock an hour off hurts nobody (F18).
 KEPT_AFTER_END = timedelta(days=1)
@@ -28,12 +30,16 @@ KEPT_AFTER_DELETION = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One table: rows whose ``ends`` is longer ago than ``kept`` go, unless ``unless`` says they are needed."""
+    """One table: rows whose ``ends`` is longer ago than ``kept`` go, unless ``unless`` says they are needed.
+
+    ``before`` is told which rows of an organization are about to go, in the transaction that removes them.
+    """
 
     table: Table
     ends: ColumnElement[datetime]
     kept: timedelta = KEPT_AFTER_END
     unless: Callable[[], ColumnElement[bool]] | None = None
+    before: Callable[[str, Sequence[UUID]], None] | None = None
 
 
 def _sweep(
@@ -41,9 +47,10 @@ def _sweep(
     column: str,
     kept: timedelta = KEPT_AFTER_END,
     unless: Callable[[], ColumnElement[bool]] | None = None,
+    before: Callable[[str, Sequence[UUID]], None] | None = None,
 ) -> Sweep:
     table = Base.metadata.tables[model.__tablename__]
-    return Sweep(table, table.c[column], kept, unless)
+    return Sweep(table, table.c[column], kept, unless, before)
 
 
 def _grant_has_tokens() -> ColumnElement[bool]:
@@ -65,15 +72,17 @@ SWEEPS = (
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
     _sweep(Session, "expires_at"),
+    _sweep(SessionClient, "expires_at"),
     _sweep(Attempt, "expires_at"),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
+    _sweep(ViewChange, "at", timedelta(minutes=1)),
     _sweep(UsedIdentifier, "expires_at", timedelta()),
     _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
     _sweep(Revocation, "expires_at"),
-    _sweep(SigningKey, "remove_at", timedelta()),
+    _sweep(SigningKey, "remove_at", timedelta(), before=note_removals),
 )
 
 # The rows of one client, children first; the column that names it.
@@ -83,6 +92,7 @@ CLIENT_ROWS = (
     (AuthorizationRequest, "client_id"),
     (DeviceCode, "client_id"),
     (Consent, "client_id"),
+    (SessionClient, "client_id"),
     (Grant, "client_id"),
     (ClientRegistration, "id"),
 )

@@ -36,6 +36,12 @@ class InvalidScope(OAuthRefusal):
     code = "invalid_scope"
 
 
+class InvalidTarget(OAuthRefusal):
+    """A resource is unknown, not this client's to ask for, or beyond what was authorized (RFC 8707 section 2)."""
+
+    code = "invalid_target"
+
+
 class UnauthorizedClient(OAuthRefusal):
     """The client may not use this grant or response type."""
 
@@ -54,7 +60,3 @@ class AuthorizationRefusal(OAuthRefusal):
 
 class PageRefusal(OAuthRefusal):
     """An authorization request that is refused on a page of ours: client or redirect URI is wrong (law 9)."""
-
-
-class StaleView(Exception):
-    """The cached client or organization has changed: read it afresh and decide again."""

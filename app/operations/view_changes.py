@@ -1,0 +1,129 @@
+"""Changes: how every worker hears that what it knows of an organization is out of date.
+
+Clients and settings are asked for at each request and change seldom, so workers keep views of them. A view counts
+while its organization's stamp is the one it was read under. The stamps stand in a small file that all processes of
+this machine map into their memory: whoever changes something renews the stamp after its COMMIT and before its answer,
+and from then on every worker here reads afresh. Other machines hear it from the table ``view_changes``, written in
+the same transaction, which each process reads again and again. A process that has not heard for a second trusts no
+view older than that. So what was revoked is dead everywhere within a second, and here at once (scale.md rule 14).
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import threading
+import time
+import zlib
+from datetime import datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, select
+
+from app.config import current
+from app.extensions import db
+from app.models.event import ViewChange
+from app.operations import clock
+from app.operations.statements import Statement
+from app.operations.transaction import on_commit
+from app.rules.identifiers import new_id
+
+TRUSTED_SECONDS = 1.0
+FOLLOWED_EVERY_SECONDS = 0.4
+# Longer than a transaction may take, so that a change that was written early and committed late is not missed.
+_WINDOW = timedelta(seconds=10)
+_MOST_READ = 5_000
+_SLOTS, _WIDTH = 4096, 8
+_log = logging.getLogger("gatehouse.changes")
+
+_SINCE = Statement(
+    select(ViewChange.organization_id, ViewChange.id)
+    .where(ViewChange.at > bindparam("since", type_=ViewChange.at.type))
+    .limit(_MOST_READ)
+)
+_boards: dict[Path, mmap.mmap] = {}
+_opening = threading.Lock()
+_heard_at: dict[str, float] = {}
+_known: dict[UUID, datetime] = {}
+
+
+def mark(organization_id: str) -> None:
+    """Views of the organization and its clients are stale once the transaction under way has committed."""
+    db.session.execute(
+        insert(ViewChange).values(organization_id=organization_id, id=new_id(), at=clock.now())
+    )
+    on_commit(lambda: _renew(organization_id))
+
+
+def stamp_of(organization_id: str) -> bytes:
+    """The stamp that a view has which is read from now on. Ask before reading."""
+    start = _place(organization_id)
+    return _board()[start : start + _WIDTH]
+
+
+def is_current(organization_id: str, stamp: bytes, read_at: float) -> bool:
+    """Whether a view that was read at ``read_at`` (monotonic seconds) under the stamp still counts."""
+    start = _place(organization_id)
+    config = current()
+    if (_boards.get(config.instance) or _board())[start : start + _WIDTH] != stamp:
+        return False
+    oldest = time.monotonic() - TRUSTED_SECONDS
+    return read_at > oldest or _heard_at.get(config.database_url, 0.0) > oldest
+
+
+def follow() -> None:
+    """What other machines changed in the last moments is known here. Raises Unavailable or the database's error."""
+    began, now = time.monotonic(), clock.now()
+    changes = _SINCE.rows(since=now - _WINDOW)
+    if len(changes) == _MOST_READ:
+        forget()
+    for organization_id, change_id in changes:
+        if change_id not in _known:
+            _renew(organization_id)
+        _known[change_id] = now
+    for change_id in [key for key, seen in _known.items() if seen < now - 2 * _WINDOW]:
+        del _known[change_id]
+    _heard_at[current().database_url] = began
+
+
+def forget() -> None:
+    """No view of any organization counts any more on this machine."""
+    _board()[:] = os.urandom(_SLOTS * _WIDTH)
+
+
+def _renew(organization_id: str) -> None:
+    # A random stamp: of two processes that renew at once, neither can bring back one that was there before.
+    start = _place(organization_id)
+    _board()[start : start + _WIDTH] = os.urandom(_WIDTH)
+
+
+def _place(organization_id: str) -> int:
+    return zlib.crc32(organization_id.encode()) % _SLOTS * _WIDTH
+
+
+def _board() -> mmap.mmap:
+    folder = current().instance
+    board = _boards.get(folder)
+    if board is None:
+        with _opening:
+            board = _boards.get(folder) or _open(folder)
+            _boards[folder] = board
+    return board
+
+
+def _open(folder: Path) -> mmap.mmap:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / "changes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _SLOTS * _WIDTH:
+                os.ftruncate(descriptor, _SLOTS * _WIDTH)
+            return mmap.mmap(descriptor, _SLOTS * _WIDTH)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        # Without the file this process hears of the others' changes as another machine's: within a second.
+        _log.warning("changes are not shared with this machine's other processes", exc_info=True)
+        return mmap.mmap(-1, _SLOTS * _WIDTH)

@@ -1,0 +1,189 @@
+"""Views that workers keep: stale here at once, on other machines within a second, and never by what was rolled back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from app.operations import directory, view_changes
+from app.operations.directory import find_client, organization_by_id, touch_organization
+from app.operations.protocol import tokens
+from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.registration.clients import update_client
+from app.operations.registration.credential_ends import revoke_credentials
+from app.operations.transaction import transaction
+from app.operations.upkeep.sweeps import SWEEPS
+from tests.factories import Factory, MadeClient
+
+
+@pytest.fixture
+def machine(make: Factory) -> MadeClient:
+    return make.machine(make.organization(), "clients:read")
+
+
+@pytest.fixture(autouse=True)
+def unheard() -> Iterator[None]:
+    """No test inherits what another has heard."""
+    view_changes._heard_at.clear()
+    view_changes._known.clear()
+    yield
+    view_changes._heard_at.clear()
+
+
+@contextmanager
+def on_another_machine(app: Flask) -> Iterator[None]:
+    """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
+    board = view_changes._board()
+    stamps = bytes(board)
+    kept = dict(directory._clients._kept), dict(directory._organizations._kept)
+    yield
+    board[:] = stamps
+    for views, before in zip((directory._clients, directory._organizations), kept, strict=True):
+        views._kept.clear()
+        views._kept.update(before)
+
+
+def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:
+    update_client(make.system(machine.organization), machine.client_id, {"name": name})
+
+
+def name_of(machine: MadeClient) -> str:
+    view = find_client(machine.client_id)
+    assert view is not None
+    return view.name
+
+
+def test_a_view_is_kept_while_nothing_changes(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        view = find_client(machine.client_id)
+        monkeypatch.setattr(directory, "_read_client", lambda *_: pytest.fail("it was read again"))
+        assert find_client(machine.client_id) is view
+
+
+def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient) -> None:
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        rename(app, make, machine, "Reaper")
+        assert name_of(machine) == "Reaper"
+
+
+def test_another_machines_change_is_heard_by_following(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scale.md rule 14: within a second, whatever the view's age."""
+    with app.app_context():
+        view_changes.follow()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        assert name_of(machine) == "Harvester", "the stage is wrong: nobody told this machine yet"
+        view_changes.follow()
+        assert name_of(machine) == "Reaper"
+
+
+def test_what_was_heard_once_makes_no_view_stale_again(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    with app.app_context():
+        rename(app, make, machine, "Reaper")
+        view_changes.follow()
+        view = find_client(machine.client_id)
+        view_changes.follow()
+        assert find_client(machine.client_id) is view
+
+
+def test_who_has_not_heard_for_a_second_trusts_no_older_view(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        later = time.monotonic() + view_changes.TRUSTED_SECONDS + 0.01
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        assert name_of(machine) == "Reaper"
+
+
+def test_following_keeps_old_views_trusted(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        view_changes.follow()
+        view = find_client(machine.client_id)
+        later = time.monotonic() + 60
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        view_changes.follow()
+        assert find_client(machine.client_id) is view
+
+
+def test_what_a_unit_has_not_committed_is_nobody_elses_view(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    @transaction
+    def changed_and_given_up() -> None:
+        rename(app, make, machine, "Reaper")
+        touch_organization(machine.organization.id)
+        assert find_client(machine.client_id, fresh=True).name == "Reaper"  # type: ignore[union-attr]
+        organization_by_id(machine.organization.id)
+        raise ValueError
+
+    with app.app_context():
+        with pytest.raises(ValueError):
+            changed_and_given_up()
+        assert name_of(machine) == "Harvester"
+
+
+def test_a_change_during_the_reading_makes_the_view_stale(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamp is taken before the database is read."""
+    read = directory._read_client
+
+    def overtaken(*arguments: object) -> object:
+        view = read(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(directory, "_read_client", read)
+        rename(app, make, machine, "Reaper")
+        return view
+
+    with app.app_context():
+        monkeypatch.setattr(directory, "_read_client", overtaken)
+        find_client(machine.client_id, fresh=True)
+        assert name_of(machine) == "Reaper"
+
+
+def test_a_token_minted_after_its_secret_ended_is_dead_on_arrival(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    """IT-3: a machine that had not heard yet may mint one; nobody accepts it, while those from before live on."""
+    with app.app_context():
+        view = find_client(machine.client_id)
+        assert view is not None
+        authenticated = AuthenticatedClient(view, view.secrets[0].id)
+        before = tokens.issue_to_client(authenticated, ("clients:read",))
+        revoke_credentials(make.system(machine.organization), machine.client_id)
+        after = tokens.issue_to_client(authenticated, ("clients:read",))
+        assert tokens.find_token(before.access_token) is not None
+        assert tokens.find_token(after.access_token) is None
+
+
+def test_without_the_file_a_process_has_stamps_of_its_own(
+    app: Flask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with app.app_context():
+        (tmp_path / "file").write_text("no folder")
+        board = view_changes._open(tmp_path / "file" / "instance")
+        assert len(board) == 4096 * 8
+    assert "not shared" in caplog.text
+
+
+def test_changes_are_swept_once_everybody_has_heard() -> None:
+    sweep = next(each for each in SWEEPS if each.table.name == "view_changes")
+    assert view_changes._WINDOW < sweep.kept < timedelta(hours=1)
