@@ -1,26 +1,26 @@
-"""Callers of the management API: ``Authorization: Bearer`` becomes an actor; nothing else does (CF-3)."""
+"""Callers of the management API: ``Authorization: Bearer`` or ``DPoP`` becomes an actor; nothing else does (CF-3)."""
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Response, request
 
+from app.config import current
 from app.operations.audit import actor_public_id
 from app.operations.directory import OrganizationView
 from app.operations.protocol.management_access import find_token_actor
 from app.operations.tenancy.acting import acting_in
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, Unauthenticated
+from app.rules.protocol.presented_token import PresentedToken, read_credentials
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
 
 ACTING = "organization_id"
-_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/-]+=*) *")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ def management(
 
 def caller() -> tuple[Actor, OrganizationView]:
     """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came."""
-    token = bearer_token()
-    if token is None:
+    presented = presented_token()
+    if presented is None:
         raise Unauthenticated("Send an access token for the management API: Authorization: Bearer <token>.")
-    found = find_token_actor(token, address=request.remote_addr, request_id=request_id())
+    found = find_token_actor(presented, address=request.remote_addr, request_id=request_id())
     if found is None:
         raise Unauthenticated(
             "The access token is unknown, has ended, or is not meant for the management API."
@@ -72,12 +72,22 @@ def caller() -> tuple[Actor, OrganizationView]:
     return actor, organization
 
 
-def bearer_token() -> str | None:
-    """The token of the one ``Authorization: Bearer`` header, or None when there is no such header."""
+def presented_token() -> PresentedToken | None:
+    """The token of the one Authorization header, by Bearer or with its DPoP proof; None when there is none."""
     headers = request.headers.getlist("Authorization")
     if not headers:
         return None
     if len(headers) > 1:
         raise InvalidInput("The header Authorization was sent twice.", field="Authorization")
-    match = _BEARER.fullmatch(headers[0])
-    return match[1] if match is not None else None
+    credentials = read_credentials(headers[0])
+    if credentials is None:
+        return None
+    by_dpop, token = credentials
+    return PresentedToken(
+        token,
+        by_dpop,
+        # Two proofs come joined by a comma, and that is no proof.
+        proof=request.headers.get("DPoP"),
+        method=request.method,
+        url=current().base_url + request.path,
+    )

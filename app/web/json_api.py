@@ -10,8 +10,12 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from app.config import Config
 from app.extensions import csrf
+from app.operations.people.freshness import FreshSignInRequired
+from app.operations.protocol.dpop_proofs import fresh_nonce
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
+from app.rules.protocol.presented_token import is_by_dpop
 from app.rules.strict_json import LARGEST_BODY, load_object
+from app.web.challenges import challenges
 from app.web.request_log import request_id
 
 _HTTP_ERRORS = {
@@ -41,6 +45,7 @@ def blueprint(name: str) -> Blueprint:
     csrf.exempt(made)
     made.register_error_handler(DomainError, refuse)
     made.register_error_handler(HTTPException, refuse_http)
+    made.after_request(_offer_nonce)
     return made
 
 
@@ -61,6 +66,7 @@ def envelope(
 def refuse(error: DomainError) -> Response:
     """A refusal in its envelope, with the headers that its status asks for."""
     headers: dict[str, str] = {}
+    why: dict[str, str] | None = None
     body: dict[str, Any] = {
         "success": False,
         "error_code": error.status,
@@ -75,17 +81,22 @@ def refuse(error: DomainError) -> Response:
         body["details"] = error.details
     if isinstance(error, Forbidden) and error.permission is not None:
         body["required_scope"] = error.permission
-        headers["WWW-Authenticate"] = (
-            f'{_challenge()}, error="insufficient_scope", scope="{error.permission}"'
-        )
+        why = {"error": "insufficient_scope", "scope": error.permission}
     if isinstance(error, Unauthenticated):
         # RFC 6750 section 3.1: without credentials the challenge names no error.
         sent = "Authorization" in request.headers
-        headers["WWW-Authenticate"] = _challenge() + (', error="invalid_token"' if sent else "")
+        why = {"error": error.code} if sent else {}
+    if isinstance(error, FreshSignInRequired):
+        why = {"error": error.code, "max_age": str(error.max_age)}
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
         headers["Retry-After"] = str(retry_after)
-    return _json(body, error.status, headers)
+    response = _json(body, error.status, headers)
+    if why is not None:
+        by_dpop = is_by_dpop(request.headers.get("Authorization"))
+        for challenge in challenges(_resource(), why, by_dpop=by_dpop):
+            response.headers.add("WWW-Authenticate", challenge)
+    return response
 
 
 def read_object(*, optional: bool = False) -> dict[str, Any]:
@@ -133,9 +144,17 @@ def error_code(status: int) -> str:
     return _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[0]
 
 
-def _challenge() -> str:
+def _resource() -> str:
+    """How a challenge describes this API."""
     config: Config = current_app.config["GATEHOUSE"]
-    return f'Bearer realm="{config.base_url}/management"'
+    return f'realm="{config.base_url}/management"'
+
+
+def _offer_nonce(response: Response) -> Response:
+    """Who sends proofs is told the nonce for the next one (RFC 9449 section 8.2)."""
+    if "DPoP" in request.headers:
+        response.headers["DPoP-Nonce"] = fresh_nonce()
+    return response
 
 
 def _json(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None) -> Response:

@@ -38,7 +38,7 @@ WITHOUT_ACTOR = {
             "tokens.issue_to_client",
             "introspections.introspect",
         ),
-        *("userinfo.claims_of", "userinfo.client_of", "usage.note_use", "consents.allowed_scopes"),
+        *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
         *("authorization_requests.shown_digest",),
     },
     "a link that was handed to a person is all the right there is": {

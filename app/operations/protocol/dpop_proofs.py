@@ -9,6 +9,7 @@ import hmac
 from base64 import urlsafe_b64encode
 
 from app.operations import clock, keyring
+from app.operations.directory import ClientView
 from app.operations.protocol import single_use
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.tokens import TokenView
@@ -23,11 +24,11 @@ NONCE_SLOT_SECONDS = 120
 
 
 class ProofRefused(Unauthenticated):
-    """The token lives, but the proof beside it does not count; ``client_id`` is the token's client."""
+    """The token lives, but the proof beside it does not count; ``client`` is the token's."""
 
-    def __init__(self, refusal: InvalidProof | NonceNeeded, client_id: str) -> None:
+    def __init__(self, refusal: InvalidProof | NonceNeeded, client: ClientView) -> None:
         super().__init__(refusal.description, code=refusal.code)
-        self.client_id = client_id
+        self.client = client
 
 
 def fresh_nonce() -> str:
@@ -77,7 +78,7 @@ def require_holder(view: TokenView, presented: PresentedToken) -> None:
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
         _spend(view.client.organization.id, judged, needs_nonce=needs_dpop_nonce(view.client.document))
     except (InvalidProof, NonceNeeded) as refusal:
-        raise ProofRefused(refusal, view.client.client_id) from None
+        raise ProofRefused(refusal, view.client) from None
 
 
 def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:

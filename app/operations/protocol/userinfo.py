@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.operations import directory
 from app.operations.people.users import get_user
 from app.operations.protocol import dpop_proofs, tokens
 from app.operations.protocol.client_authentication import AuthenticatedClient
-from app.operations.protocol.dpop_proofs import ProofRefused
 from app.rules.errors import Forbidden, Unauthenticated
 from app.rules.protocol.claims import claims_for
 from app.rules.protocol.presented_token import PresentedToken
@@ -44,13 +42,3 @@ def claims_of(presented: PresentedToken, *, organization_id: str | None) -> Rele
         claims_for(user.claims, view.scopes),
         AuthenticatedClient(view.client, None),
     )
-
-
-def client_of(refusal: ProofRefused) -> AuthenticatedClient | None:
-    """The client whose token was refused for its proof."""
-    return _client(refusal.client_id)
-
-
-def _client(client_id: str) -> AuthenticatedClient | None:
-    client = directory.find_client(client_id, fresh=True)
-    return AuthenticatedClient(client, None) if client is not None else None

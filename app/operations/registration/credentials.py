@@ -15,7 +15,7 @@ from app.models.client import ACTIVE, Client
 from app.models.credential import Credential
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.people.freshness import require_fresh_person
 from app.operations.registration.client_records import change_row, get_row, metadata_of, still_changing
 from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_ends import RevokedCredentials, revoke_credentials
@@ -101,9 +101,8 @@ def create_credential(
     for _ in range(_MOST_RACES):
         client = get_row(actor, client_id, "credentials:write")
         require_not_above(actor, client)
-        if actor.session_id is not None:
-            # What it makes can replace every secret that works today: who is at the keyboard counts (PO-4).
-            require_fresh_sign_in(actor)
+        # What it makes can replace every secret that works today: who is at the keyboard counts (PO-4).
+        require_fresh_person(actor)
         settings = _settings(actor)
         rules = settings["oauth"]["clients"]
         now = clock.now()

@@ -189,7 +189,8 @@ def delete_organization(
 ) -> OrganizationRecord:
     """All stops at once: sign-ins, tokens and API; the data is purged at ``purge_at``, 30 days later.
 
-    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for a person who signed in too long ago. Audit: ``organization.deleted``, in its log and in root's.
+    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for a person who signed in too long ago.
+    Audit: ``organization.deleted``, in its log and in root's.
     """
     inside, row = _reach(actor, slug)
     if row.status == DELETED:

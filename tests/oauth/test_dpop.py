@@ -1,0 +1,255 @@
+"""DPoP at the token endpoint: what is issued belongs to the key that the proof shows (RFC 9449, DC-6)."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from app.operations.registration.clients import update_client
+from app.operations.tenancy.settings import update_settings
+from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, query_of
+from tests.support.dpop import Prover
+
+TOKEN_URL = "http://localhost/oauth/token"
+ALL = " ".join(SCOPES)
+
+
+@pytest.fixture
+def prover() -> Prover:
+    return Prover()
+
+
+@pytest.fixture
+def spa(flow: Flow) -> Flow:
+    """A public client."""
+    return flow.other_client(type="spa", redirect_uris=[REDIRECT_URI], trust="first_party")
+
+
+def proven(flow: Flow, prover: Prover, url: str = TOKEN_URL, **changes: Any) -> dict[str, str]:
+    """The headers of a token request with a proof; a public client sends nothing but that."""
+    own = {} if flow.client.registered.secret is None else flow.client.basic
+    return own | prover.headers("POST", url, **changes)
+
+
+def identity(flow: Flow) -> dict[str, str]:
+    return {"client_id": flow.client.client_id} if flow.client.registered.secret is None else {}
+
+
+def redeem(flow: Flow, prover: Prover, **asked: str) -> dict[str, Any]:
+    """The tokens of a flow whose redemption carries a proof."""
+    answer = flow.redeem(flow.code(scope=ALL, **asked), proven(flow, prover), **identity(flow))
+    assert answer.status_code == 200, answer.text
+    return dict(answer.get_json())
+
+
+def refused(answer: TestResponse, error: str = "invalid_dpop_proof") -> bool:
+    assert answer.get_json().get("error") == error, answer.text
+    return answer.status_code == 400
+
+
+def test_the_code_flow_binds_the_access_token(flow: Flow, prover: Prover) -> None:
+    """RFC 9449 sections 5 and 6.2."""
+    tokens = redeem(flow, prover)
+    assert tokens["token_type"] == "DPoP"
+    told = flow.introspect(tokens["access_token"])
+    assert (told["token_type"], told["cnf"]) == ("DPoP", {"jkt": prover.jkt})
+
+
+def test_without_a_proof_tokens_are_bearer_tokens(flow: Flow) -> None:
+    tokens = flow.tokens()
+    assert tokens["token_type"] == "Bearer"
+    told = flow.introspect(tokens["access_token"])
+    assert told["token_type"] == "Bearer" and "cnf" not in told
+
+
+def test_a_client_for_itself_gets_bound_tokens(flow: Flow, prover: Prover) -> None:
+    machine = flow.other_client(type="machine", scopes=["reports:read"], redirect_uris=[])
+    answer = machine.token(proven(machine, prover), grant_type="client_credentials")
+    assert answer.get_json()["token_type"] == "DPoP"
+    assert machine.introspect(answer.get_json()["access_token"])["cnf"] == {"jkt": prover.jkt}
+
+
+def test_a_jwt_access_token_names_the_key(flow: Flow, prover: Prover) -> None:
+    """RFC 9449 section 6.1."""
+    client = flow.other_client(access_token_format="jwt", trust="first_party", redirect_uris=[REDIRECT_URI])
+    payload = redeem(client, prover)["access_token"].split(".")[1]
+    claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["cnf"] == {"jkt": prover.jkt}
+
+
+def test_both_addresses_of_the_endpoint_are_their_own(flow: Flow, prover: Prover) -> None:
+    """The address that counts is the one the request was made to."""
+    path = f"/organizations/{flow.organization.slug}/oauth/token"
+    good = flow.redeem(flow.code(), proven(flow, prover, f"http://localhost{path}"), path=path)
+    assert good.status_code == 200
+    assert refused(flow.redeem(flow.code(), proven(flow, prover), path=path))
+
+
+def test_a_proof_counts_once(flow: Flow, prover: Prover) -> None:
+    """DC-6: the jti; a code is not spent by a refused proof."""
+    headers, code = proven(flow, prover), flow.code()
+    assert flow.redeem(flow.code(), headers).status_code == 200
+    assert refused(flow.redeem(code, headers))
+    assert flow.redeem(code, proven(flow, prover)).status_code == 200
+
+
+def test_a_proof_spent_on_a_refused_request_is_spent(flow: Flow, prover: Prover) -> None:
+    headers = proven(flow, prover)
+    assert refused(flow.redeem("gth_ac_unknown", headers), "invalid_grant")
+    assert refused(flow.redeem(flow.code(), headers))
+
+
+def test_two_keys_may_choose_one_jti(flow: Flow, prover: Prover) -> None:
+    other = Prover()
+    for mine in (prover, other):
+        assert flow.redeem(flow.code(), proven(flow, mine, jti="one")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "changes", [{"htu": "http://localhost/oauth/revoke"}, {"htm": "GET"}, {"iat": 1}], ids=str
+)
+def test_a_wrong_proof_is_refused(flow: Flow, prover: Prover, changes: dict[str, Any]) -> None:
+    """Each word of the list is ``tests/rules/test_dpop``; here is how a refusal travels."""
+    assert refused(flow.redeem(flow.code(), proven(flow, prover, **changes)))
+
+
+def test_two_proofs_are_refused(flow: Flow, prover: Prover) -> None:
+    """As the server joins them; that it does is seen in ``tests/journeys/test_dpop``."""
+    two = f"{prover.proof('POST', TOKEN_URL)},{prover.proof('POST', TOKEN_URL)}"
+    assert refused(flow.redeem(flow.code(), flow.client.basic | {"DPoP": two}))
+
+
+def test_who_the_client_is_comes_first(flow: Flow, prover: Prover) -> None:
+    """A stranger's proof is not even looked at."""
+    headers = {"Authorization": "Basic bm9ib2R5Om5vdGhpbmc="} | prover.headers("POST", TOKEN_URL)
+    answer = flow.redeem(flow.code(), headers)
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+
+
+class TestNonce:
+    def test_answers_to_proofs_offer_one_and_others_do_not(self, flow: Flow, prover: Prover) -> None:
+        assert flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
+        assert "DPoP-Nonce" not in flow.redeem(flow.code()).headers
+
+    def test_the_offered_nonce_is_good(self, flow: Flow, prover: Prover) -> None:
+        nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
+        assert flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)).status_code == 200
+
+    def test_a_foreign_nonce_is_answered_with_ours(self, flow: Flow, prover: Prover) -> None:
+        """RFC 9449 section 8; the refused proof was not spent on anything, and its successor is good."""
+        code = flow.code()
+        answer = flow.redeem(code, proven(flow, prover, nonce="of another server"))
+        assert refused(answer, "use_dpop_nonce")
+        nonce = answer.headers["DPoP-Nonce"]
+        assert flow.redeem(code, proven(flow, prover, nonce=nonce)).status_code == 200
+
+    def test_an_old_nonce_is_answered_with_a_new_one(
+        self, flow: Flow, prover: Prover, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from app.operations.protocol import dpop_proofs
+
+        nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
+        slot = dpop_proofs._slot
+        monkeypatch.setattr(dpop_proofs, "_slot", lambda: slot() + 1)
+        assert flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)).status_code == 200
+        monkeypatch.setattr(dpop_proofs, "_slot", lambda: slot() + 2)
+        assert refused(flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)), "use_dpop_nonce")
+
+
+class TestBoundCodes:
+    """RFC 9449 section 10."""
+
+    def test_only_the_named_key_redeems(self, flow: Flow, prover: Prover) -> None:
+        code = flow.code(dpop_jkt=prover.jkt)
+        assert refused(flow.redeem(code, proven(flow, Prover())), "invalid_grant")
+        assert refused(flow.redeem(code), "invalid_grant")
+        assert flow.redeem(code, proven(flow, prover)).get_json()["token_type"] == "DPoP"
+
+    @pytest.mark.parametrize("jkt", ["short", "x" * 44, "ü" * 43, "x" * 42 + "\n"])
+    def test_what_is_no_thumbprint_is_refused(self, flow: Flow, jkt: str) -> None:
+        assert query_of(flow.authorize(dpop_jkt=jkt))["error"] == "invalid_request"
+
+
+class TestRefresh:
+    def test_a_public_clients_refresh_token_is_the_keys(self, spa: Flow, prover: Prover) -> None:
+        """RFC 9449 section 5, RF-6: neither another key nor none at all, and neither counts as a use."""
+        tokens = redeem(spa, prover)
+        for headers in (proven(spa, Prover()), {}):
+            assert refused(spa.refresh(tokens["refresh_token"], headers, **identity(spa)), "invalid_grant")
+        answer = spa.refresh(tokens["refresh_token"], proven(spa, prover), **identity(spa))
+        assert answer.get_json()["token_type"] == "DPoP"
+        assert answer.get_json()["refresh_token"] != tokens["refresh_token"]
+
+    def test_a_rotated_one_is_still_the_keys(self, spa: Flow, prover: Prover) -> None:
+        first = redeem(spa, prover)["refresh_token"]
+        second = spa.refresh(first, proven(spa, prover), **identity(spa)).get_json()["refresh_token"]
+        assert refused(spa.refresh(first, {}, **identity(spa)), "invalid_grant")
+        assert refused(spa.refresh(second, proven(spa, Prover()), **identity(spa)), "invalid_grant")
+        assert spa.refresh(second, proven(spa, prover), **identity(spa)).status_code == 200
+
+    def test_a_public_client_without_a_key_has_unbound_refresh_tokens(
+        self, spa: Flow, prover: Prover
+    ) -> None:
+        tokens = spa.redeem(spa.code(scope=ALL), {}, **identity(spa)).get_json()
+        answer = spa.refresh(tokens["refresh_token"], proven(spa, prover), **identity(spa))
+        assert answer.get_json()["token_type"] == "DPoP"
+
+    def test_a_confidential_clients_bound_one_stays(self, flow: Flow, prover: Prover) -> None:
+        """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0)."""
+        tokens = redeem(flow, prover)
+        for key in (prover, prover, Prover()):
+            answer = flow.refresh(tokens["refresh_token"], proven(flow, key))
+            assert answer.status_code == 200, answer.text
+            assert answer.get_json().get("refresh_token") in {None, tokens["refresh_token"]}
+            told = flow.introspect(answer.get_json()["access_token"])
+            assert told["cnf"] == {"jkt": key.jkt}
+
+
+class TestForced:
+    def test_by_the_client(self, flow: Flow, prover: Prover) -> None:
+        """RFC 9449 section 5.2."""
+        client = flow.other_client(
+            dpop_bound_access_tokens=True, trust="first_party", redirect_uris=[REDIRECT_URI]
+        )
+        code = client.code()
+        assert refused(client.redeem(code))
+        assert client.redeem(code, proven(client, prover)).get_json()["token_type"] == "DPoP"
+
+    def test_by_the_organization(self, flow: Flow, prover: Prover) -> None:
+        change(flow, require_dpop=True)
+        code = flow.code()
+        assert refused(flow.redeem(code))
+        assert flow.redeem(code, proven(flow, prover)).get_json()["token_type"] == "DPoP"
+        machine = flow.other_client(type="machine", scopes=["reports:read"], redirect_uris=[])
+        assert refused(machine.token(grant_type="client_credentials"))
+
+    def test_from_the_next_request_on(self, flow: Flow) -> None:
+        """Also where another worker was told; and no longer once it is taken back."""
+        from tests.oauth.conftest import on_another_worker
+
+        code, system = flow.code(), flow.make.system(flow.organization)
+        with flow.app.app_context(), on_another_worker():
+            update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": True})
+        assert refused(flow.redeem(code))
+        with flow.app.app_context(), on_another_worker():
+            update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": False})
+        assert flow.redeem(code).status_code == 200
+
+
+def test_pages_of_the_client_may_read_the_nonce(spa: Flow, prover: Prover) -> None:
+    """CR-3: a browser app retries with it; a preflight lets the header through."""
+    headers = proven(spa, prover, nonce="old") | {"Origin": "https://orchard.example"}
+    answer = spa.redeem(spa.code(), headers, **identity(spa))
+    assert refused(answer, "use_dpop_nonce")
+    assert "DPoP-Nonce" in answer.headers["Access-Control-Expose-Headers"]
+    asked = spa.http.options("/oauth/token", headers={"Origin": "https://orchard.example"})
+    assert "DPoP" in asked.headers["Access-Control-Allow-Headers"]
+
+
+def change(flow: Flow, **oauth: Any) -> None:
+    with flow.app.app_context():
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, {"oauth": oauth})
