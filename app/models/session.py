@@ -18,6 +18,7 @@ from app.models.base import (
     owned_by_organization,
     within_organization,
 )
+from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class Session(Tenant, Base):
@@ -42,6 +43,29 @@ class Session(Tenant, Base):
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     address: Mapped[str | None] = mapped_column(Identifier(64))
     user_agent: Mapped[str] = mapped_column(String(255), default="")
+
+
+class SessionClient(Base):
+    """A client that was told of a sign-in and wants to hear of its end (OpenID Connect Back-Channel Logout 1.0)."""
+
+    __tablename__ = "session_clients"
+    __table_args__ = (
+        Index("ix_session_clients_client", "organization_id", "client_id"),
+        owned_by_organization("session_clients"),
+        within_organization("session_clients", "user_id", "users"),
+        within_organization("session_clients", "client_id", "clients"),
+        Base.__table_args__,
+    )
+
+    organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
+    session_id: Mapped[UUID] = mapped_column(
+        Uuid, primary_key=True, comment="outlives the session row, hence no foreign key"
+    )
+    client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="when the sign-in has ended by age"
+    )
 
 
 class Attempt(Tenant, Base):

@@ -103,6 +103,7 @@ def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, databa
     """What must leave after a commit is not lost because nobody fetched it in time."""
     long_ago = clock.now() - timedelta(days=30)
     message: dict[str, Any] = {"organization_id": make.organization().id, "kind": "mail", "payload": {}}
+    message["receiver"] = "cli_somebody"
     message |= dict.fromkeys(("created_at", "available_at", "expires_at"), long_ago)
     write(
         insert(OutboxMessage).values(**message, id=new_id(), attempts=9),

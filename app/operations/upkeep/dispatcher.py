@@ -1,0 +1,64 @@
+"""Dispatcher: the threads of a worker that deliver what the outbox holds.
+
+One of them looks for the next message while the others deliver: looking costs one query every few seconds, however
+many threads there are. No receiver has two deliveries of this worker at a time, and no organization all threads.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+
+from app.operations.upkeep import outbox
+from app.operations.upkeep.outbox import Message
+
+THREADS = 3
+MOST_OF_ONE_ORGANIZATION = 2
+# What another process wrote, and what is due again, is found so late at the latest.
+LOOKS_EVERY_SECONDS = 4.0
+
+
+class Dispatcher:
+    """What its threads share. Each thread calls ``deliver_next`` again and again."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._receivers: set[str] = set()
+        self._organizations: Counter[str] = Counter()
+
+    def deliver_next(self) -> None:
+        """One message has been delivered or put off; waits for it as long as it takes."""
+        with self._turn:
+            message = self._next()
+        try:
+            outbox.deliver(message)
+        finally:
+            self._leave(message)
+
+    def _next(self) -> Message:
+        while True:
+            outbox.may_be_due.clear()
+            with self._lock:
+                receivers = set(self._receivers)
+                full = {
+                    name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION
+                }
+            message = outbox.take_due(busy_receivers=receivers, full_organizations=full)
+            if message is not None:
+                with self._lock:
+                    self._receivers.add(message.receiver)
+                    self._organizations[message.organization_id] += 1
+                return message
+            # Workers that started together do not look together.
+            outbox.may_be_due.wait(LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+
+    def _leave(self, message: Message) -> None:
+        with self._lock:
+            self._receivers.discard(message.receiver)
+            self._organizations[message.organization_id] -= 1
+            if not self._organizations[message.organization_id]:
+                del self._organizations[message.organization_id]
+        # Somebody else's message may have waited for this place.
+        outbox.may_be_due.set()
