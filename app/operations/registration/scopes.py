@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, literal, select, update
 
 from app.extensions import db
 from app.models.client import Scope
+from app.models.resource import Resource
 from app.operations import audit, clock
-from app.operations.transaction import read, transaction
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.identifiers import new_id
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.fields import Findings, find_unknown
+from app.rules.identifiers import new_id, public_id
+from app.rules.registration.resource_fields import check_words
+
+_WORDS = ("title", "description")
 
 IDENTITY_SCOPES = {
     "openid": ("Sign you in", "Know which account is yours."),
@@ -32,6 +41,14 @@ class ScopeRecord:
     title: str | None
     description: str | None
     is_identity: bool
+    resource_id: UUID | None = None
+    resource_name: str | None = None
+    version: int = 1
+
+    @property
+    def resource_public_id(self) -> str | None:
+        """``res_…`` of the resource that it belongs to; None for one that means something at any."""
+        return None if self.resource_id is None else public_id("res", self.resource_id)
 
 
 def seed_identity_scopes(organization_id: str) -> None:
@@ -53,11 +70,106 @@ def seed_identity_scopes(organization_id: str) -> None:
 
 @read
 def list_scopes(actor: Actor) -> list[ScopeRecord]:
-    """Every scope of the actor's organization, by name; an organization has at most a few hundred."""
-    rows = db.session.scalars(
-        select(Scope).where(Scope.organization_id == actor.organization_id).order_by(Scope.name).limit(1000)
+    """Every scope of the actor's organization, by name; an organization has at most 1,000."""
+    rows = db.session.execute(_scopes(actor).order_by(Scope.name).limit(1000))
+    return [_record(scope, resource_name) for scope, resource_name in rows]
+
+
+@read
+def find_scopes(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+) -> Page[ScopeRecord]:
+    """A page of the scopes, by name; ``query`` is a part of a name. Raises Forbidden."""
+    actor.require_some("resources:read")
+    statement = _scopes(actor)
+    if query:
+        statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
+    if after is not None:
+        statement = statement.where(Scope.name > after[0])
+    limit = min(limit, MOST)
+    rows = db.session.execute(statement.order_by(Scope.name).limit(limit + 1)).all()
+    items = tuple(_record(scope, resource_name) for scope, resource_name in rows[:limit])
+    return Page(items, (items[-1].name,) if len(rows) > limit else None)
+
+
+@read
+def get_scope(actor: Actor, name: str) -> ScopeRecord:
+    """The scope of that name. Raises NotFound, Forbidden."""
+    actor.require_some("resources:read")
+    return _get(actor, name)
+
+
+@transaction
+def reword_scope(
+    actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> tuple[ScopeRecord, list[str]]:
+    """The consent page shows these words; returns the scope and the names of the fields that differ.
+
+    ``null`` takes words away. Raises InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed,
+    and Conflict for a scope of a resource, whose words are in the resource's document. Audit: ``scope.updated``.
+    """
+    actor.require("resources:write")
+    scope = _get(actor, name)
+    findings = Findings()
+    find_unknown(findings, fields, _WORDS, read_only=("name", "is_identity", "resource_id"))
+    check_words(findings, fields)
+    findings.raise_if_any()
+    if expected_version is not None and scope.version != expected_version:
+        raise PreconditionFailed("The scope was changed since you read it. Read it again.")
+    if scope.resource_id is not None:
+        raise Conflict("This scope belongs to a resource: change its words there.", code="of_a_resource")
+    changed = [word for word in _WORDS if word in fields and fields[word] != getattr(scope, word)]
+    if not changed:
+        return scope, []
+    values = {word: fields[word] for word in changed}
+    statement = update(Scope).where(
+        Scope.organization_id == actor.organization_id,
+        Scope.name == name,
+        Scope.version == scope.version,
+        Scope.resource_id.is_(None),
     )
-    return [ScopeRecord(row.name, row.title, row.description, row.is_identity) for row in rows]
+    if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
+        raise PreconditionFailed("The scope was changed by somebody else just now. Read it again.")
+    before = {word: getattr(scope, word) for word in changed}
+    audit.record(
+        actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values
+    )
+    return replace(scope, **values, version=scope.version + 1), changed
+
+
+def _scopes(actor: Actor) -> Select[Scope, str]:
+    return (
+        select(Scope, Resource.name)
+        .outerjoin(
+            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
+        )
+        .where(Scope.organization_id == actor.organization_id)
+    )
+
+
+def _get(actor: Actor, name: str) -> ScopeRecord:
+    row = db.session.execute(
+        _scopes(actor).where(Scope.name == name).execution_options(populate_existing=True)
+    ).first()
+    if row is None:
+        raise NotFound("There is no such scope.")
+    return _record(*row)
+
+
+def _record(scope: Scope, resource_name: str | None) -> ScopeRecord:
+    return ScopeRecord(
+        scope.name,
+        scope.title,
+        scope.description,
+        scope.is_identity,
+        scope.resource_id,
+        resource_name,
+        scope.version,
+    )
 
 
 @transaction

@@ -1,0 +1,131 @@
+"""The scopes of one resource: added, reworded and removed as its document says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import delete, func, select
+
+from app.extensions import db
+from app.models.client import Scope
+from app.models.resource import Resource
+from app.operations import audit, clock
+from app.operations.registration.resource_holders import take_from_clients
+from app.operations.transaction import count_changed
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, FieldError, InvalidInput
+from app.rules.identifiers import new_id
+from app.rules.registration.resource_fields import ScopeWords
+
+MOST_OF_ORGANIZATION = 1000
+
+
+def settle_scopes(actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, confirmed: bool) -> None:
+    """The resource has these scopes and no others; part of the transaction under way.
+
+    A scope that belonged to none becomes its own, if the actor may define any resource: clients that hold it get
+    tokens for this one from then on. Raises InvalidInput for a scope of another resource, InUse when clients hold
+    one that is left out and nobody ``confirmed``, Conflict past 1,000 scopes. Audit: ``scope.added``.
+    """
+    standing = _own(row)
+    known = _known(actor, [words.name for words in wanted])
+    _require_free(actor, row, wanted, known)
+    names = {words.name for words in wanted}
+    remove_scopes(actor, row, [name for name in standing if name not in names], confirmed=confirmed)
+    new = [words for words in wanted if words.name not in known]
+    _require_room(actor, len(new))
+    for words in wanted:
+        scope = known.get(words.name)
+        if scope is None:
+            _add(actor, row, words)
+        elif (scope.resource_id, scope.title, scope.description) != (row.id, words.title, words.description):
+            scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
+            scope.version += 1
+
+
+def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirmed: bool) -> int:
+    """The scopes are gone from resource and registry, and from the clients that held them; returns how many did."""
+    if not names:
+        return 0
+    holders = take_from_clients(actor, names, confirmed=confirmed)
+    forget_scopes(row, names)
+    return holders
+
+
+def forget_scopes(row: Resource, names: Sequence[str]) -> None:
+    """The registry does not have the resource's scopes of these names any more."""
+    db.session.flush()
+    count_changed(
+        delete(Scope).where(
+            Scope.organization_id == row.organization_id,
+            Scope.resource_id == row.id,
+            Scope.name.in_(list(names)),
+        )
+    )
+
+
+def _own(row: Resource) -> list[str]:
+    return list(
+        db.session.scalars(
+            select(Scope.name).where(
+                Scope.organization_id == row.organization_id, Scope.resource_id == row.id
+            )
+        )
+    )
+
+
+def _known(actor: Actor, names: list[str]) -> dict[str, Scope]:
+    if not names:
+        return {}
+    rows = db.session.scalars(
+        select(Scope)
+        .where(Scope.organization_id == actor.organization_id, Scope.name.in_(names))
+        .execution_options(populate_existing=True)
+    )
+    return {row.name: row for row in rows}
+
+
+def _require_free(
+    actor: Actor, row: Resource, wanted: Sequence[ScopeWords], known: Mapping[str, Scope]
+) -> None:
+    errors = []
+    for position, words in enumerate(wanted):
+        scope = known.get(words.name)
+        if scope is None or scope.resource_id == row.id:
+            continue
+        at = f"scopes[{position}].name"
+        if scope.resource_id is not None:
+            errors.append(FieldError(at, "taken", "This scope belongs to another resource."))
+        elif not actor.may("resources:write"):
+            message = (
+                "This scope is there already. Only somebody who may define any resource gives it to one."
+            )
+            errors.append(FieldError(at, "taken", message))
+    if errors:
+        raise InvalidInput.of(errors)
+
+
+def _require_room(actor: Actor, new: int) -> None:
+    if not new:
+        return
+    there = db.session.scalar(
+        select(func.count()).select_from(Scope).where(Scope.organization_id == actor.organization_id)
+    )
+    if int(there or 0) + new > MOST_OF_ORGANIZATION:
+        raise Conflict(f"An organization has at most {MOST_OF_ORGANIZATION} scopes.", code="too_many")
+
+
+def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:
+    db.session.add(
+        Scope(
+            organization_id=row.organization_id,
+            id=new_id(),
+            name=words.name,
+            title=words.title,
+            description=words.description,
+            resource_id=row.id,
+            created_at=clock.now(),
+            created_by=actor.label[:200] or None,
+        )
+    )
+    audit.record(actor, "scope.added", target_type="scope", target_id=words.name[:64])
