@@ -56,6 +56,7 @@ class DeviceCode(Tenant, Base):
     shown_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="what consent displayed: session, client, scopes"
     )
+    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="who allowed it")
     auth_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
     amr: Mapped[str | None] = mapped_column(Identifier(64))

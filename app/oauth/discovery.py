@@ -14,6 +14,7 @@ from app.operations.directory import OrganizationView
 from app.operations.protocol import signing_keys
 from app.operations.registration import scopes
 from app.rules.actor import Actor
+from app.rules.protocol import dpop
 from app.rules.protocol.authorization_request import PROMPTS
 from app.rules.protocol.claims import SUPPORTED_CLAIMS
 from app.rules.protocol.pkce import METHOD
@@ -50,6 +51,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "jwks_uri": f"{issuer}/oauth/jwks",
         "introspection_endpoint": f"{issuer}/oauth/introspect",
         "revocation_endpoint": f"{issuer}/oauth/revoke",
+        "device_authorization_endpoint": f"{issuer}/oauth/device_authorization",
         "scopes_supported": [scope.name for scope in scopes.list_scopes(Actor.system(organization.id))],
         "response_types_supported": list(RESPONSE_TYPES),
         "response_modes_supported": list(RESPONSE_MODES),
@@ -60,6 +62,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "introspection_endpoint_auth_methods_supported": [name for name in methods if name != "none"],
         "revocation_endpoint_auth_methods_supported": methods,
         "code_challenge_methods_supported": [METHOD],
+        "dpop_signing_alg_values_supported": list(dpop.ALGORITHMS),
         "claims_supported": list(SUPPORTED_CLAIMS),
         "claim_types_supported": ["normal"],
         "prompt_values_supported": list(PROMPTS),

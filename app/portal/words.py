@@ -47,8 +47,7 @@ TYPES: dict[str, TypeWords] = {
         "screen",
     ),
 }
-# The device flow has no endpoint here yet, so the wizard does not offer it.
-REGISTRABLE = ("web", "spa", "native", "machine")
+REGISTRABLE = ("web", "spa", "native", "machine", "device")
 
 GRANTS: dict[str, str] = {
     "authorization_code": "Authorization code (people sign in)",
@@ -100,8 +99,10 @@ HAPPENINGS: dict[str, str] = {
     "session.started": "signed in",
     "settings.updated": "changed the settings",
     "sign_in.failed": "failed to sign in",
-    "signing_key.added": "made a signing key",
-    "signing_key.rotated": "rotated the signing keys",
+    "signing_key.activated": "began to sign with a key",
+    "signing_key.created": "made a signing key",
+    "signing_key.removed": "removed a signing key",
+    "signing_key.retired": "retired a signing key",
     "token.revoked": "revoked a token",
     "user.disabled": "disabled a user",
     "user.enabled": "enabled a user",

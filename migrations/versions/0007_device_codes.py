@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("next_poll_at", UTC_DATETIME, nullable=False, comment="an earlier poll is too fast"),
         sa.Column("state", identifier(8), nullable=False, comment="pending, allowed, denied"),
         sa.Column("shown_digest", DIGEST, nullable=True, comment="what consent displayed: session, client, scopes"),
+        sa.Column("decided_at", UTC_DATETIME, nullable=True),
         sa.Column("user_id", UUID, nullable=True, comment="who allowed it"),
         sa.Column("auth_time", UTC_DATETIME, nullable=True),
         sa.Column("amr", identifier(64), nullable=True),

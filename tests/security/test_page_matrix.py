@@ -37,6 +37,7 @@ PUBLIC = {
     "account.accept_page": "its token is the proof",
     "account.ask_to_sign_out": "says who is signed in here, which is nobody",
     "account.sign_out": "ends this browser's own sign-in",
+    "device.choose": "asks for an organization's name",
     "interaction.resume": "the stored request is bound to the browser",
     "interaction.decide": "the stored request is bound to the browser",
 }
@@ -116,7 +117,7 @@ def _contents(database: Database) -> dict[str, Any]:
 def test_every_route_stands_in_a_table(app: Flask, matrix: Matrix) -> None:
     known = {endpoint for endpoint, _, _ in matrix.pages()}
     faces = {endpoint.split(".")[0] for endpoint in known}
-    assert faces == {"portal", "account"}, "a face that nobody has said anything about"
+    assert faces == {"portal", "account", "device"}, "a face that nobody has said anything about"
     gone = set(PUBLIC) - {rule.endpoint for rule in app.url_map.iter_rules()}
     assert not gone, "public pages that are no more"
     for endpoint, _, pattern in matrix.pages():

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-from app.api.openapi.parts import (
-    REFUSALS,
-    Schema,
-    closed,
-    path_item,
-    query_parameter,
-    ref,
-    text,
+from app.api.openapi.oauth_parts import (
+    CLIENT,
+    CLIENT_FIELDS,
+    PAGE,
+    UNSECURED,
+    endpoint,
+    form,
+    plain,
+    refusals,
+    words,
 )
+from app.api.openapi.parts import REFUSALS, Schema, closed, path_item, query_parameter, ref, text
 
-_TAG = "OAuth 2.0"
-_UNSECURED: list[dict[str, list[str]]] = [{}]
-_CLIENT: list[dict[str, list[str]]] = [{"client": []}, {}]
-_LONG = 4096
-
-
-def _words(name: str, description: str = "", **more: object) -> Schema:
-    return text(description or name, maxLength=_LONG, **more)
-
-
-_CLIENT_FIELDS = {
-    "client_id": _words("client_id", "When the client does not authenticate by the header."),
-    "client_secret": _words("client_secret", "With client_secret_post."),
-}
 _AUTHORIZATION = {
     "response_type": text(enum=["code"]),
-    "client_id": _words("client_id"),
-    "redirect_uri": _words("redirect_uri", "One that is registered, code point for code point."),
-    "scope": _words("scope"),
-    "state": _words("state", "Comes back byte for byte."),
-    "code_challenge": _words("code_challenge", "PKCE, of every client (RFC 7636)."),
+    "client_id": words("client_id"),
+    "redirect_uri": words("redirect_uri", "One that is registered, code point for code point."),
+    "scope": words("scope"),
+    "state": words("state", "Comes back byte for byte."),
+    "code_challenge": words("code_challenge", "PKCE, of every client (RFC 7636)."),
     "code_challenge_method": text(enum=["S256"]),
-    "nonce": _words("nonce"),
-    "prompt": _words("prompt"),
-    "max_age": _words("max_age"),
-    "login_hint": _words("login_hint"),
+    "nonce": words("nonce"),
+    "prompt": words("prompt"),
+    "max_age": words("max_age"),
+    "login_hint": words("login_hint"),
 }
 _TOKEN = {
-    "grant_type": _words("grant_type", "authorization_code, refresh_token or client_credentials."),
-    "code": _words("code"),
-    "redirect_uri": _words("redirect_uri"),
-    "code_verifier": _words("code_verifier"),
-    "refresh_token": _words("refresh_token"),
-    "scope": _words("scope"),
-    **_CLIENT_FIELDS,
+    "grant_type": words("grant_type", "One of the metadata's grant_types_supported."),
+    "code": words("code"),
+    "redirect_uri": words("redirect_uri"),
+    "code_verifier": words("code_verifier"),
+    "refresh_token": words("refresh_token"),
+    "device_code": words("device_code", "With the device code grant (RFC 8628)."),
+    "scope": words("scope"),
+    **CLIENT_FIELDS,
 }
-_ONE_TOKEN = {"token": _words("token"), "token_type_hint": _words("token_type_hint"), **_CLIENT_FIELDS}
+_ONE_TOKEN = {"token": words("token"), "token_type_hint": words("token_type_hint"), **CLIENT_FIELDS}
 
 SCHEMAS: Schema = {
     "OAuthError": closed(
@@ -88,46 +78,14 @@ SCHEMAS: Schema = {
 }
 
 
-def _form(properties: Schema, *required: str) -> Schema:
-    schema = {
-        "type": "object",
-        "properties": properties,
-        **({"required": list(required)} if required else {}),
-    }
-    return {"required": True, "content": {"application/x-www-form-urlencoded": {"schema": schema}}}
-
-
-def _refusals(*statuses: str) -> Schema:
-    error = {"application/json": {"schema": {"anyOf": [ref("OAuthError"), ref("Error")]}}}
-    return {status: {"description": REFUSALS[status][1], "content": error} for status in statuses}
-
-
-_PAGE = {"text/html": {"schema": {"type": "string"}}}
 _SHOWN: Schema = {
     "303": {"description": "On to sign-in or consent, or back to the client with `code`, `state` and `iss`."},
-    "400": {"description": "Client or redirect_uri is wrong: a page, never a redirect.", "content": _PAGE},
-    "405": {"description": REFUSALS["405"][1], "content": _PAGE},
-    "413": {"description": REFUSALS["413"][1], "content": _PAGE},
-    "500": {"description": REFUSALS["500"][1], "content": _PAGE},
-    "503": {"description": REFUSALS["503"][1], "content": _PAGE},
+    "400": {"description": "Client or redirect_uri is wrong: a page, never a redirect.", "content": PAGE},
+    "405": {"description": REFUSALS["405"][1], "content": PAGE},
+    "413": {"description": REFUSALS["413"][1], "content": PAGE},
+    "500": {"description": REFUSALS["500"][1], "content": PAGE},
+    "503": {"description": REFUSALS["503"][1], "content": PAGE},
 }
-
-
-def _endpoint(
-    identifier: str, summary: str, *, answers: Schema, security: list[dict[str, list[str]]], **more: Schema
-) -> Schema:
-    return {
-        "operationId": identifier,
-        "summary": summary,
-        "tags": [_TAG],
-        "responses": answers,
-        "security": security,
-        **more,
-    }
-
-
-def _plain(description: str, schema: Schema) -> Schema:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _of(prefix: str, name: str) -> Schema:
@@ -138,7 +96,7 @@ def _of(prefix: str, name: str) -> Schema:
     wanted = [
         query_parameter(key, schema, schema.get("description", key)) for key, schema in _AUTHORIZATION.items()
     ]
-    shown = _SHOWN | ({"404": {"description": REFUSALS["404"][1], "content": _PAGE}} if name else {})
+    shown = _SHOWN | ({"404": {"description": REFUSALS["404"][1], "content": PAGE}} if name else {})
 
     def called(word: str) -> str:
         return f"{name}{word[0].upper()}{word[1:]}" if name else word
@@ -146,48 +104,48 @@ def _of(prefix: str, name: str) -> Schema:
     return {
         f"{prefix}/oauth/authorize": path_item(
             shared,
-            get=_endpoint(called("authorize"), "Ask a user to authorize", answers=shown, security=_UNSECURED)
+            get=endpoint(called("authorize"), "Ask a user to authorize", answers=shown, security=UNSECURED)
             | {"parameters": wanted},
-            post=_endpoint(
+            post=endpoint(
                 called("authorizeByForm"),
                 "Ask a user to authorize, by form",
                 answers=shown,
-                security=_UNSECURED,
-                requestBody=_form(_AUTHORIZATION),
+                security=UNSECURED,
+                requestBody=form(_AUTHORIZATION),
             ),
         ),
         f"{prefix}/oauth/token": path_item(
             shared,
-            post=_endpoint(
+            post=endpoint(
                 called("issueToken"),
                 "Obtain tokens",
-                answers={"200": _plain("The tokens.", ref("TokenAnswer")), **_refusals(*faults)},
-                security=_CLIENT,
-                requestBody=_form(_TOKEN, "grant_type"),
+                answers={"200": plain("The tokens.", ref("TokenAnswer")), **refusals(*faults)},
+                security=CLIENT,
+                requestBody=form(_TOKEN, "grant_type"),
             ),
             options=_preflight(called("preflightToken")),
         ),
         f"{prefix}/oauth/introspect": path_item(
             shared,
-            post=_endpoint(
+            post=endpoint(
                 called("introspect"),
                 "Introspect a token (RFC 7662)",
-                answers={"200": _plain("What it is.", ref("Introspection")), **_refusals(*faults)},
-                security=_CLIENT,
-                requestBody=_form(_ONE_TOKEN, "token"),
+                answers={"200": plain("What it is.", ref("Introspection")), **refusals(*faults)},
+                security=CLIENT,
+                requestBody=form(_ONE_TOKEN, "token"),
             ),
         ),
         f"{prefix}/oauth/revoke": path_item(
             shared,
-            post=_endpoint(
+            post=endpoint(
                 called("revokeByForm"),
                 "Revoke a token (RFC 7009)",
                 answers={
-                    "200": _plain("It is dead, or never was one.", {"type": "object"}),
-                    **_refusals(*faults),
+                    "200": plain("It is dead, or never was one.", {"type": "object"}),
+                    **refusals(*faults),
                 },
-                security=_CLIENT,
-                requestBody=_form(_ONE_TOKEN, "token"),
+                security=CLIENT,
+                requestBody=form(_ONE_TOKEN, "token"),
             ),
             options=_preflight(called("preflightRevoke")),
         ),
@@ -205,39 +163,39 @@ def _of(prefix: str, name: str) -> Schema:
 
 
 def _userinfo(identifier: str, faults: tuple[str, ...]) -> Schema:
-    return _endpoint(
+    return endpoint(
         identifier,
         "Claims about the user",
-        answers={"200": _plain("The claims.", ref("Claims")), **_refusals("403", *faults)},
+        answers={"200": plain("The claims.", ref("Claims")), **refusals("403", *faults)},
         security=[{"bearer": []}],
     )
 
 
 def _preflight(identifier: str) -> Schema:
-    return _endpoint(
+    return endpoint(
         identifier,
         "CORS preflight",
         answers={
             "204": {"description": "What browsers may send."},
             "404": {"description": "No such issuer."},
         },
-        security=_UNSECURED,
+        security=UNSECURED,
     )
 
 
 def _public(identifier: str, summary: str, schema: Schema) -> Schema:
-    return _endpoint(
+    return endpoint(
         identifier,
         summary,
-        answers={"200": _plain("A public document.", schema), **_refusals("400", "404", "405", "500", "503")},
-        security=_UNSECURED,
+        answers={"200": plain("A public document.", schema), **refusals("400", "404", "405", "500", "503")},
+        security=UNSECURED,
     )
 
 
 def _interaction() -> Schema:
     found = _SHOWN | {
-        "200": {"description": "The consent page.", "content": _PAGE},
-        "404": {"description": REFUSALS["404"][1], "content": _PAGE},
+        "200": {"description": "The consent page.", "content": PAGE},
+        "404": {"description": REFUSALS["404"][1], "content": PAGE},
     }
     request = query_parameter("request", text(maxLength=200), "The id of the stored request.")
     decision = {
@@ -249,17 +207,17 @@ def _interaction() -> Schema:
     return {
         "/organizations/{id}/oauth/authorize/resume": path_item(
             ("OrganizationId",),
-            get=_endpoint("resumeAuthorization", "Back from sign-in", answers=found, security=_UNSECURED)
+            get=endpoint("resumeAuthorization", "Back from sign-in", answers=found, security=UNSECURED)
             | {"parameters": [request]},
         ),
         "/organizations/{id}/oauth/authorize/decision": path_item(
             ("OrganizationId",),
-            post=_endpoint(
+            post=endpoint(
                 "decideAuthorization",
                 "What the person decided",
-                answers=found | {"403": {"description": "Sent from another site.", "content": _PAGE}},
-                security=_UNSECURED,
-                requestBody=_form(decision),
+                answers=found | {"403": {"description": "Sent from another site.", "content": PAGE}},
+                security=UNSECURED,
+                requestBody=form(decision),
             ),
         ),
     }

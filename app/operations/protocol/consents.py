@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.client import DELETED, Client
+from app.models.device import DeviceCode
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations import audit, clock
 from app.operations.database_errors import is_duplicate_key
@@ -252,16 +253,17 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     ).all()
     if consent is None and not living:
         raise NotFound("There is no such connected app.")
-    db.session.execute(
-        update(AuthorizationCode)
-        .where(
-            AuthorizationCode.organization_id == actor.organization_id,
-            AuthorizationCode.client_id == client_id,
-            AuthorizationCode.user_id == actor.user_id,
-            AuthorizationCode.used_at.is_(None),
+    for model in (AuthorizationCode, DeviceCode):
+        db.session.execute(
+            update(model)
+            .where(
+                model.organization_id == actor.organization_id,
+                model.client_id == client_id,
+                model.user_id == actor.user_id,
+                model.used_at.is_(None),
+            )
+            .values(expires_at=now)
         )
-        .values(expires_at=now)
-    )
     ended = sum(grants.revoke(actor, grant.id, reason="consent_withdrawn") for grant in living)
     scopes = dict.fromkeys(scope for grant in living for scope in grant.scope.split())
     if consent is not None:

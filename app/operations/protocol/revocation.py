@@ -13,6 +13,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Client
+from app.models.device import DeviceCode
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock, keyring
@@ -118,7 +119,7 @@ def end_grants(actor: Actor, condition: Any, *, reason: str) -> int:
 @transaction
 def revoke_grants_of_user(actor: Actor, user_id: UUID, *, reason: str) -> int:
     """Every app loses what the user allowed it, codes included; returns how many grants ended."""
-    _end_codes(actor, AuthorizationCode.user_id == user_id)
+    _end_codes(actor, "user_id", user_id)
     ended = end_grants(actor, Grant.user_id == user_id, reason=reason)
     grants.log_revocation(actor.organization_id, "user", user_id.bytes)
     return ended
@@ -127,21 +128,22 @@ def revoke_grants_of_user(actor: Actor, user_id: UUID, *, reason: str) -> int:
 @transaction
 def revoke_grants_of_client(actor: Actor, client_id: UUID, *, reason: str) -> int:
     """Nobody's permission for the client stands any more; returns how many grants ended."""
-    _end_codes(actor, AuthorizationCode.client_id == client_id)
+    _end_codes(actor, "client_id", client_id)
     ended = end_grants(actor, Grant.client_id == client_id, reason=reason)
     grants.log_revocation(actor.organization_id, "client", client_id.bytes)
     return ended
 
 
-def _end_codes(actor: Actor, condition: Any) -> None:
+def _end_codes(actor: Actor, column: str, value: UUID) -> None:
     now = clock.now()
-    db.session.execute(
-        update(AuthorizationCode)
-        .where(
-            AuthorizationCode.organization_id == actor.organization_id,
-            AuthorizationCode.used_at.is_(None),
-            AuthorizationCode.expires_at > now,
-            condition,
+    for model in (AuthorizationCode, DeviceCode):
+        db.session.execute(
+            update(model)
+            .where(
+                model.organization_id == actor.organization_id,
+                model.used_at.is_(None),
+                model.expires_at > now,
+                getattr(model, column) == value,
+            )
+            .values(expires_at=now)
         )
-        .values(expires_at=now)
-    )

@@ -29,7 +29,6 @@ NOT_OFFERED: Mapping[str, tuple[tuple[Any, ...], str]] = {
         (True,),
         "Pushed authorization requests (RFC 9126) are not offered yet, so they cannot be required.",
     ),
-    "oauth.require_dpop": ((True,), "DPoP (RFC 9449) is not offered yet, so it cannot be required."),
 }
 
 # Paths that nothing reads. Whoever makes one count takes it out; a test knows when one was forgotten.
@@ -47,8 +46,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.registration.default_roles",
         "authentication.recovery.password_reset",
         "authentication.recovery.reset_ttl_seconds",
-        "oauth.device_code_ttl_seconds",
-        "oauth.device_poll_interval_seconds",
         "oauth.dynamic_registration.idle_ttl_seconds",
         "user_permissions.members_can_delete_account",
         "branding.logo",

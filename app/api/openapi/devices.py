@@ -1,0 +1,42 @@
+"""OpenAPI: the device authorization endpoint (RFC 8628)."""
+
+from __future__ import annotations
+
+from app.api.openapi.oauth_parts import CLIENT, CLIENT_FIELDS, endpoint, form, plain, refusals, words
+from app.api.openapi.parts import Schema, closed, path_item, ref, text
+
+SCHEMAS: Schema = {
+    "DeviceAuthorization": closed(
+        {
+            "device_code": text("What the device polls the token endpoint with."),
+            "user_code": text("What the person enters."),
+            "verification_uri": text("Where they enter it."),
+            "verification_uri_complete": text("The same, with the code filled in; for a QR code."),
+            "expires_in": {"type": "integer", "description": "In seconds."},
+            "interval": {"type": "integer", "description": "Seconds between two polls."},
+        }
+    ),
+}
+_FIELDS = {"scope": words("scope"), **CLIENT_FIELDS}
+
+
+def _of(prefix: str, name: str) -> Schema:
+    under_issuer = ("404",) if name else ()
+    return {
+        f"{prefix}/oauth/device_authorization": path_item(
+            ("OrganizationId",) if name else (),
+            post=endpoint(
+                f"{name}AuthorizeDevice" if name else "authorizeDevice",
+                "Begin to sign in a device (RFC 8628)",
+                answers={
+                    "200": plain("The codes.", ref("DeviceAuthorization")),
+                    **refusals("400", "401", "405", "413", "429", "500", "503", *under_issuer),
+                },
+                security=CLIENT,
+                requestBody=form(_FIELDS, "scope"),
+            ),
+        )
+    }
+
+
+PATHS: Schema = {**_of("", ""), **_of("/organizations/{id}", "organization")}

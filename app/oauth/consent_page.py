@@ -1,0 +1,80 @@
+"""What the pages before a consent say, whichever flow leads to them, and what was ticked on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response, render_template, request
+
+from app.operations.directory import ClientView
+from app.operations.people.sessions import SessionView
+from app.operations.protocol import authorization_requests
+from app.rules.actor import Actor
+from app.rules.protocol.scopes import narrow
+from app.web.branding import branding_of
+
+
+def consent_words(
+    actor: Actor,
+    client: ClientView,
+    session: SessionView,
+    scopes: tuple[str, ...],
+    allowed: tuple[str, ...],
+) -> dict[str, Any]:
+    """The variables of a consent page; ``allowed`` are the scopes of a consent that stands."""
+    optional = client.document.get("optional_scopes") or ()
+    organization = client.organization
+    return {
+        "client": client_words(client),
+        "organization": {"name": organization.name, "slug": organization.slug},
+        **branding_of(organization),
+        "user": {"email": session.user_email, "name": session.user_name},
+        "scopes": [
+            {
+                "name": scope.name,
+                "title": scope.title,
+                "description": scope.description,
+                "is_identity": scope.is_identity,
+                "required": scope.name not in optional,
+                "already_allowed": scope.name in allowed,
+            }
+            for scope in authorization_requests.words_for(actor, scopes)
+        ],
+        "refresh_days": organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
+    }
+
+
+def account_page(client: ClientView, session: SessionView, token: str) -> Response:
+    """The chooser of accounts; ``token`` is the authorization request under way."""
+    organization = client.organization
+    page = render_template(
+        "oauth/select_account.html",
+        client=client_words(client),
+        organization={"name": organization.name, "slug": organization.slug},
+        **branding_of(organization),
+        user={"id": session.user_public_id, "email": session.user_email, "name": session.user_name},
+        request_token=token,
+    )
+    return Response(page)
+
+
+def client_words(client: ClientView) -> dict[str, Any]:
+    """What pages say of a client."""
+    return {
+        "name": client.name,
+        "client_id": client.client_id,
+        "client_uri": client.document.get("client_uri"),
+        "policy_uri": client.document.get("policy_uri"),
+        "tos_uri": client.document.get("tos_uri"),
+        "trust": client.trust,
+        "type": client.type,
+        "created_by": client.created_by,
+        "created_at": client.created_at,
+    }
+
+
+def chosen_scopes(client: ClientView, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """What the person ticked: only scopes that the client calls optional can be left out."""
+    optional = client.document.get("optional_scopes") or ()
+    ticked = request.form.getlist("scope")
+    return narrow(asked, [scope for scope in asked if scope not in optional or scope in ticked])

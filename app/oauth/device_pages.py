@@ -1,0 +1,181 @@
+"""The pages on which a person lets a device in (RFC 8628 section 3.3).
+
+The code is typed, the device is looked at, and only then comes what it asks for: a link with the code in it fills in
+the field and skips nothing, since somebody else may have sent it (section 5.4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import g, make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.oauth.consent_page import chosen_scopes, client_words, consent_words
+from app.operations import directory
+from app.operations.devices import device_decisions
+from app.operations.devices.device_decisions import DeviceRequest, WrongUserCode
+from app.operations.directory import OrganizationView
+from app.operations.people.sessions import SessionView
+from app.operations.protocol import consents
+from app.rules.actor import Actor
+from app.rules.errors import NotFound, TooManyRequests
+from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.interaction import needs_consent
+from app.rules.protocol.user_codes import read_user_code, shown
+from app.web import forms
+from app.web.branding import branding_of
+from app.web.browser_session import current_sessions, session_for
+from app.web.headers import page_class
+from app.web.request_log import request_id
+
+_SEE_OTHER = 303
+
+
+@page_class("account")
+def choose_organization() -> Response:
+    """The address without an organization: whose page it is that the person wants."""
+    named = request.args.get("organization", "").strip().lower()
+    typed = _readable(request.args.get("user_code", ""))
+    errors = {}
+    if named:
+        try:
+            organization = directory.organization_by_slug(named)
+        except NotFound:
+            errors["organization"] = (
+                "There is no such organization. Its name is in the address that the device shows."
+            )
+        else:
+            return redirect(_address(organization.slug, typed), _SEE_OTHER)
+    page = render_template(
+        "oauth/device_organization.html",
+        sessions=[(session, _address(session.organization_slug, typed)) for session in current_sessions()],
+        named=named,
+        user_code=typed,
+        errors=errors,
+    )
+    return make_response(page, 404 if errors else 200)
+
+
+@page_class("account")
+def enter() -> Response:
+    """The field for the code; whoever is not signed in signs in first and comes back."""
+    organization = directory.organization_by_id(g.organization_id)
+    typed = _readable(request.args.get("user_code", ""))
+    session = session_for(organization.id)
+    if session is None:
+        return _sign_in(organization, typed)
+    return _entry(organization, session, typed)
+
+
+@page_class("account")
+def decide() -> Response:
+    """The next page after a button: the device, what it asks for, and what has been decided."""
+    organization = directory.organization_by_id(g.organization_id)
+    typed = forms.text("user_code")
+    session = session_for(organization.id)
+    if session is None:
+        return _sign_in(organization, _readable(typed))
+    actor = session.actor(address=request.remote_addr, request_id=request_id())
+    try:
+        found = device_decisions.find_device_request(actor, typed)
+        return _step(actor, session, found, request.form.get("decision", ""))
+    except TooManyRequests as refused:
+        page = _entry(organization, session, typed, error=refused.description, code=429)
+        page.headers["Retry-After"] = str(refused.retry_after)
+        return page
+    except WrongUserCode as refused:
+        return _entry(organization, session, typed, error=_words(refused), code=400)
+
+
+def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:
+    if decision == "deny":
+        device_decisions.deny_device(actor, found)
+        return _page("oauth/device_done.html", found, allowed=False)
+    if decision not in {"continue", "allow"}:
+        return _page("oauth/device_confirm.html", found, user={"email": session.user_email})
+    allowed = consents.allowed_scopes(found.client, session.user_id)
+    if not _must_ask(found, allowed):
+        device_decisions.allow_device(actor, found, session, found.scopes, remember=False)
+        return _page("oauth/device_done.html", found, allowed=True)
+    if decision == "allow" and device_decisions.is_as_shown(actor, found, session):
+        chosen = chosen_scopes(found.client, found.scopes)
+        if not chosen:
+            device_decisions.deny_device(actor, found)
+            return _page("oauth/device_done.html", found, allowed=False)
+        device_decisions.allow_device(actor, found, session, chosen, remember=True)
+        return _page("oauth/device_done.html", found, allowed=True)
+    device_decisions.note_device_shown(actor, found, session)
+    words = consent_words(actor, found.client, session, found.scopes, allowed)
+    return make_response(
+        render_template("oauth/device_consent.html", user_code=shown(found.user_code), device=found, **words)
+    )
+
+
+def _must_ask(found: DeviceRequest, allowed: tuple[str, ...]) -> bool:
+    """As for a code, only that nobody is sent anywhere."""
+    client = found.client
+    return needs_consent(
+        AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge=""),
+        trust=client.trust,
+        is_public=client.is_public,
+        allowed=allowed,
+        settings=client.organization.settings,
+    )
+
+
+def _entry(
+    organization: OrganizationView,
+    session: SessionView,
+    typed: str,
+    *,
+    error: str | None = None,
+    code: int = 200,
+) -> Response:
+    page = render_template(
+        "oauth/device.html",
+        organization=organization,
+        **branding_of(organization),
+        user={"email": session.user_email},
+        user_code=typed,
+        errors={"user_code": error} if error else {},
+    )
+    return make_response(page, code)
+
+
+def _page(template: str, found: DeviceRequest, **context: Any) -> Response:
+    organization = found.client.organization
+    page = render_template(
+        template,
+        organization=organization,
+        **branding_of(organization),
+        client=client_words(found.client),
+        device=found,
+        user_code=shown(found.user_code),
+        **context,
+    )
+    return make_response(page)
+
+
+def _sign_in(organization: OrganizationView, typed: str) -> Response:
+    following = urlencode({"next": _address(organization.slug, typed)})
+    return redirect(f"/organizations/{organization.slug}/login?{following}", _SEE_OTHER)
+
+
+def _address(slug: str, user_code: str) -> str:
+    query = f"?{urlencode({'user_code': user_code})}" if user_code else ""
+    return f"/organizations/{slug}/device{query}"
+
+
+def _readable(typed: str) -> str:
+    """The code as a page shows it; nothing where it can be none."""
+    user_code = read_user_code(typed)
+    return "" if user_code is None else shown(user_code)
+
+
+def _words(refused: WrongUserCode) -> str:
+    if refused.tries_left is None:
+        return refused.description
+    tries = "one more try" if refused.tries_left == 1 else f"{refused.tries_left} more tries"
+    return f"{refused.description} You have {tries}." if refused.tries_left else refused.description

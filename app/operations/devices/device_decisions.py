@@ -1,0 +1,182 @@
+"""What a person decides about a device that waits: found by its user code, then allowed or refused."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.device import ALLOWED, DENIED, PENDING, DeviceCode
+from app.operations import audit, clock, directory
+from app.operations.devices.device_codes import user_code_digest
+from app.operations.directory import ClientView
+from app.operations.people import attempts
+from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.sessions import SessionView
+from app.operations.protocol import consents
+from app.operations.transaction import count_changed, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound, TooManyRequests
+from app.rules.identifiers import client_id_of
+from app.rules.people.lockout import Lockout
+from app.rules.people.networks import network_of
+from app.rules.protocol.scopes import narrow
+from app.rules.protocol.user_codes import read_user_code
+
+_WINDOW = timedelta(hours=1)
+# Of 2.56e10 codes a few thousand may be open: what is let through here finds none (DV-1).
+PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
+PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """A device that waits. ``scopes`` are those of what it asked for that its client may still have."""
+
+    id: UUID
+    client: ClientView
+    user_code: str
+    scopes: tuple[str, ...]
+    address: str | None
+    asked_at: datetime
+    shown_digest: bytes | None
+
+    @property
+    def seconds_ago(self) -> int:
+        """How long ago the device asked."""
+        return max(0, int((clock.now() - self.asked_at).total_seconds()))
+
+
+class WrongUserCode(NotFound):
+    """No device waits under this code: mistyped, ended, or already decided."""
+
+    status = 400
+    code = "wrong_user_code"
+
+    def __init__(self, tries_left: int | None = None) -> None:
+        super().__init__("No device waits under this code. Check it, or have the device show a new one.")
+        self.tries_left = tries_left
+
+
+def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
+    """The device that waits in the actor's organization under the code that a signed-in person typed.
+
+    Wrong codes are counted per sign-in and per network. Raises WrongUserCode, TooManyRequests after five of them.
+    """
+    user_code = read_user_code(typed)
+    if user_code is None:
+        raise WrongUserCode
+    limits = (
+        Limit(bucket_of("device user code", str(actor.session_id)), PER_SESSION),
+        Limit(bucket_of("device user code", "network", network_of(actor.address)), PER_NETWORK),
+    )
+    claim = attempts.claim_attempt(actor.organization_id, *limits)
+    if claim.wait:
+        raise TooManyRequests("Too many wrong codes. Wait before you try again.", retry_after=claim.wait)
+    found = _find(actor, user_code)
+    if found is None:
+        raise WrongUserCode(claim.tries_left)
+    attempts.take_back(actor.organization_id, claim.attempts)
+    return found
+
+
+@transaction
+def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> None:
+    """What the consent page displays is remembered: the decision counts for exactly that (IN-3)."""
+    count_changed(
+        update(DeviceCode)
+        .where(DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
+        .values(shown_digest=_shown(request, session))
+    )
+
+
+def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> bool:
+    """Whether the person sees on the consent page what would be allowed now."""
+    return request.shown_digest == _shown(request, session)
+
+
+@transaction
+def allow_device(
+    actor: Actor, request: DeviceRequest, session: SessionView, scopes: tuple[str, ...], *, remember: bool
+) -> None:
+    """The device gets tokens at its next poll. ``remember`` records the user's consent for ``scopes``.
+
+    Raises WrongUserCode when it was decided meanwhile or has ended. Audit: ``device_code.allowed`` and
+    ``consent.given``.
+    """
+    _decide(
+        actor,
+        request,
+        state=ALLOWED,
+        scope=" ".join(scopes),
+        user_id=session.user_id,
+        auth_time=session.authenticated_at,
+        amr=" ".join(session.amr),
+    )
+    if remember:
+        consents.remember(actor, request.client, session.user_id, scopes)
+    audit.record(
+        actor,
+        "device_code.allowed",
+        target_type="client",
+        target_id=request.client.client_id,
+        after={"scopes": list(scopes), "asked_from": request.address},
+    )
+
+
+@transaction
+def deny_device(actor: Actor, request: DeviceRequest) -> None:
+    """The device is told no at its next poll. Raises WrongUserCode. Audit: ``device_code.denied``."""
+    _decide(actor, request, state=DENIED)
+    audit.record(
+        actor,
+        "device_code.denied",
+        target_type="client",
+        target_id=request.client.client_id,
+        after={"asked_from": request.address},
+    )
+
+
+def _decide(actor: Actor, request: DeviceRequest, *, state: str, **values: object) -> None:
+    now = clock.now()
+    changed = count_changed(
+        update(DeviceCode)
+        .where(
+            DeviceCode.organization_id == actor.organization_id,
+            DeviceCode.id == request.id,
+            DeviceCode.state == PENDING,
+            DeviceCode.expires_at > now,
+        )
+        .values(state=state, decided_at=now, **values)
+    )
+    if changed != 1:
+        raise WrongUserCode
+
+
+@read
+def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
+    row = db.session.execute(
+        select(DeviceCode.__table__).where(
+            DeviceCode.organization_id == actor.organization_id,
+            DeviceCode.user_code_digest == user_code_digest(actor.organization_id, user_code),
+        )
+    ).first()
+    if row is None or row.state != PENDING or row.expires_at <= clock.now():
+        return None
+    client = directory.find_client(client_id_of(actor.organization_id, row.client_id), fresh=True)
+    if client is None or not client.is_active:
+        return None
+    scopes = narrow(row.scope.split(), client.document["scopes"])
+    if not scopes:
+        return None
+    return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)
+
+
+def _shown(request: DeviceRequest, session: SessionView) -> bytes:
+    client = request.client
+    text = "|".join((client.client_id, str(client.version), session.public_id, *request.scopes))
+    return hashlib.sha256(text.encode()).digest()

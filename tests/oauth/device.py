@@ -1,0 +1,93 @@
+"""A device without a browser, and the person who lets it in with another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.rules.protocol.user_codes import read_user_code
+from tests.factories import Factory, MadeClient, MadeUser
+from tests.support.person import Page
+
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+class Device:
+    """One client of type device, public unless ``fields`` say otherwise, and one signed-in user."""
+
+    def __init__(self, http: FlaskClient, make: Factory, user: MadeUser, **fields: Any) -> None:
+        self.http, self.make, self.user = http, make, user
+        self.organization = user.organization
+        self.client = self.register(**fields)
+
+    def register(self, **fields: Any) -> MadeClient:
+        """A further client of the organization that may use the device flow."""
+        good = {"name": "Television", "type": "device", "redirect_uris": []}
+        good["token_endpoint_auth_method"] = "none"
+        return self.make.client(self.organization, **(good | fields))
+
+    @property
+    def page_path(self) -> str:
+        """Where people enter codes."""
+        return f"/organizations/{self.organization.slug}/device"
+
+    def ask(self, path: str = "/oauth/device_authorization", **changes: str | None) -> TestResponse:
+        """The answer of the device authorization endpoint."""
+        good: dict[str, str | None] = {"client_id": self.client.client_id, "scope": "openid profile"}
+        return self.http.post(path, data={k: v for k, v in (good | changes).items() if v is not None})
+
+    def code(self, **changes: str | None) -> dict[str, Any]:
+        """Fresh codes."""
+        answer = self.ask(**changes)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.get_json())
+
+    def poll(
+        self, presented: str | None, headers: dict[str, str] | None = None, **changes: str | None
+    ) -> TestResponse:
+        """The token endpoint's answer to the device."""
+        good: dict[str, str | None] = {
+            "grant_type": GRANT,
+            "device_code": presented,
+            "client_id": self.client.client_id,
+        }
+        sent = {k: v for k, v in (good | changes).items() if v is not None}
+        return self.http.post("/oauth/token", data=sent, headers=headers or {})
+
+    def sign_in(self) -> None:
+        """The browser holds a sign-in of the user."""
+        self.make.sign_in(self.user, self.http)
+
+    def enter(self, user_code: str) -> TestResponse:
+        """The page after the code was typed in."""
+        page = self.http.get(self.page_path)
+        assert page.status_code == 200, (page.status_code, page.headers.get("Location"))
+        return self.press(page, "device-find", user_code=user_code)
+
+    def press(self, page: TestResponse, button: str, **typed: str) -> TestResponse:
+        """The page after the button of this id."""
+        form = Page("", page.status_code, page.text).form_with(button)
+        values: dict[str, list[str]] = {}
+        for name, value in [*form.values, form.buttons[button], *typed.items()]:
+            if name in typed:
+                values[name] = [typed[name]]
+            elif name:
+                values.setdefault(name, []).append(value)
+        return self.http.post(form.action, data=values)
+
+    def allow(self, user_code: str) -> TestResponse:
+        """The page at the end of the whole way, consent given."""
+        page = self.press(self.enter(user_code), "device-continue")
+        if "consent-allow" in page.text:
+            page = self.press(page, "consent-allow")
+        assert 'id="device-allowed"' in page.text, page.text[-2500:]
+        return page
+
+
+def plain(user_code: str) -> str:
+    """The letters of a code."""
+    letters = read_user_code(user_code)
+    assert letters is not None
+    return letters

@@ -1,0 +1,286 @@
+"""The device authorization endpoint and the polls that follow (RFC 8628 sections 3.1 to 3.5), DV-1."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from flask.testing import FlaskClient
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.device import DeviceCode
+from app.models.organization import Organization
+from app.models.user import User
+from app.operations import clock
+from app.operations.devices import device_codes
+from app.operations.registration.clients import update_client
+from app.operations.transaction import transaction
+from app.rules.protocol.user_codes import ALPHABET
+from tests.factories import Factory, MadeUser
+from tests.oauth.conftest import FAST_KEYS, audited
+from tests.oauth.device import GRANT, Device, plain
+from tests.support.databases import Database
+
+
+@pytest.fixture
+def user(make: Factory) -> MadeUser:
+    return make.user(make.organization(settings=FAST_KEYS))
+
+
+@pytest.fixture
+def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
+    return Device(http, make, user, scopes=["openid", "profile", "offline_access"])
+
+
+def change(device: Device, **values: object) -> None:
+    """Every device code has the values."""
+
+    @transaction
+    def act() -> None:
+        db.session.execute(update(DeviceCode).values(values))
+
+    with device.make.app.app_context():
+        act()
+
+
+def later(device: Device) -> None:
+    """The device has waited long enough before its next poll."""
+    with device.make.app.app_context():
+        now = clock.now()
+    change(device, next_poll_at=now - timedelta(seconds=1))
+
+
+def test_the_answer_is_the_standards(device: Device) -> None:
+    """RFC 8628 section 3.2; lifetimes are the organization's settings."""
+    answer = device.ask()
+    body = answer.get_json()
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert (body["expires_in"], body["interval"]) == (900, 5)
+    assert body["verification_uri"] == f"http://localhost{device.page_path}"
+    assert body["verification_uri_complete"] == f"{body['verification_uri']}?user_code={body['user_code']}"
+    assert body["device_code"].startswith("gth_dc_")
+
+
+def test_dv1_the_user_code_has_eight_letters_of_twenty(device: Device) -> None:
+    codes = {plain(device.code()["user_code"]) for _ in range(20)}
+    assert len(codes) == 20
+    assert len(ALPHABET) == 20 and not set(ALPHABET) & set("AEIOUY")
+    assert all(len(code) == 8 and set(code) <= set(ALPHABET) for code in codes)
+
+
+def test_settings_decide_lifetime_and_interval(http: FlaskClient, make: Factory) -> None:
+    settings = {"oauth": {"device_code_ttl_seconds": 120, "device_poll_interval_seconds": 11}}
+    device = Device(http, make, make.user(make.organization(settings=settings)))
+    body = device.code()
+    assert (body["expires_in"], body["interval"]) == (120, 11)
+
+
+def test_neither_code_stands_in_the_database(device: Device, database: Database) -> None:
+    """TK-2; the user code is short, so its digest is keyed."""
+    body = device.code()
+    everything = repr(database.query("SELECT * FROM device_codes"))
+    assert body["device_code"] not in everything and plain(body["user_code"]) not in everything
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        ({"scope": None}, 400, "invalid_scope"),
+        ({"scope": "openid email"}, 400, "invalid_scope"),
+        ({"scope": 'openid "'}, 400, "invalid_scope"),
+        ({"client_id": None}, 401, "invalid_client"),
+        ({"client_id": "cli_00000000_00000000000000000000000000"}, 401, "invalid_client"),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    device: Device, changes: dict[str, str | None], status: int, error: str
+) -> None:
+    answer = device.ask(**changes)
+    assert (answer.status_code, answer.get_json()["error"]) == (status, error)
+
+
+def test_a_client_without_the_grant_is_refused(device: Device) -> None:
+    client = device.make.client(device.organization)
+    answer = device.http.post("/oauth/device_authorization", data={"scope": "openid"}, headers=client.basic)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "unauthorized_client")
+
+
+def test_another_organizations_client_is_unknown_at_an_issuer(device: Device) -> None:
+    """MX-3."""
+    other = device.make.organization()
+    answer = device.ask(path=f"/organizations/{other.slug}/oauth/device_authorization")
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+
+
+def test_parameters_come_in_the_body_alone(device: Device) -> None:
+    """ST-2."""
+    answer = device.ask(path="/oauth/device_authorization?scope=openid")
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+
+
+def test_too_many_open_codes_of_a_client_wait(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_codes, "MOST_OPEN_PER_NETWORK", 3)
+    for _ in range(3):
+        device.code()
+    refused = device.ask()
+    assert refused.status_code == 429 and int(refused.headers["Retry-After"]) > 0
+    with device.make.app.app_context():
+        ended = clock.now() - timedelta(seconds=1)
+    change(device, expires_at=ended)
+    assert device.ask().status_code == 200
+
+
+def test_a_poll_before_anybody_has_decided_is_pending(device: Device) -> None:
+    answer = device.poll(device.code()["device_code"])
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "authorization_pending")
+
+
+def test_dv1_polls_that_come_too_fast_are_slowed_down_by_five_seconds_each(
+    device: Device, database: Database
+) -> None:
+    code = device.code()["device_code"]
+    assert device.poll(code).get_json()["error"] == "authorization_pending"
+    for expected in (10, 15):
+        assert device.poll(code).get_json()["error"] == "slow_down"
+        assert database.query("SELECT interval_seconds FROM device_codes") == [(expected,)]
+    later(device)
+    assert device.poll(code).get_json()["error"] == "authorization_pending"
+    assert database.query("SELECT interval_seconds FROM device_codes") == [(15,)]
+
+
+def test_the_interval_stops_growing(device: Device, database: Database) -> None:
+    """Whoever polls like mad costs no write a poll."""
+    code = device.code()["device_code"]
+    for _ in range(40):
+        device.poll(code)
+    assert database.query("SELECT interval_seconds FROM device_codes") == [(device_codes.SLOWEST_SECONDS,)]
+
+
+def test_an_ended_code_says_so(device: Device) -> None:
+    code = device.code()["device_code"]
+    with device.make.app.app_context():
+        ended = clock.now() - timedelta(seconds=1)
+    change(device, expires_at=ended)
+    assert device.poll(code).get_json()["error"] == "expired_token"
+
+
+def test_a_code_that_was_let_in_gives_tokens_once(device: Device, database: Database) -> None:
+    """DV-1: single use; the tokens are those of any grant."""
+    codes = device.code(scope="openid profile offline_access")
+    device.sign_in()
+    device.allow(codes["user_code"])
+    answer = device.poll(codes["device_code"])
+    assert answer.status_code == 200, answer.text
+    body = answer.get_json()
+    assert set(body) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
+    again = device.poll(codes["device_code"])
+    assert (again.status_code, again.get_json()["error"]) == (400, "invalid_grant")
+    info = device.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {body['access_token']}"})
+    assert info.get_json()["sub"] == device.user.public_id
+    assert audited(database, "device_code.allowed") == audited(database, "grant.created") == 1
+
+
+def test_tokens_outlive_the_sign_in_of_the_browser(device: Device) -> None:
+    """The device is another machine: signing out of the browser that let it in leaves it be."""
+    codes = device.code()
+    device.sign_in()
+    device.allow(codes["user_code"])
+    token = device.poll(codes["device_code"]).get_json()["access_token"]
+    page = device.http.get(f"/organizations/{device.organization.slug}/logout")
+    device.press(page, "logout-confirm")
+    answer = device.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+
+
+def test_a_refused_device_is_told_so(device: Device, database: Database) -> None:
+    codes = device.code()
+    device.sign_in()
+    page = device.press(device.enter(codes["user_code"]), "device-stop")
+    assert 'id="device-denied"' in page.text
+    assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
+    assert audited(database, "device_code.denied") == 1
+
+
+def test_another_client_cannot_use_the_code(device: Device) -> None:
+    """CD-3's like: wrong hands neither get tokens nor spend the code."""
+    codes = device.code()
+    device.sign_in()
+    device.allow(codes["user_code"])
+    other = device.register(name="Radio")
+    refused = device.poll(codes["device_code"], client_id=other.client_id)
+    assert refused.get_json()["error"] == "invalid_grant"
+    assert device.poll(codes["device_code"]).status_code == 200
+
+
+@pytest.mark.parametrize("presented", ["x", "gth_dc_x", "ü" * 300, "gth_at_" + "0" * 59])
+def test_what_is_no_device_code_is_refused(device: Device, presented: str) -> None:
+    assert device.poll(presented).get_json()["error"] == "invalid_grant"
+
+
+def test_a_missing_device_code_is_refused(device: Device) -> None:
+    assert device.poll(None).get_json()["error"] == "invalid_request"
+
+
+@pytest.mark.parametrize("values", [{"status": "disabled"}, {"password_changed_at": "now"}])
+def test_cd8_what_ends_the_person_ends_the_allowed_code(device: Device, values: dict[str, object]) -> None:
+    codes = device.code()
+    device.sign_in()
+    device.allow(codes["user_code"])
+
+    @transaction
+    def act() -> None:
+        moment = clock.now() + timedelta(seconds=1)
+        changed = {name: moment if value == "now" else value for name, value in values.items()}
+        db.session.execute(update(User).where(User.id == device.user.id).values(changed))
+
+    with device.make.app.app_context():
+        act()
+    assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_grant"
+
+
+def test_a_scope_taken_from_the_client_meanwhile_is_not_handed_out(device: Device) -> None:
+    codes = device.code(scope="openid profile")
+    device.sign_in()
+    device.allow(codes["user_code"])
+    with device.make.app.app_context():
+        system = device.make.system(device.organization)
+        update_client(system, device.client.client_id, {"scopes": ["openid", "offline_access"]})
+    assert device.poll(codes["device_code"]).get_json()["scope"] == "openid"
+
+
+def test_an_organization_that_forbids_the_grant_is_obeyed(http: FlaskClient, make: Factory) -> None:
+    device = Device(http, make, make.user(make.organization()))
+
+    @transaction
+    def forbid() -> None:
+        db.session.execute(
+            update(Organization)
+            .where(Organization.id == device.organization.id)
+            .values(settings={"oauth": {"grant_types": ["refresh_token"]}}, version=Organization.version + 1)
+        )
+
+    with make.app.app_context():
+        forbid()
+    assert device.ask().get_json()["error"] == "unauthorized_client"
+    assert device.poll("x").get_json()["error"] == "unauthorized_client"
+
+
+def test_a_confidential_device_authenticates(device: Device) -> None:
+    client = device.register(token_endpoint_auth_method="client_secret_basic")
+    unproven = device.ask(client_id=client.client_id)
+    assert unproven.get_json()["error"] == "invalid_client"
+    answer = device.http.post("/oauth/device_authorization", data={"scope": "openid"}, headers=client.basic)
+    code = answer.get_json()["device_code"]
+    polled = device.http.post(
+        "/oauth/token", data={"grant_type": GRANT, "device_code": code}, headers=client.basic
+    )
+    assert polled.get_json()["error"] == "authorization_pending"
+
+
+def test_discovery_names_the_endpoint(device: Device) -> None:
+    document = device.http.get(
+        f"/organizations/{device.organization.slug}/.well-known/openid-configuration"
+    ).get_json()
+    assert document["device_authorization_endpoint"] == f"{document['issuer']}/oauth/device_authorization"
+    assert GRANT in document["grant_types_supported"]
