@@ -190,7 +190,7 @@ CHECKS: dict[str, Check] = {
     "require_signed_request_object": _boolean,
     "token_endpoint_auth_signing_alg": _one_of(SIGNING_ALGORITHMS),
     "access_token_format": _one_of(TOKEN_FORMATS),
-    "dpop_bound_access_tokens": _not_yet("DPoP (RFC 9449)"),
+    "dpop_bound_access_tokens": _boolean,
     "require_pushed_authorization_requests": _not_yet("pushed authorization requests (RFC 9126)"),
     "security_profile": _one_of(SECURITY_PROFILES),
     "resources": _list_of(_resource_problem, 10),
