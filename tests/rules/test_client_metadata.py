@@ -106,7 +106,6 @@ def test_the_three_fields_of_the_specification_are_enough():
         ("id_token_signed_response_alg", "HS256", "id_token_signed_response_alg", "not_allowed"),
         ("access_token_format", "JWT", "access_token_format", "not_allowed"),
         ("dpop_bound_access_tokens", "true", "dpop_bound_access_tokens", "wrong_type"),
-        ("dpop_bound_access_tokens", True, "dpop_bound_access_tokens", "not_offered"),
         ("require_pushed_authorization_requests", 1, "require_pushed_authorization_requests", "wrong_type"),
         (
             "require_pushed_authorization_requests",

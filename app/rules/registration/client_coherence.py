@@ -15,6 +15,7 @@ from app.rules.registration.client_types import (
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
 )
+from app.rules.registration.security_profiles import PROFILE_RULES
 
 LONGEST_SCOPE_PARAMETER = 4000
 
@@ -143,4 +144,5 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("optional_scopes", ("scopes",), _optional_are_scopes),
     ("jwks_uri", ("jwks",), _one_key_source),
     ("jwks", ("jwks_uri", "token_endpoint_auth_method"), _keys_for_assertions),
+    *PROFILE_RULES,
 )

@@ -19,6 +19,7 @@ from app.rules.registration.client_types import (
     derive_type,
 )
 from app.rules.registration.redirect_uris import redirect_uri_problem
+from app.rules.registration.security_profiles import fits_profile
 
 _SYNONYMS = {
     "client_name": "name",
@@ -225,8 +226,11 @@ def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPol
         # Where the organization forbids what the type lives by, the refusal must say so.
         merged["grant_types"] = allowed if kind.grant_types[0] in allowed else kind.grant_types
     if "token_endpoint_auth_method" not in merged:
-        usable = [method for method in kind.auth_methods if method in policy.auth_methods]
-        merged["token_endpoint_auth_method"] = (usable or kind.auth_methods)[0]
+        fitting = [
+            method for method in kind.auth_methods if fits_profile(method, merged)
+        ] or kind.auth_methods
+        usable = [method for method in fitting if method in policy.auth_methods]
+        merged["token_endpoint_auth_method"] = (usable or fitting)[0]
     if "response_types" not in merged and not findings.touches("grant_types"):
         merged["response_types"] = ("code",) if AUTHORIZATION_CODE in merged["grant_types"] else ()
     merged.setdefault("scopes", kind.scopes)

@@ -17,17 +17,22 @@ Client = Mapping[str, Any]
 Rule = Callable[[Client], Problem | None]
 
 
+def fits_profile(auth_method: str, client: Client) -> bool:
+    """Whether the profile, if the client has one, lets it authenticate so (FAPI 2.0 section 5.3.2.1)."""
+    return client.get("security_profile") != FAPI2 or auth_method == PRIVATE_KEY_JWT
+
+
 def _of_profile(rule: Rule) -> Rule:
     return lambda client: rule(client) if client.get("security_profile") == FAPI2 else None
 
 
 def _authenticates_by_key(client: Client) -> Problem | None:
     """FAPI 2.0 section 5.3.2.1; mutual TLS is not offered here."""
-    if client["token_endpoint_auth_method"] == PRIVATE_KEY_JWT:
+    if fits_profile(client["token_endpoint_auth_method"], client):
         return None
     return Problem(
         "inconsistent",
-        "The security profile fapi2 needs private_key_jwt, which clients of type web, machine and device can use.",
+        "The security profile fapi2 needs private_key_jwt, which clients of type web and machine can use.",
     )
 
 
