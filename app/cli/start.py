@@ -8,6 +8,7 @@ from flask import current_app
 from flask_migrate import upgrade
 
 from app.config import Config
+from app.operations.signing.master_key import require_master_key
 from app.operations.tenancy import setup
 from app.operations.upkeep import doctor
 
@@ -15,6 +16,8 @@ from app.operations.upkeep import doctor
 def before_serving(*, with_demo: bool = False) -> None:
     """The schema is the newest; standard error says where to click, with a set-up link while nobody is set up."""
     config: Config = current_app.config["GATEHOUSE"]
+    # Before the first thing that writes (KY-6).
+    require_master_key()
     if doctor.pending_migrations():
         _say("Bringing the database's schema up to date.")
         upgrade()

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from flask import current_app
 
 from .base_url import check_base_url, check_surroundings, is_loopback_url
-from .keys import key, make_key
+from .keys import key, make_key, previous_key
 from .refusal import EXIT_CONFIGURATION, UnsafeConfiguration
 from .settings import SETTINGS, Setting
 from .values import choice, database_url, file, hosts, integer, words
@@ -45,6 +45,7 @@ class Config:
     instance: Path
     secret_key: bytes = field(repr=False)
     master_key: bytes = field(repr=False)
+    previous_master_key: bytes | None = field(repr=False)
     proxy_hops: int
     trusted_hosts: tuple[str, ...]
     log_level: str
@@ -92,6 +93,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         master_key=key(
             env, "GATEHOUSE_MASTER_KEY", instance / "master.key", may_make=is_loopback_url(base_url)
         ),
+        previous_master_key=previous_key(env, "GATEHOUSE_PREVIOUS_MASTER_KEY"),
         proxy_hops=integer(env, "GATEHOUSE_PROXY_HOPS", 0, 0, 5),
         trusted_hosts=(
             host,

@@ -46,6 +46,14 @@ def key(env: Mapping[str, str], variable: str, path: Path, *, may_make: bool) ->
     )
 
 
+def previous_key(env: Mapping[str, str], variable: str) -> bytes | None:
+    """The key in the variable or in the file it names; None when neither is set."""
+    if variable in env:
+        return _parse_key(env[variable], variable)
+    named = env.get(f"{variable}_FILE")
+    return None if named is None else _read_key(Path(named))
+
+
 def _read_key(path: Path) -> bytes:
     try:
         return _parse_key(path.read_text(), str(path))

@@ -41,6 +41,12 @@ SETTINGS = (
         "and signing keys. `GATEHOUSE_MASTER_KEY_FILE` names a file instead.",
     ),
     Setting(
+        "GATEHOUSE_PREVIOUS_MASTER_KEY",
+        "none",
+        "The master key before, while `flask --app wsgi keys rewrap` has not gone through. "
+        "`GATEHOUSE_PREVIOUS_MASTER_KEY_FILE` names a file instead.",
+    ),
+    Setting(
         "GATEHOUSE_PROXY_HOPS",
         "0",
         "How many reverse proxies in front set X-Forwarded-For and -Proto; headers beyond are ignored.",

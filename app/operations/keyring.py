@@ -23,7 +23,32 @@ _data_keys: dict[tuple[bytes, str], bytes] = {}
 
 def new_data_key(organization_id: str) -> bytes:
     """A fresh data key for the organization, wrapped; goes into its row."""
-    return sealing.seal(_master_key(), os.urandom(32), _wrapping_data(organization_id))
+    return sealing.wrap_data_key(_master_key(), organization_id, os.urandom(32))
+
+
+def unwrap(organization_id: str, wrapped: bytes) -> bytes:
+    """The data key, wrapped under the master key or the previous one. Raises CannotOpen for any other."""
+    try:
+        return sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
+    except sealing.CannotOpen:
+        previous = current().previous_master_key
+        if previous is None:
+            raise
+        return sealing.unwrap_data_key(previous, organization_id, wrapped)
+
+
+def rewrap(organization_id: str, wrapped: bytes) -> bytes | None:
+    """The data key under the master key, from the previous one; None when it is so already. Raises CannotOpen."""
+    try:
+        sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
+    except sealing.CannotOpen:
+        return sealing.wrap_data_key(_master_key(), organization_id, unwrap(organization_id, wrapped))
+    return None
+
+
+def has_previous_master_key() -> bool:
+    """Whether the master key is being renewed: the one before is configured beside it."""
+    return current().previous_master_key is not None
 
 
 def seal(organization_id: str, plaintext: bytes, associated_data: str) -> bytes:
@@ -34,6 +59,11 @@ def seal(organization_id: str, plaintext: bytes, associated_data: str) -> bytes:
 def unseal(organization_id: str, sealed: bytes, associated_data: str) -> bytes:
     """The plaintext. Raises sealing.CannotOpen when the sealed bytes were moved or changed."""
     return sealing.unseal(_data_key(organization_id), sealed, _bound(organization_id, associated_data))
+
+
+def derive_for(organization_id: str, label: str) -> bytes:
+    """The organization's 256-bit subkey for one purpose; it stays the same when the master key is renewed."""
+    return sealing.derive(_data_key(organization_id), f"gatehouse {label}")
 
 
 def derive(label: str) -> bytes:
@@ -55,7 +85,7 @@ def _derived(key: bytes, label: str) -> bytes:
 def _data_key(organization_id: str) -> bytes:
     cached = _data_keys.get((_master_key(), organization_id))
     if cached is None:
-        cached = sealing.unseal(_master_key(), _wrapped(organization_id), _wrapping_data(organization_id))
+        cached = unwrap(organization_id, _wrapped(organization_id))
         if len(_data_keys) > 10_000:
             _data_keys.clear()
         _data_keys[_master_key(), organization_id] = cached
@@ -73,10 +103,6 @@ def _wrapped(organization_id: str) -> bytes:
 def _master_key() -> bytes:
     config = current()
     return config.master_key
-
-
-def _wrapping_data(organization_id: str) -> bytes:
-    return f"data-key|1|{organization_id}".encode()
 
 
 def _bound(organization_id: str, associated_data: str) -> bytes:

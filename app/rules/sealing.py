@@ -35,6 +35,16 @@ def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
         raise CannotOpen from error
 
 
+def wrap_data_key(master_key: bytes, organization_id: str, data_key: bytes) -> bytes:
+    """An organization's data key under the master key."""
+    return seal(master_key, data_key, f"data-key|1|{organization_id}".encode())
+
+
+def unwrap_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> bytes:
+    """The data key; raises CannotOpen when another master key wrapped it, or for another organization."""
+    return unseal(master_key, wrapped, f"data-key|1|{organization_id}".encode())
+
+
 def derive(key: bytes, label: str, length: int = 32) -> bytes:
     """A subkey for one purpose (HKDF-SHA-256, RFC 5869); ``label`` names the purpose."""
     return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=label.encode()).derive(key)

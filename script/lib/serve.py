@@ -11,6 +11,7 @@ import importlib.util
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +33,9 @@ def main() -> None:
     # People click on what is printed, so it names the port that is served; a setting that was given wins.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config = read_configuration()
-    if options.demo or not stands(config.database_url, ROOT / "migrations" / "versions"):
+    if options.demo or not stands(
+        config.database_url, ROOT / "migrations" / "versions", partial(open_data_key, config.master_key)
+    ):
         in_child(prepare, options.demo)
     say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
     Server(
@@ -77,16 +80,25 @@ def read_configuration() -> Any:
 
 def load_package(folder: Path) -> ModuleType:
     """One package of the application without the application around it; it imports its own modules alone."""
-    spec = importlib.util.spec_from_file_location(
-        "gatehouse_config", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
+    return load_file("gatehouse_config", folder / "__init__.py", submodule_search_locations=[str(folder)])
+
+
+def load_file(name: str, path: Path, **options: Any) -> ModuleType:
+    """One module of the application, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(name, path, **options)
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{folder} is missing")
+        raise SystemExit(f"{path} is missing")
     module = importlib.util.module_from_spec(spec)
     # Its dataclasses and its modules look it up by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def open_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> None:
+    """Raises when another master key wrapped it: the workers must not begin with this one (KY-6)."""
+    sealing = load_file("gatehouse_sealing", ROOT / "app" / "rules" / "sealing.py")
+    sealing.unwrap_data_key(master_key, organization_id, wrapped)
 
 
 def prepare(with_demo: bool) -> None:
@@ -108,7 +120,7 @@ def in_child(work: Any, *arguments: Any) -> None:
             os._exit(130)
         except SystemExit as end:
             say(str(end))
-            os._exit(1)
+            os._exit(end.code if isinstance(end.code, int) else 1)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 _REVISION = re.compile(r"^(down_)?revision(?:\s*:[^=]+)?\s*=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
-def stands(database_url: str, versions: Path) -> bool:
-    """Whether the schema is the newest and set-up was done. Any doubt is a no: then the long way looks closely."""
+def stands(database_url: str, versions: Path, opens: Callable[[str, bytes], object]) -> bool:
+    """Whether the schema is the newest, set-up was done, and root's data key opens.
+
+    ``opens`` is called with root's routing key and its wrapped data key, and raises when it cannot. Any doubt is a
+    no: then the long way looks closely.
+    """
     try:
         with closing(connect(database_url)) as connection:
             cursor = connection.cursor()
@@ -22,6 +27,9 @@ def stands(database_url: str, versions: Path) -> bool:
             # Names are binary, and SQLite tells a blob from a text.
             cursor.execute("SELECT COUNT(*) FROM instance_facts WHERE name = X'7365742d7570'")
             is_set_up = cursor.fetchone()[0] == 1
+            cursor.execute("SELECT id, data_key FROM organizations WHERE slug = X'726f6f74'")
+            for organization_id, wrapped in cursor.fetchall():
+                opens(bytes(organization_id).decode(), bytes(wrapped))
     except Exception:  # noqa: BLE001 - unreachable, no tables, no driver: the long way says it in words
         return False
     return is_set_up and revisions == heads(versions)

@@ -54,6 +54,7 @@ WITHOUT_ACTOR = {
             "doctor.examine",
             "demo.fill",
         ),
+        *("master_key.require_master_key", "master_key.master_key_fits"),
         *("doctor.pending_migrations", "signing_keys.published_keys", "signing_keys.active_key"),
         *("passwords.new_password_hash", "dpop_proofs.fresh_nonce"),
     },

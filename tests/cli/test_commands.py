@@ -105,9 +105,20 @@ def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) 
         run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256", "--now").exit_code == 0
     )
     with app.app_context():
-        assert active_key(organization_by_slug("acme"), "ES256").kid == result.stdout.split()[1]
-        # --now is for a key that leaked: what it signed must verify nowhere from this moment.
-        assert before not in {key["kid"] for key in public_keys(acme.id)}
+        # --now is for a key that leaked: what it signed must verify nowhere from this moment, nor what lay beside it.
+        [standing] = public_keys(acme.id)
+        assert active_key(organization_by_slug("acme"), "ES256").kid == standing["kid"]
+        assert standing["kid"] not in {before, result.stdout.split()[-1]}
+    listed = run(app, "keys", "list", "--organization", "acme")
+    assert listed.stdout.split()[:2] == ["ES256", "active"] and listed.stdout.split()[-1] == standing["kid"]
+
+
+def test_keys_rewrap_wants_the_key_before(app: Flask, make: Factory) -> None:
+    """SE-8."""
+    make.organization()
+    result = run(app, "keys", "rewrap")
+    assert result.exit_code == 1
+    assert "GATEHOUSE_PREVIOUS_MASTER_KEY_FILE" in result.stderr
 
 
 def test_keys_of_nobody(app: Flask, make: Factory) -> None:

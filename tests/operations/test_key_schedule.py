@@ -9,11 +9,13 @@ import pytest
 from flask import Flask
 from sqlalchemy import update
 
+from app.models.organization import Organization
 from app.models.signing_key import SigningKey
-from app.operations import clock
+from app.operations import clock, keyring
 from app.operations.directory import organization_by_slug
 from app.operations.protocol.signing_keys import active_key, public_keys
 from app.operations.signing import schedule
+from app.operations.signing.rotation import advance
 from app.operations.signing.schedule import rotate_due_keys
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -90,3 +92,34 @@ def test_many_keys_are_paged(make: Factory, later: Later, monkeypatch: pytest.Mo
 def test_a_stranger_may_not(context: Flask) -> None:
     with pytest.raises(Forbidden):
         rotate_due_keys(Actor.anonymous("00000000"))
+
+
+def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, later: Later) -> None:
+    """KY-1: nobody has to come back tomorrow."""
+    acme = make.organization("acme")
+    first = active_key(acme, "ES256").kid
+    announced = advance(make.system(acme), "ES256")
+    assert later.days(0.9) == []
+    assert signing("acme") == first
+    assert later.days(1.1) == [announced]
+    assert signing("acme") == announced
+
+
+def test_each_algorithm_that_clients_use_is_rotated(make: Factory, later: Later) -> None:
+    """KY-1: not the organization's default alone."""
+    acme = make.organization("acme")
+    before = {active_key(acme, algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    assert len(later.days(89.1)) == 2
+    assert len(later.days(90.2)) == 2
+    after = {active_key(organization_by_slug("acme"), algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    assert not before & after
+
+
+def test_one_organization_whose_keys_do_not_open_keeps_no_other_waiting(make: Factory, later: Later) -> None:
+    broken, fine = make.organization("broken"), make.organization("fine")
+    for organization in (broken, fine):
+        active_key(organization, "ES256")
+    write(update(Organization).where(Organization.id == broken.id).values(data_key=b"\x01" * 61))
+    keyring.forget(broken.id)
+    [successor] = later.days(100)
+    assert successor in {key["kid"] for key in public_keys(fine.id)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,10 +16,10 @@ from app.extensions import db
 from app.models.signing_key import SigningKey
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.protocol import signing_keys
-from app.operations.protocol.signing_keys import active_key, public_keys, rotate, sign
+from app.operations.protocol.signing_keys import active_key, public_keys, sign
+from app.operations.signing import making
 from app.operations.transaction import transaction
-from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Conflict
 from tests.factories import Factory
 from tests.support.databases import Database
 
@@ -54,19 +53,6 @@ def rows(organization: OrganizationView) -> list[SigningKey]:
         select(SigningKey).where(SigningKey.organization_id == organization.id).order_by(SigningKey.id)
     )
     return list(db.session.scalars(statement))
-
-
-def move(organization: OrganizationView, **by: timedelta) -> None:
-    """Times of the organization's keys are moved."""
-
-    @transaction
-    def act() -> None:
-        for row in rows_within(organization):
-            values = {name: getattr(row, name) + delta for name, delta in by.items() if getattr(row, name)}
-            if values:
-                db.session.execute(update(SigningKey).where(SigningKey.id == row.id).values(values))
-
-    act()
 
 
 def rows_within(organization: OrganizationView) -> list[SigningKey]:
@@ -126,7 +112,7 @@ def test_callers_at_once_generate_one_key_in_a_process(
     """An RSA key takes a processor for a second: a crowd of strangers at the key set must not take it each."""
     view = make.organization()
     gate = threading.Barrier(8)
-    generate, generated = signing_keys._generate, []
+    generate, generated = making._pair, []
 
     def counted(algorithm: str) -> Any:
         generated.append(algorithm)
@@ -137,7 +123,7 @@ def test_callers_at_once_generate_one_key_in_a_process(
             gate.wait(20)
             active_key(view, "RS256")
 
-    monkeypatch.setattr(signing_keys, "_generate", counted)
+    monkeypatch.setattr(making, "_pair", counted)
     threads = [threading.Thread(target=caller) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -158,48 +144,6 @@ def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: Organizati
         unit()
     assert rows(organization) == []
     assert verifies(organization, signed(organization))
-
-
-def test_a_rotation_is_published_a_day_before_it_signs(make: Factory, organization: OrganizationView) -> None:
-    """KY-1: next, then active, then retired, then gone; and no verification fails in between."""
-    system = make.system(organization)
-    old = active_key(organization, "ES256").kid
-    token = signed(organization)
-    announced = rotate(system, "ES256")
-    assert {key["kid"] for key in public_keys(organization.id)} == {old, announced}
-    assert active_key(fresh(organization), "ES256").kid == old
-    assert rotate(system, "ES256") == announced, "asked again too early, it stays announced"
-    assert active_key(fresh(organization), "ES256").kid == old
-    move(organization, created_at=-timedelta(days=1, seconds=1))
-    assert rotate(system, "ES256") == announced
-    assert active_key(fresh(organization), "ES256").kid == announced
-    assert verifies(organization, token) and verifies(organization, signed(organization))
-    assert {row.state for row in rows(organization)} == {"active", "retired"}
-    move(organization, remove_at=-signing_keys.LONGEST_SIGNED_LIFE)
-    assert [key["kid"] for key in public_keys(organization.id)] == [announced]
-    assert not verifies(organization, token)
-
-
-def test_an_emergency_withdraws_the_old_one_at_once(make: Factory, organization: OrganizationView) -> None:
-    """KY-5."""
-    token = signed(organization)
-    successor = rotate(make.system(organization), "ES256", now=True)
-    assert active_key(fresh(organization), "ES256").kid == successor
-    assert [key["kid"] for key in public_keys(organization.id)] == [successor]
-    assert not verifies(organization, token)
-
-
-def test_rotation_needs_the_right_and_a_known_algorithm(
-    make: Factory, organization: OrganizationView
-) -> None:
-    nobody = Actor.anonymous(organization.id)
-    with pytest.raises(Forbidden):
-        rotate(nobody, "ES256")
-    with pytest.raises(InvalidInput):
-        rotate(make.system(organization), "HS256")
-    with pytest.raises(InvalidInput):
-        rotate(make.system(organization), "none")
-    assert rows(organization) == []
 
 
 def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: OrganizationView) -> None:

@@ -185,6 +185,12 @@ def _master_key(config: Config) -> Iterator[Finding]:
         yield warning("keys", "Not checked: the tables are missing.", "flask --app wsgi db upgrade")
     else:
         yield fine("keys", "The master key opens what this database holds.")
+        if keyring.has_previous_master_key():
+            yield warning(
+                "keys",
+                "A previous master key is configured: some data keys may still be wrapped with it.",
+                "flask --app wsgi keys rewrap, then unset GATEHOUSE_PREVIOUS_MASTER_KEY on every host.",
+            )
 
 
 def _sqlite(config: Config) -> Iterator[Finding]:

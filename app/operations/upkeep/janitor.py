@@ -48,7 +48,7 @@ LEASE_SECONDS = 60
 AUDIT_LEASE = "janitor-audit"
 AUDIT_LEASE_SECONDS = 86_400
 
-Key = Sequence[Any]
+Key = tuple[Any, ...]
 
 
 class _LeaseLost(Exception):
@@ -140,7 +140,7 @@ def _sweep_batch(sweep: Sweep, me: str, batch: int) -> int:
     condition = sweep.ends < clock.now() - sweep.kept
     if sweep.unless is not None:
         condition &= not_(sweep.unless())
-    return _delete(sweep.table, condition, me, batch, order=sweep.ends)
+    return _delete(sweep.table, condition, me, batch, order=sweep.ends, before=sweep.before)
 
 
 @transaction
@@ -155,7 +155,14 @@ def _audit_batch(organization_id: str, before: datetime, me: str, batch: int) ->
     )
 
 
-def _delete(table: Table, condition: ColumnElement[bool], me: str, batch: int, order: Any = None) -> int:
+def _delete(
+    table: Table,
+    condition: ColumnElement[bool],
+    me: str,
+    batch: int,
+    order: Any = None,
+    before: Callable[[str, Sequence[UUID]], None] | None = None,
+) -> int:
     """Rows that fit the condition are gone, at most a batch of them; returns how many were found."""
     if not leases.keep(LEASE, me, LEASE_SECONDS):
         raise _LeaseLost
@@ -164,12 +171,15 @@ def _delete(table: Table, condition: ColumnElement[bool], me: str, batch: int, o
     keys: list[Key] = [
         tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
     ]
-    organization, second = columns
+    *leading, last = columns
     # One statement for each organization: MariaDB reads (a, b) IN (…) as a scan of the whole table.
-    for organization_id, group in groupby(sorted(keys, key=lambda key: key[0]), key=lambda key: key[0]):
+    for shared, group in groupby(sorted(keys), key=lambda key: key[:-1]):
+        ids = [key[-1] for key in group]
+        if before is not None:
+            before(shared[0], ids)
+        those = [column == value for column, value in zip(leading, shared, strict=True)]
         db.session.execute(
-            delete(table).where(organization == organization_id, second.in_([key[1] for key in group])),
-            execution_options={"synchronize_session": False},
+            delete(table).where(*those, last.in_(ids)), execution_options={"synchronize_session": False}
         )
     return len(keys)
 
