@@ -5,7 +5,7 @@ from __future__ import annotations
 from authlib.oauth2.rfc6749 import ClientMixin
 
 from app.operations.directory import ClientView
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.rules.protocol.oauth_errors import InvalidClient
 from app.rules.protocol.scopes import beyond, parse_scope
 from app.rules.registration.redirect_uris import find_match

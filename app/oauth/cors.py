@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.oauth.call import Answer, Call
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.rules.protocol.redirects import origin_of
 
 _PREFLIGHT_SECONDS = "600"

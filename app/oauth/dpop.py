@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.oauth.call import Answer, Call
 from app.operations.protocol import dpop_proofs
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 
 
 def prove(call: Call, authenticated: AuthenticatedClient) -> AuthenticatedClient:

@@ -10,7 +10,7 @@ from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
 from app.operations.protocol import introspections, usage
 from app.operations.protocol.access_tokens import BEARER, DPOP
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.introspections import ActiveToken
 from app.rules.errors import DomainError
 from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal

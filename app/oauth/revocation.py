@@ -9,7 +9,7 @@ from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
 from app.operations.protocol import grants, revocation
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.rules.errors import DomainError, InvalidInput
 from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal
 

@@ -18,7 +18,7 @@ from app.operations import clock, keyring
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
 from app.operations.transaction import count_changed, current_unit, transaction

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64encode
 from app.operations import clock, keyring
 from app.operations.directory import ClientView
 from app.operations.protocol import single_use
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.tokens import TokenView
 from app.rules.errors import Unauthenticated
 from app.rules.protocol import dpop

@@ -23,7 +23,7 @@ from app.models.user import User
 from app.operations import clock
 from app.operations.directory import ClientView, client_of_row
 from app.operations.protocol import access_tokens
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
 from app.rules.identifiers import is_routing_key, parse_client_id

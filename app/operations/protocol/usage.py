@@ -14,7 +14,7 @@ from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.operations import clock
 from app.operations.directory import ClientView
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Unavailable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -15,6 +16,8 @@ from app.rules.errors import Conflict
 # Deleted clients count until their rows are gone: making and deleting must not fill the table either.
 MOST_CLIENTS = 50_000
 MOST_SELF_REGISTERED = 10_000
+# No client that registered itself ends sooner; the janitor looks at each one once in this time.
+FIRST_IDLE_CHECK = timedelta(days=1)
 
 
 class NoRoom(Conflict):
@@ -35,7 +38,8 @@ def require_room(organization_id: str, origin: Origin) -> None:
     """Raise NoRoom when one more client would be too many; two at the same moment may pass it by one."""
     if origin.source != PERSON and _reached(
         select(ClientRegistration.id).where(
-            ClientRegistration.organization_id == organization_id, ClientRegistration.idle_check_at.is_not(None)
+            ClientRegistration.organization_id == organization_id,
+            ClientRegistration.idle_check_at.is_not(None),
         ),
         MOST_SELF_REGISTERED,
     ):

@@ -131,7 +131,8 @@ def update_client(
     """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
 
     A client that no longer authenticates by secret loses those it had. Raises InvalidInput naming every wrong
-    field, NotFound, Forbidden, Conflict for what its metadata document says, PreconditionFailed. Audit: ``client.updated`` with the changed fields.
+    field, NotFound, Forbidden, Conflict for what its metadata document says, PreconditionFailed. Audit:
+    ``client.updated`` with the changed fields.
     """
     for _ in range(_MOST_RACES):
         row = get_row(actor, client_id, "clients:write")

@@ -19,7 +19,7 @@ from app.operations.people.passwords import new_password_hash
 from app.operations.people.sign_in import sign_in
 from app.operations.people.users import create_user, find_user_by_email
 from app.operations.protocol import codes, consents
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.refresh_tokens import refresh
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.protocol.tokens import issue_to_client

@@ -29,7 +29,7 @@ def check_terms(
         findings.add_problem("name", text_problem(name, longest=100))
     ends = None
     if expires_at is not None:
-        ends = _moment(findings, expires_at)
+        ends = moment_sent(findings, expires_at)
         if ends is not None:
             _check_end(findings, now, ends, longest_seconds)
     if retire_others_in_seconds is not None:
@@ -38,7 +38,8 @@ def check_terms(
     return ends
 
 
-def _moment(findings: Findings, value: Any) -> datetime | None:
+def moment_sent(findings: Findings, value: Any) -> datetime | None:
+    """The moment in UTC that ``expires_at`` names, by RFC 3339 or as an aware datetime; None when it names none."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

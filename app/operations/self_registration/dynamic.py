@@ -1,0 +1,219 @@
+"""Dynamic client registration (RFC 7591) and its management (RFC 7592), on the operations of every other client.
+
+A registration access token is not renewed by a change: were the answer lost, the client could never change again.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.client import DYNAMIC
+from app.models.credential import Credential
+from app.models.registration import ClientRegistration
+from app.operations import clock
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.people import attempts
+from app.operations.people.attempts import Limit, bucket_of
+from app.operations.registration import scopes
+from app.operations.registration.client_origin import FIRST_IDLE_CHECK, Origin
+from app.operations.registration.clients import (
+    ClientRecord,
+    delete_client,
+    get_client,
+    register_client,
+    update_client,
+)
+from app.operations.registration.credentials import create_credential
+from app.operations.self_registration.initial_access import spend
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
+from app.rules.identifiers import parse_client_id
+from app.rules.people.lockout import Lockout
+from app.rules.people.networks import network_of
+from app.rules.protocol.tokens import REGISTRATION_ACCESS, digest, new_token, parse_token
+from app.rules.registration.dynamic_metadata import Offer, as_fields, replacing
+
+OFF, BY_TOKEN = "off", "initial_access_token"
+# From one network where no token is asked for; one test run of a conformance suite registers dozens.
+MOST_PER_NETWORK = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+_LABEL = "the app itself"
+_BARRED = (
+    "client_id_issued_at",
+    "client_secret_expires_at",
+    "registration_access_token",
+    "registration_client_uri",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A client as its own management endpoint tells of it.
+
+    ``secret`` is in clear when it was made just now; ``secret_expires_at`` is its end, and ``has_secret`` whether
+    there is one at all. ``access_token`` is the registration access token.
+    """
+
+    client: ClientRecord
+    organization: OrganizationView
+    access_token: str
+    secret: str | None
+    has_secret: bool
+    secret_expires_at: datetime | None
+
+
+def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Registration:
+    """The client stands as its metadata describes it, as far as the organization lets strangers have that (DC-2).
+
+    ``actor`` is a stranger in the organization of the endpoint; ``token`` an initial access token where one was sent.
+    Raises Forbidden when registration is off, Unauthenticated without a token where one is needed, InvalidInput,
+    NoRoom, TooManyRequests. Audit: ``client.registered``.
+    """
+    organization = organization_by_id(actor.organization_id)
+    mode = organization.settings["oauth"]["dynamic_registration"]["mode"]
+    if mode == OFF or not organization.is_active:
+        raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
+    if mode == BY_TOKEN:
+        return _register(actor, organization, sent, token or "")
+    _require_patience(actor)
+    return _register(actor, organization, sent, None)
+
+
+@transaction
+def _register(
+    actor: Actor, organization: OrganizationView, sent: Mapping[str, Any], token: str | None
+) -> Registration:
+    spent = None if token is None else spend(organization.id, token)
+    registrar = registrar_of(actor, _LABEL)
+    registered = register_client(registrar, as_fields(sent, _offer(organization)), origin=Origin(DYNAMIC))
+    access_token = new_token(REGISTRATION_ACCESS, organization.id)
+    db.session.add(
+        ClientRegistration(
+            organization_id=organization.id,
+            id=registered.client.id,
+            access_digest=digest(access_token),
+            registration_token_id=spent,
+            idle_check_at=clock.now() + FIRST_IDLE_CHECK,
+        )
+    )
+    credential = registered.credential
+    return Registration(
+        registered.client,
+        organization,
+        access_token,
+        registered.secret,
+        credential is not None,
+        credential.expires_at if credential is not None else None,
+    )
+
+
+@read
+def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
+    """The client's own registration. Raises Unauthenticated, alike for a wrong token and for no such client."""
+    _authenticated(actor, client_id, access_token)
+    return _told(actor, client_id, access_token or "")
+
+
+@transaction
+def replace_registration(
+    actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
+) -> Registration:
+    """The client is what is sent and nothing more (RFC 7592 section 2.2); a secret it now needs is made.
+
+    Raises Unauthenticated, InvalidInput, and Forbidden for a client that somebody vouched for. Audit:
+    ``client.updated``.
+    """
+    registrar = _authenticated(actor, client_id, access_token)
+    _require_itself(client_id, sent)
+    organization = organization_by_id(actor.organization_id)
+    fields = replacing(as_fields(sent, _offer(organization)))
+    update_client(registrar, client_id, fields)
+    told = _told(actor, client_id, access_token or "")
+    if told.client.uses_secret and not told.has_secret:
+        made = create_credential(replace(registrar, permissions=_MAY_ADD_SECRET), client_id)
+        return replace(
+            told, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
+        )
+    return told
+
+
+@transaction
+def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
+    """The client is gone with all that hung from it. Raises Unauthenticated. Audit: ``client.deleted``."""
+    delete_client(_authenticated(actor, client_id, access_token), client_id)
+
+
+def registrar_of(actor: Actor, label: str) -> Actor:
+    """Who registers on a stranger's behalf: may write clients, and neither trust them nor add to the registry."""
+    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
+
+
+_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
+
+
+def _require_patience(actor: Actor) -> None:
+    limit = Limit(bucket_of("dynamic registration", network_of(actor.address)), MOST_PER_NETWORK)
+    claim = attempts.claim_attempt(actor.organization_id, limit)
+    if claim.wait:
+        raise TooManyRequests(
+            "Too many clients were registered from your network. Wait, then try again.",
+            retry_after=claim.wait,
+        )
+
+
+def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    parsed, named = parse_token(access_token or ""), parse_client_id(client_id)
+    here = actor.organization_id
+    if (
+        parsed is not None
+        and named is not None
+        and parsed.kind == REGISTRATION_ACCESS
+        and parsed.organization_id == named[0] == here
+    ):
+        stored = db.session.scalar(
+            select(ClientRegistration.access_digest).where(
+                ClientRegistration.organization_id == here, ClientRegistration.id == named[1]
+            )
+        )
+        if stored is not None and hmac.compare_digest(stored, digest(access_token or "")):
+            return registrar_of(actor, _LABEL)
+    raise Unauthenticated("This is not the registration access token of that client.")
+
+
+def _require_itself(client_id: str, sent: Mapping[str, Any]) -> None:
+    if sent.get("client_id") != client_id:
+        raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
+    for name in _BARRED:
+        if name in sent:
+            raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
+
+
+def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
+    client = get_client(registrar_of(actor, _LABEL), client_id)
+    secret = db.session.execute(
+        select(Credential.id, Credential.expires_at)
+        .where(
+            Credential.organization_id == actor.organization_id,
+            Credential.client_id == client.id,
+            Credential.revoked_at.is_(None),
+            Credential.expires_at.is_(None) | (Credential.expires_at > clock.now()),
+        )
+        .order_by(Credential.id.desc())
+        .limit(1)
+    ).first()
+    organization = organization_by_id(actor.organization_id)
+    return Registration(
+        client, organization, access_token, None, secret is not None, secret.expires_at if secret else None
+    )
+
+
+def _offer(organization: OrganizationView) -> Offer:
+    known = scopes.list_scopes(Actor.system(organization.id))
+    return Offer.of(organization.settings, tuple(scope.name for scope in known))
