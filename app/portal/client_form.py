@@ -77,5 +77,8 @@ def advanced_sent() -> dict[str, Any]:
         "access_token_format": text("access_token_format") or None,
         "id_token_signed_response_alg": text("id_token_signed_response_alg") or None,
         "jwks_uri": text("jwks_uri") or None,
+        "security_profile": text("security_profile") or None,
+        "dpop_bound_access_tokens": is_ticked("dpop_bound_access_tokens"),
+        "require_pushed_authorization_requests": is_ticked("require_pushed_authorization_requests"),
         "resources": lines("resources"),
     }

@@ -15,9 +15,9 @@ from app.operations.registration.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import AUTH_METHODS, GRANTS, TRUST, TYPES
+from app.portal.words import AUTH_METHODS, GRANTS, SECURITY_PROFILE_WORDS, TRUST, TYPES
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.rules.registration.client_fields import SIGNING_ALGORITHMS, TOKEN_FORMATS
+from app.rules.registration.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, text, version_read
 
@@ -105,6 +105,7 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
             ("", "As the organization decides"),
             *((name, name) for name in SIGNING_ALGORITHMS),
         ],
+        profile_choices=[("", "None"), *((name, SECURITY_PROFILE_WORDS[name]) for name in SECURITY_PROFILES)],
     )
 
 
@@ -154,7 +155,8 @@ def _edit(
         }
         return client_page(visit, found, tab, code=412, values={**values, **fields}, errors=errors, **context)
     except (InvalidInput, Conflict) as refusal:
-        errors = field_errors(refusal)
+        # Keys themselves have no field here: their address has.
+        errors = field_errors(refusal, {"jwks": "jwks_uri"})
         return client_page(visit, found, tab, code=400, values={**values, **fields}, errors=errors, **context)
     return visit.done(f"/clients/{client_id}/{tab}", "saved" if updated.changed else "unchanged")
 
@@ -167,6 +169,7 @@ _NAMES = {
     ),
     "advanced": (
         "grant_types", "token_endpoint_auth_method", "access_token_format", "id_token_signed_response_alg",
-        "jwks_uri", "resources",
+        "jwks_uri", "security_profile", "dpop_bound_access_tokens", "require_pushed_authorization_requests",
+        "resources",
     ),
 }  # fmt: skip

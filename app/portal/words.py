@@ -55,6 +55,7 @@ GRANTS: dict[str, str] = {
     "client_credentials": "Client credentials (in its own name)",
     "urn:ietf:params:oauth:grant-type:device_code": "Device code",
 }
+SECURITY_PROFILE_WORDS: dict[str, str] = {"fapi2": "FAPI 2.0 (banking, health, government)"}
 AUTH_METHODS: dict[str, str] = {
     "client_secret_basic": "Secret in the Authorization header (client_secret_basic)",
     "client_secret_post": "Secret in the body (client_secret_post)",

@@ -128,6 +128,17 @@ def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> 
             },
             "client_secret_post",
         ),
+        (
+            "advanced",
+            {
+                "grant_types": ["authorization_code", "refresh_token"],
+                "token_endpoint_auth_method": "private_key_jwt",
+                "jwks_uri": "https://orchard.example/keys",
+                "security_profile": "fapi2",
+                "dpop_bound_access_tokens": "1",
+            },
+            '<option value="fapi2" selected>',
+        ),
     ],
 )
 def test_each_tab_saves(make: Any, acme: Any, ada: Any, tab: str, fields: dict[str, Any], shown: str) -> None:
@@ -224,6 +235,21 @@ def test_developer_reaches_own_clients_alone(make: Any, acme: Any, ada: Any, per
     assert "Mine" in grace.text and "Somebody" not in grace.text
     assert grace.get(f"/clients/{foreign.client_id}/credentials").status_code == 404
     assert grace.get(f"/clients/{foreign.client_id}/delete").status_code == 404
+
+
+def test_the_profile_says_what_the_app_must_do_and_where_it_does_not_fit(
+    make: Any, acme: Any, ada: Any
+) -> None:
+    client = make.client(acme)
+    path = f"/clients/{client.client_id}/advanced"
+    ada.get(path)
+    assert "An app that does not do all of this stops working when you save." in ada.text
+    fields = {"grant_types": ["authorization_code"], "token_endpoint_auth_method": "client_secret_basic"}
+
+    answer = ada.send(path, version=ada.hidden("version"), security_profile="fapi2", **fields)
+
+    assert answer.status_code == 400
+    assert "needs private_key_jwt" in ada.text
 
 
 def test_client_of_another_organization_does_not_exist(make: Any, ada: Any) -> None:
