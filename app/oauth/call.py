@@ -18,7 +18,7 @@ from werkzeug.wsgi import get_input_stream
 
 from app import config
 from app.operations import directory
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.rules.errors import DomainError
 from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 from app.web.headers import program_headers
@@ -46,15 +46,24 @@ class Call:
     """A request of the wire. ``authenticated`` is the client once it has proven who it is.
 
     ``proven_key`` is the thumbprint of the key that its DPoP proof showed, once the proof was found good and is spent.
+    ``has_claimed_assertion``: the assertion by which its client authenticates is spent, by this very request.
     """
 
-    __slots__ = ("_organization_id", "authenticated", "environ", "organization_slug", "proven_key")
+    __slots__ = (
+        "_organization_id",
+        "authenticated",
+        "environ",
+        "has_claimed_assertion",
+        "organization_slug",
+        "proven_key",
+    )
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
         self.environ = environ
         self.organization_slug = organization_slug
         self.authenticated: AuthenticatedClient | None = None
         self.proven_key: str | None = None
+        self.has_claimed_assertion = False
         self._organization_id: str | None = None
 
     @classmethod
@@ -160,6 +169,13 @@ def answer(document: Mapping[str, Any], status: int = 200) -> Answer:
     body = json.dumps(document).encode()
     length = ("Content-Length", str(len(body)))
     return Answer(status, body, [*_JSON, *program_headers(config.current().is_https), length])
+
+
+def signed_answer(jwt: str, media_type: str) -> Answer:
+    """An answer that is a JWT."""
+    body = jwt.encode()
+    headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
+    return Answer(200, body, [*headers, *program_headers(config.current().is_https)])
 
 
 def refusal_of(error: DomainError, call: Call) -> Answer:

@@ -18,11 +18,16 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from app import config
 from app.oauth.call import Call
 from app.operations.protocol.client_authentication import NONE, Presented
+from app.rules.protocol.client_assertions import TYPE as ASSERTION_TYPE
+from app.rules.protocol.client_assertions import subject_of_assertion
 from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
+from app.rules.registration.client_types import PRIVATE_KEY_JWT
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"
 MOST_FIELDS = 100
+# What may come several times (RFC 8707 section 2, RFC 8693 section 2.1); neither holds a space, which joins them.
+REPEATABLE = frozenset({"resource", "audience"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ def read_authorization_request(call: Call) -> Parameters:
 def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
     """How the client authenticates. Raises OAuthRefusal when it does so twice, InvalidClient when not at all."""
     header = call.authorization
+    if "client_assertion" in sent or "client_assertion_type" in sent:
+        return _assertion(call, sent)
     if header is None:
         client_id = sent.get("client_id")
         if client_id is None:
@@ -98,6 +105,25 @@ def require_secure(call: Call) -> None:
     """Plain http is refused, not redirected, where secrets travel (TR-1)."""
     if config.current().is_https and not call.is_secure:
         raise OAuthRefusal("Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted.")
+
+
+def _assertion(call: Call, sent: Mapping[str, str]) -> Presented:
+    if call.authorization is not None or "client_secret" in sent:
+        raise OAuthRefusal("The client authenticated twice: use one method.").because("authenticated_twice")
+    assertion = sent.get("client_assertion")
+    if assertion is None or "client_assertion_type" not in sent:
+        raise OAuthRefusal("client_assertion and client_assertion_type belong together.").because(
+            "parameter_missing", expected=("client_assertion", "client_assertion_type")
+        )
+    if sent["client_assertion_type"] != ASSERTION_TYPE:
+        raise InvalidClient().because(
+            "client_assertion_malformed", expected=f"client_assertion_type: {ASSERTION_TYPE}"
+        )
+    # A client_id beside it must be the assertion's own (RFC 7521 section 4.2); whoever verifies it sees to that.
+    client_id = sent.get("client_id") or subject_of_assertion(assertion)
+    return Presented(
+        PRIVATE_KEY_JWT, client_id, assertion=assertion, url=call.url, is_claimed=call.has_claimed_assertion
+    )
 
 
 def _basic(header: str) -> Presented:
@@ -128,7 +154,9 @@ def _parsed(encoded: bytes) -> Parameters:
     for name, value in pairs:
         if "\0" in value or "\0" in name:
             raise OAuthRefusal("A parameter holds a NUL character.")
-        if name in seen:
+        if name in seen and name in REPEATABLE and value:
+            sent[name] = f"{sent[name]} {value}" if name in sent else value
+        elif name in seen and name not in REPEATABLE:
             repeated.add(name)
         elif value:
             sent[name] = value

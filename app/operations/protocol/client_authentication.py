@@ -6,9 +6,12 @@ import hmac
 from dataclasses import dataclass
 from uuid import UUID
 
-from app.operations import clock, directory
+from app.operations import clock
 from app.operations.directory import ClientView
+from app.operations.protocol import client_assertions
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.client_failures import note_failure, require_room
+from app.operations.protocol.wire_clients import find_authenticating_client
 from app.rules.protocol.oauth_errors import InvalidClient
 from app.rules.protocol.tokens import CLIENT_SECRET, digest, parse_token
 
@@ -20,23 +23,17 @@ _NOBODY = digest("nobody has this secret")
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a client showed: one method, its ``client_id``, and the secret where the method has one."""
+    """What a client showed: one method, its ``client_id``, and the secret or assertion where the method has one.
+
+    ``url`` is the endpoint to which an assertion was sent. ``is_claimed``: this request has spent it already.
+    """
 
     method: str
     client_id: str
     secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AuthenticatedClient:
-    """The client, and the secret that proved it (None for a public client and for one that signs assertions).
-
-    ``dpop_jkt`` is the thumbprint of the key that a DPoP proof of this request showed: what is issued is bound to it.
-    """
-
-    client: ClientView
-    credential_id: UUID | None
-    dpop_jkt: str | None = None
+    assertion: str | None = None
+    url: str = ""
+    is_claimed: bool = False
 
 
 def authenticate_client(
@@ -44,26 +41,40 @@ def authenticate_client(
 ) -> AuthenticatedClient:
     """The client that is who it says. Raises InvalidClient, alike for every cause (CA-3), or TooManyRequests.
 
+    Raises KeysUnavailable too, for a client whose keys stand at an address of its own. Called outside of a unit.
+
     ``organization_id`` is the organization of the path where there is one: another's client is unknown there
     (MX-3). The client may be one that must not act; whoever issues something looks at that.
     """
-    proven = _proven(presented, organization_id, fresh=False)
+    if presented.assertion is not None:
+        signer = client_assertions.prove(
+            presented.assertion,
+            presented.client_id,
+            organization_id=organization_id,
+            url=presented.url,
+            address=address,
+            is_claimed=presented.is_claimed,
+        )
+        return AuthenticatedClient(signer, None)
+    proven = _proven(presented, organization_id, address, fresh=False)
     if proven is not None:
         return proven
     # Asked before the database is: a flood of wrong secrets costs a look at a dictionary each.
     require_room(presented.client_id, address)
     # A secret made a moment ago on another worker is not in the view that is cached here.
-    proven = _proven(presented, organization_id, fresh=True)
+    proven = _proven(presented, organization_id, address, fresh=True)
     if proven is None:
         note_failure(presented.client_id, address)
         raise InvalidClient
     return proven
 
 
-def _proven(presented: Presented, organization_id: str | None, *, fresh: bool) -> AuthenticatedClient | None:
-    client = directory.find_client(presented.client_id, fresh=fresh)
-    if client is not None and organization_id is not None and client.organization.id != organization_id:
-        client = None
+def _proven(
+    presented: Presented, organization_id: str | None, address: str | None, *, fresh: bool
+) -> AuthenticatedClient | None:
+    client = find_authenticating_client(
+        presented.client_id, organization_id=organization_id, address=address, fresh=fresh
+    )
     if presented.method == NONE:
         if client is None or not client.is_public or not client.is_active:
             return None

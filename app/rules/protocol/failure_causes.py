@@ -44,6 +44,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("client_assertion_audience", "The client assertion is meant for somebody else.", "Set aud to the issuer, as one string."),
     ("client_assertion_clock_skew", "The client assertion's times do not fit the clock here.", "Synchronise the client's clock, and let assertions live a minute."),
     ("client_assertion_signature", "No registered key verifies the client assertion.", "Register the public key, or sign with the private half of a registered one; the header's kid must name it."),
+    ("client_keys_unavailable", "The client's keys could not be read at its jwks_uri.", "Serve the key set there by https, as JSON and within a few seconds, or register the keys in jwks."),
     ("client_assertion_replayed", "The client assertion was used before.", "Make a new one with a new jti for each request, retries included."),
     # The authorization request.
     ("redirect_uri_missing", "The request did not say where to send the person back to.", "Send redirect_uri; it is required even where one alone is registered."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from app.rules.fields import Problem, type_name
@@ -33,6 +34,16 @@ def jwks_problem(value: Any) -> Problem | None:
     return None
 
 
+def usable_keys(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The keys of a set fetched from its address that can verify signatures of the client.
+
+    Such a set may also hold keys for other ends, which are passed by; of the rest the first ``MOST_KEYS`` count.
+    """
+    keys = document.get("keys")
+    found = [key for key in keys if _key_message(key) is None] if isinstance(keys, list) else []
+    return found[:MOST_KEYS]
+
+
 def _key_message(key: Any) -> str | None:
     if not isinstance(key, dict):
         return "this is no object."
@@ -55,7 +66,10 @@ def _rsa_message(key: dict[str, Any]) -> str | None:
     modulus, exponent = key.get("n", ""), key.get("e", "")
     if not _BASE64URL.fullmatch(modulus) or not _BASE64URL.fullmatch(exponent):
         return "n and e must be base64url."
-    return None if 342 <= len(modulus) <= 1366 else "an RSA key has 2048 to 8192 bits."
+    if not 342 <= len(modulus) <= 1366:
+        return "an RSA key has 2048 to 8192 bits."
+    # A long exponent would make us compute for a stranger.
+    return None if 2 <= len(exponent) <= 6 else "e has at most four bytes."
 
 
 def _curve_message(kind: str, key: dict[str, Any]) -> str | None:

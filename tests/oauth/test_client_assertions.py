@@ -1,0 +1,252 @@
+"""private_key_jwt at every endpoint of the wire (RFC 7523): the assertion counts once, for whom it is meant."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app.operations.protocol import client_failures
+from app.operations.registration.clients import delete_client, update_client
+from app.rules.protocol.client_assertions import TYPE
+from tests.factories import Factory, MadeClient, basic_header
+from tests.oauth.conftest import on_another_worker
+from tests.support.signer import Signer, new_key
+
+ENDPOINTS: dict[str, dict[str, str]] = {
+    "/oauth/token": {"grant_type": "client_credentials"},
+    "/oauth/introspect": {"token": "x"},
+    "/oauth/revoke": {"token": "x"},
+}
+PATHS = pytest.mark.parametrize("path", ENDPOINTS)
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture
+def signing(make: Factory, signer: Signer) -> MadeClient:
+    """A client that was registered for private_key_jwt, with its key."""
+    return make.machine(make.organization(), "reports:read", **signer.registration)
+
+
+def issuer_of(client: MadeClient) -> str:
+    return client.organization.issuer
+
+
+def post(http: FlaskClient, path: str, fields: dict[str, str], headers: dict[str, str] | None = None):
+    return http.post(path, data=ENDPOINTS[path] | fields, headers=headers)
+
+
+def assert_refused(answer: Any) -> None:
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client"), answer.text
+    assert answer.get_json()["error_description"] == "Client authentication failed."
+
+
+@PATHS
+def test_an_assertion_proves_the_client(http, path: str, signing: MadeClient, signer: Signer) -> None:
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    assert post(http, path, fields).status_code == 200
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    assert post(http, path, fields | {"client_id": signing.client_id}).status_code == 200
+    under = f"/organizations/{signing.organization.slug}{path}"
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    assert http.post(under, data=ENDPOINTS[path] | fields).status_code == 200
+
+
+@PATHS
+def test_it_counts_once(http, path: str, signing: MadeClient, signer: Signer) -> None:
+    """CA-6: at whichever endpoint it comes again, and whatever else it says."""
+    fields = signer.fields(signing.client_id, issuer_of(signing), jti="once")
+    assert post(http, path, fields).status_code == 200
+    for again in ENDPOINTS:
+        assert_refused(post(http, again, fields))
+    assert_refused(post(http, path, signer.fields(signing.client_id, issuer_of(signing), jti="once", more=1)))
+    assert (
+        post(http, path, signer.fields(signing.client_id, issuer_of(signing), jti="twice")).status_code == 200
+    )
+
+
+def test_a_refused_request_has_spent_it_too(http, signing: MadeClient, signer: Signer) -> None:
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    answer = http.post("/oauth/token", data={"grant_type": "client_credentials", "scope": "nothing"} | fields)
+    assert answer.get_json()["error"] == "invalid_scope"
+    assert_refused(post(http, "/oauth/token", fields))
+
+
+def test_two_clients_may_choose_the_same_identifier(
+    http, make: Factory, signing: MadeClient, signer: Signer
+) -> None:
+    other = make.machine(signing.organization, "reports:read", **signer.registration)
+    for client in (signing, other):
+        fields = signer.fields(client.client_id, issuer_of(client), jti="one")
+        assert post(http, "/oauth/token", fields).status_code == 200
+
+
+@pytest.mark.parametrize("where", ["issuer", "token endpoint", "called"])
+def test_issuer_token_endpoint_and_the_called_one_are_audiences(
+    http, signing: MadeClient, signer: Signer, where: str
+) -> None:
+    issuer = issuer_of(signing)
+    audience = {
+        "issuer": issuer,
+        "token endpoint": f"{issuer}/oauth/token",
+        "called": "http://localhost/oauth/revoke",
+    }
+    fields = signer.fields(signing.client_id, audience[where])
+    assert post(http, "/oauth/revoke", fields).status_code == 200
+
+
+def test_another_organization_is_none(http, make: Factory, signing: MadeClient, signer: Signer) -> None:
+    """MX-3, CA-6: nor does the assertion count at another's endpoint."""
+    other = make.organization()
+    assert_refused(post(http, "/oauth/token", signer.fields(signing.client_id, other.issuer)))
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    assert_refused(
+        http.post(f"/organizations/{other.slug}/oauth/token", data=ENDPOINTS["/oauth/token"] | fields)
+    )
+
+
+def test_a_fapi_client_names_the_issuer_alone(http, make: Factory, signer: Signer) -> None:
+    """CA-6: as a string, and never by RS256."""
+    organization = make.organization()
+    client = make.machine(organization, "reports:read", security_profile="fapi2", **signer.registration)
+    for audience in (f"{organization.issuer}/oauth/token", [organization.issuer]):
+        assert_refused(post(http, "/oauth/introspect", signer.fields(client.client_id, audience)))
+    fields = signer.fields(client.client_id, organization.issuer)
+    assert post(http, "/oauth/introspect", fields).status_code == 200
+    rsa = Signer("RS256")
+    client = make.machine(organization, "reports:read", security_profile="fapi2", **rsa.registration)
+    assert_refused(post(http, "/oauth/introspect", rsa.fields(client.client_id, organization.issuer)))
+    stronger = Signer("PS256", key=rsa.key).fields(client.client_id, organization.issuer)
+    assert post(http, "/oauth/introspect", stronger).status_code == 200
+
+
+def test_the_registered_algorithm_alone_counts(http, make: Factory) -> None:
+    rsa = Signer("RS256")
+    client = make.machine(
+        make.organization(), "reports:read", token_endpoint_auth_signing_alg="PS256", **rsa.registration
+    )
+    issuer = issuer_of(client)
+    assert_refused(post(http, "/oauth/token", rsa.fields(client.client_id, issuer)))
+    chosen = Signer("PS256", key=rsa.key).fields(client.client_id, issuer)
+    assert post(http, "/oauth/token", chosen).status_code == 200
+
+
+@PATHS
+def test_every_cause_of_failure_is_answered_alike(
+    http, make: Factory, path: str, signing: MadeClient, signer
+) -> None:
+    """CA-3: an unknown client, a wrong key, a wrong time."""
+    issuer, stranger = issuer_of(signing), Signer(key=new_key())
+    unknown = make.machine(signing.organization, "reports:read", **signer.registration)
+    with http.application.app_context():
+        delete_client(make.actor(signing.organization), unknown.client_id)
+    answers = [
+        post(http, path, fields)
+        for fields in (
+            signer.fields(unknown.client_id, issuer),
+            signer.fields("cli_nobody", issuer),
+            stranger.fields(signing.client_id, issuer),
+            signer.fields(signing.client_id, issuer, exp=int(time.time()) - 60),
+            signer.fields(signing.client_id, issuer, exp=int(time.time()) + 600),
+            signer.fields(signing.client_id, issuer) | {"client_id": unknown.client_id},
+            signer.fields(signing.client_id, issuer) | {"client_assertion": "a.b.c"},
+            signer.fields(signing.client_id, issuer) | {"client_assertion": "x" * 50_000},
+            signer.fields(signing.client_id, issuer) | {"client_assertion_type": "urn:of:another"},
+        )
+    ]
+    for answer in answers:
+        assert_refused(answer)
+    assert len({answer.data for answer in answers}) == 1
+
+
+@PATHS
+def test_the_registered_method_alone_counts(
+    http, make: Factory, path: str, signing: MadeClient, signer: Signer
+) -> None:
+    """CA-1, CA-7: neither a secret nor an id alone stands for the assertion, nor it for a secret."""
+    secret = make.machine(signing.organization, "reports:read")
+    assert_refused(post(http, path, {}, basic_header(signing.client_id, secret.secret)))
+    assert_refused(post(http, path, {"client_id": signing.client_id, "client_secret": secret.secret}))
+    assert_refused(post(http, path, {"client_id": signing.client_id}))
+    assert_refused(post(http, path, signer.fields(secret.client_id, issuer_of(secret))))
+    public = make.client(signing.organization, type="spa", jwks=signer.jwks)
+    assert_refused(post(http, path, signer.fields(public.client_id, issuer_of(public))))
+
+
+@PATHS
+def test_two_methods_at_once_are_refused(http, path: str, signing: MadeClient, signer: Signer) -> None:
+    """CA-1."""
+    fields = signer.fields(signing.client_id, issuer_of(signing))
+    for answer in (
+        post(http, path, fields, basic_header(signing.client_id, "secret")),
+        post(http, path, fields | {"client_secret": "secret"}),
+        post(http, path, {"client_assertion_type": TYPE, "client_id": signing.client_id}),
+        post(http, path, {"client_assertion": fields["client_assertion"]}),
+    ):
+        assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
+    assert post(http, path, fields).status_code == 200
+
+
+def test_a_disabled_client_proves_nothing(http, make: Factory, signing: MadeClient, signer: Signer) -> None:
+    with http.application.app_context():
+        update_client(make.actor(signing.organization), signing.client_id, {"status": "disabled"})
+    assert_refused(post(http, "/oauth/token", signer.fields(signing.client_id, issuer_of(signing))))
+
+
+@PATHS
+def test_a_key_taken_away_on_another_worker_is_dead_here_at_once(
+    http, make: Factory, path: str, signing: MadeClient, signer: Signer
+) -> None:
+    """F24: this worker still holds the view in which it stood."""
+    issuer, successor = issuer_of(signing), Signer(key=new_key(), key_id="two")
+    assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        update_client(make.system(signing.organization), signing.client_id, {"jwks": successor.jwks})
+    assert_refused(post(http, path, signer.fields(signing.client_id, issuer)))
+    assert post(http, path, successor.fields(signing.client_id, issuer)).status_code == 200
+
+
+@PATHS
+def test_a_key_registered_on_another_worker_counts_here_at_once(
+    http, make: Factory, path: str, signing: MadeClient, signer: Signer
+) -> None:
+    issuer, added = issuer_of(signing), Signer(key=new_key(), key_id="two")
+    assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        jwks = {"keys": [signer.jwk, added.jwk]}
+        update_client(make.system(signing.organization), signing.client_id, {"jwks": jwks})
+    assert post(http, path, added.fields(signing.client_id, issuer)).status_code == 200
+    assert client_failures._failures == {}
+
+
+@PATHS
+def test_a_client_renamed_on_another_worker_goes_on(
+    http, make: Factory, path: str, signing: MadeClient, signer: Signer
+) -> None:
+    """The request is decided again by a fresh view, and its assertion is not taken for a replay."""
+    issuer = issuer_of(signing)
+    assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
+    with http.application.app_context(), on_another_worker():
+        update_client(make.system(signing.organization), signing.client_id, {"name": "Renamed"})
+    assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
+
+
+def test_failures_are_limited_and_lock_nobody_out(
+    http, make: Factory, signing: MadeClient, signer: Signer
+) -> None:
+    """CA-5."""
+    issuer, stranger = issuer_of(signing), Signer(key=new_key())
+    wrong = stranger.fields(signing.client_id, issuer)
+    statuses = [post(http, "/oauth/token", wrong).status_code for _ in range(client_failures.MOST + 1)]
+    assert statuses == [401] * client_failures.MOST + [429]
+    assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
+
+
+def test_a_client_with_a_key_has_no_secret(make: Factory, signing: MadeClient) -> None:
+    assert signing.registered.secret is None
