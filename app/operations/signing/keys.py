@@ -78,8 +78,9 @@ def rotate_signing_key(
 
     Both arguments are as a caller sent them; ``algorithm`` left out is the one in the organization's settings. In an
     ``emergency`` a fresh key signs now and every other of the algorithm is removed: whatever they had signed verifies
-    no more. A person needs a fresh sign-in for that. Returns the successor. Raises InvalidInput, Forbidden, FreshSignInRequired,
-    NotFound, Conflict. Audit: ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
+    no more. A person needs a fresh sign-in for that. Returns the successor.
+
+    Raises InvalidInput naming every wrong field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit: ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("settings:write")
