@@ -105,7 +105,8 @@ PARAMETERS: Schema = {
 SECURITY: Schema = {
     "bearer": {
         "type": "oauth2",
-        "description": "An access token of this service for the audience `{base_url}/management`.",
+        "description": "An access token of this service for the audience `{base_url}/management`; one that is bound to "
+        "a key comes as `Authorization: DPoP` with a proof (RFC 9449).",
         "flows": {
             "clientCredentials": {"tokenUrl": "/oauth/token", "scopes": dict(PERMISSIONS) | dict(ROOT_ONLY)},
             "authorizationCode": {
