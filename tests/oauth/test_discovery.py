@@ -34,6 +34,7 @@ REGISTERED = {
     *("claim_types_supported", "claims_parameter_supported", "request_parameter_supported"),
     *("request_uri_parameter_supported", "require_request_uri_registration", "ui_locales_supported"),
     *("authorization_response_iss_parameter_supported", "prompt_values_supported"),
+    "dpop_signing_alg_values_supported",
 }
 
 
@@ -61,6 +62,12 @@ def test_the_issuer_is_where_the_document_was_fetched(http: FlaskClient, make: F
     root = make.root()
     for kind in KINDS:
         assert http.get(f"/.well-known/{kind}").get_json()["issuer"] == "http://localhost" == root.issuer
+
+
+def test_it_names_the_algorithms_of_proofs(flow: Flow) -> None:
+    """RFC 9449 section 5.1; RS256 is none of them."""
+    document = flow.http.get(addresses(flow.organization.slug)[0]).get_json()
+    assert document["dpop_signing_alg_values_supported"] == ["ES256", "PS256", "EdDSA", "Ed25519"]
 
 
 def test_every_endpoint_it_names_is_there(flow: Flow) -> None:

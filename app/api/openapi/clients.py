@@ -77,11 +77,15 @@ _METADATA: dict[str, Schema] = {
         text("Of client assertions; null: any that is offered.", enum=list(SIGNING_ALGORITHMS))
     ),
     "access_token_format": nullable(text("The organization's choice when null.", enum=list(TOKEN_FORMATS))),
-    "dpop_bound_access_tokens": {"type": "boolean"},
+    "dpop_bound_access_tokens": {
+        "type": "boolean",
+        "description": "Token requests without a DPoP proof are refused (RFC 9449 section 5.2).",
+    },
     "require_pushed_authorization_requests": {"type": "boolean"},
     "security_profile": nullable(
         text(
-            "fapi2 turns on all that the FAPI 2.0 security profile asks of a client.",
+            "fapi2 turns on all that the FAPI 2.0 Security Profile asks of a client: private_key_jwt, pushed requests, "
+            "DPoP proofs with a nonce, no RS256, redirects by https alone, refresh tokens that stay.",
             enum=list(SECURITY_PROFILES),
         )
     ),

@@ -27,6 +27,9 @@ _AUTHORIZATION = {
     "prompt": words("prompt"),
     "max_age": words("max_age"),
     "login_hint": words("login_hint"),
+    "dpop_jkt": words(
+        "dpop_jkt", "The thumbprint of the key that the code will be bound to (RFC 9449 section 10)."
+    ),
 }
 _TOKEN = {
     "grant_type": words("grant_type", "One of the metadata's grant_types_supported."),
@@ -48,7 +51,7 @@ SCHEMAS: Schema = {
     "TokenAnswer": closed(
         {
             "access_token": text(),
-            "token_type": {"const": "Bearer"},
+            "token_type": text("DPoP when the request carried a proof (RFC 9449).", enum=["Bearer", "DPoP"]),
             "expires_in": {"type": "integer"},
             "scope": text(),
             "refresh_token": text(),
@@ -88,6 +91,20 @@ _SHOWN: Schema = {
 }
 
 
+# Tokens are bound to the key of the proof; an answer to one offers a nonce for the next.
+_PROOF: Schema = {
+    "parameters": [
+        {
+            "name": "DPoP",
+            "in": "header",
+            "required": False,
+            "description": "A proof of the key that tokens are bound to (RFC 9449); once, for this request alone.",
+            "schema": {"type": "string", "maxLength": 4096},
+        }
+    ]
+}
+
+
 def _of(prefix: str, name: str) -> Schema:
     """The endpoints at one prefix; ``name`` begins their operation ids."""
     under_issuer = ("404",) if name else ()
@@ -122,7 +139,8 @@ def _of(prefix: str, name: str) -> Schema:
                 answers={"200": plain("The tokens.", ref("TokenAnswer")), **refusals(*faults)},
                 security=CLIENT,
                 requestBody=form(_TOKEN, "grant_type"),
-            ),
+            )
+            | _PROOF,
             options=_preflight(called("preflightToken")),
         ),
         f"{prefix}/oauth/introspect": path_item(
@@ -163,12 +181,13 @@ def _of(prefix: str, name: str) -> Schema:
 
 
 def _userinfo(identifier: str, faults: tuple[str, ...]) -> Schema:
-    return endpoint(
+    asked = endpoint(
         identifier,
         "Claims about the user",
         answers={"200": plain("The claims.", ref("Claims")), **refusals("403", *faults)},
         security=[{"bearer": []}],
     )
+    return asked | _PROOF
 
 
 def _preflight(identifier: str) -> Schema:
