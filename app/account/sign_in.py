@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from flask import make_response, redirect, render_template, request
@@ -16,6 +17,7 @@ from app.operations.protocol.authorization_requests import (
     RequestEnded,
     find_request,
 )
+from app.rules.people.registration import is_open
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for, set_sign_in, sign_in_token
@@ -32,7 +34,7 @@ def sign_in_page(organization: str) -> Response:
     """Email and password; afterwards back to the application that asked, or to where the person wanted to go.
 
     ``request`` is the token of an authorization request under way, ``next`` an own path, ``reauthenticate`` asks
-    for the password even of somebody who is signed in.
+    for the password even of somebody who is signed in, ``account=another`` says that it will be somebody else.
     """
     named = organization_by_slug(organization)
     pending = _pending_request(named)
@@ -42,7 +44,9 @@ def sign_in_page(organization: str) -> Response:
     if standing is not None and pending is None and "reauthenticate" not in request.args:
         return redirect(_destination(named, bool(standing.permissions)), 303)
     hint = pending.sent.get("login_hint", "") if pending is not None else request.args.get("login_hint", "")
-    return _page(named, pending, email=hint[:254] or (standing.user_email if standing else ""))
+    if not hint and standing is not None and "account" not in request.args:
+        hint = standing.user_email
+    return _page(named, pending, email=hint[:254], again=standing is not None and hint == standing.user_email)
 
 
 def _post(organization: OrganizationView, pending: AuthorizationRequestView | None) -> Response:
@@ -97,6 +101,11 @@ def _destination(organization: OrganizationView, has_rights: bool) -> str:
     return own_path(request.values.get("next"), home)
 
 
+def _words_of(pending: AuthorizationRequestView) -> dict[str, Any]:
+    document = pending.client.document
+    return {"name": pending.client.name, **{name: document.get(name) for name in ("policy_uri", "tos_uri")}}
+
+
 def _page(
     organization: OrganizationView,
     pending: AuthorizationRequestView | None,
@@ -104,6 +113,7 @@ def _page(
     email: str,
     refused: Refused | None = None,
     missing: bool = False,
+    again: bool = False,
     code: int = 200,
 ) -> Response:
     branding = organization.settings["branding"]
@@ -113,14 +123,18 @@ def _page(
         branding=branding,
         **branding_of(organization),
         title=branding["display_name"] or organization.name,
-        client_name=pending.client_name if pending else None,
+        client=_words_of(pending) if pending else None,
         email=email,
         refused=refused,
         missing=missing,
+        again=again,
+        registered="registered" in request.args,
+        can_register=is_open(organization.settings),
+        wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
         kept={
             name: request.values[name]
-            for name in ("request", "next", "reauthenticate")
+            for name in ("request", "next", "reauthenticate", "account")
             if name in request.values
         },
     )

@@ -67,6 +67,9 @@ class AuthorizationRequest(Tenant, Base):
     shown_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="what consent displayed: user, client, scopes"
     )
+    selected_session_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="the sign-in chosen for prompt=select_account"
+    )
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -100,7 +103,6 @@ class AuthorizationCode(Tenant, Base):
     auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
     amr: Mapped[str] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128), comment="what the sign-in reached")
-    send_auth_time: Mapped[bool] = mapped_column(default=False, comment="max_age was asked")
     resource: Mapped[str] = mapped_column(
         String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
     )

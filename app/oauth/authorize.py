@@ -12,26 +12,31 @@ from urllib.parse import urlencode
 from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.oauth.authorization_response import back_to_client, error_page
 from app.oauth.call import Call
+from app.oauth.consent_page import account_page, chosen_scopes, consent_words
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_authorization_request
-from app.operations import clock
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import authorization_requests, consents
+from app.operations.protocol import authorization_requests
 from app.operations.protocol.authorization_requests import AuthorizationRequestView, RequestEnded
+from app.operations.protocol.interactions import next_interaction
 from app.rules.actor import Actor
-from app.rules.protocol.interaction import SignIn, Step, is_local, needs_consent, next_step
+from app.rules.protocol.interaction import Step, is_local
 from app.rules.protocol.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
-from app.rules.protocol.redirects import host_of, with_parameters
+from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
-from app.web.branding import branding_of
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
-NATIVE = "native"
+_PAGES = {
+    Step.SIGN_IN: "login",
+    Step.CREATE_ACCOUNT: "register",
+    Step.SELECT_ACCOUNT: "oauth/authorize/account",
+}
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -41,7 +46,10 @@ def begin() -> BaseResponse:
     try:
         parameters = read_authorization_request(Call.current())
     except OAuthRefusal as error:
-        return _error_page(error)
+        return error_page(error)
+    if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
+        # Browsers keep our cookies back from another site's form; the GET that follows brings them (RFC 6265bis 5.2).
+        return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
     return _proceed(parameters.sent, parameters.repeated, None)
 
 
@@ -57,6 +65,23 @@ def decide() -> BaseResponse:
     return _proceed_stored(request.form.get("decision", ""))
 
 
+@page_class("flow")
+def select_account() -> BaseResponse:
+    """The person chooses: the account that is signed in, or, by the sign-in page, another one."""
+    token = request.values.get("request", "")
+    stored = authorization_requests.find_request(g.organization_id, token, browser_id())
+    if stored is None:
+        return error_page(RequestEnded())
+    session = session_for(stored.organization_id)
+    if session is None:
+        return redirect(_address_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
+    # Another tab may have signed somebody else in: the choice counts for the account that was shown.
+    if request.method == "POST" and request.form.get("account") == session.user_public_id:
+        authorization_requests.note_selected(_actor(stored.client, session), stored, session)
+        return redirect(_address_of(stored.client, Step.ISSUE, token), _SEE_OTHER)
+    return account_page(stored.client, session, token)
+
+
 def _proceed_stored(decision: str | None) -> BaseResponse:
     token = request.values.get("request", "")
     try:
@@ -65,7 +90,7 @@ def _proceed_stored(decision: str | None) -> BaseResponse:
             raise RequestEnded
         return _proceed(stored.sent, frozenset(), stored, token=token, decision=decision)
     except RequestEnded as error:
-        return _error_page(error)
+        return error_page(error)
 
 
 def _proceed(
@@ -88,12 +113,12 @@ def _proceed(
             raise AuthorizationRefusal("access_denied", "The user refused.")
         return _take_step(grant, client, session, actor, stored, token, decision)
     except PageRefusal as error:
-        return _error_page(error)
+        return error_page(error)
     except AuthorizationRefusal as error:
         client = grant.client.view
         if stored is not None and error.code != "access_denied":
             authorization_requests.end_request(_actor(client, None), stored)
-        return _back_to_client(client, sent, {"error": error.code, "error_description": error.description})
+        return back_to_client(client, sent, {"error": error.code, "error_description": error.description})
 
 
 def _take_step(
@@ -106,33 +131,19 @@ def _take_step(
     decision: str | None,
 ) -> BaseResponse:
     parameters = grant.parameters
-    allowed = consents.allowed_scopes(client, session.user_id) if session is not None else ()
-    now = clock.now()
-    must_ask = needs_consent(
-        parameters,
-        trust=client.trust,
-        is_public=client.is_public or client.type == NATIVE,
-        allowed=allowed,
-        settings=client.organization.settings,
-    )
-    step = next_step(
-        parameters,
-        began_at=stored.created_at if stored is not None else now,
-        now=now,
-        sign_in=SignIn(session.authenticated_at) if session is not None else None,
-        needs_consent=must_ask,
-    )
+    interaction = next_interaction(client, parameters, session, stored)
+    step, allowed = interaction.step, interaction.allowed
     if step is Step.ISSUE and session is not None:
-        return _issue(grant, client, session, actor, stored, parameters.scopes, remember=False)
+        return _issue(grant, client, session, actor, stored, parameters.consent_scopes, remember=False)
     if token is None or stored is None:
         token = authorization_requests.begin_request(actor, client, grant.request.form, browser_id())
         return redirect(_address_of(client, step, token), _SEE_OTHER)
-    if step is Step.SIGN_IN or session is None:
-        return redirect(_address_of(client, Step.SIGN_IN, token), _SEE_OTHER)
+    if step is not Step.CONSENT or session is None:
+        return redirect(_address_of(client, step, token), _SEE_OTHER)
     shown = authorization_requests.shown_digest(client, session, parameters)
     if decision == "allow" and stored.shown_digest == shown:
-        chosen = _chosen(client, parameters.scopes)
-        if not chosen:
+        chosen = chosen_scopes(client, parameters.consent_scopes)
+        if not narrow(parameters.scopes, chosen):
             authorization_requests.deny(actor, client, stored)
             raise AuthorizationRefusal("access_denied", "The user allowed nothing of what was asked for.")
         return _issue(grant, client, session, actor, stored, chosen, remember=True)
@@ -153,14 +164,7 @@ def _issue(
     code = authorization_requests.allow(
         actor, client, grant.parameters, session, scopes=scopes, request=stored, remember=remember
     )
-    return _back_to_client(client, grant.request.form, {"code": code})
-
-
-def _chosen(client: ClientView, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """What the person ticked: only scopes that the client calls optional can be left out."""
-    optional = client.document.get("optional_scopes") or ()
-    ticked = request.form.getlist("scope")
-    return narrow(asked, [scope for scope in asked if scope not in optional or scope in ticked])
+    return back_to_client(client, grant.request.form, {"code": code})
 
 
 def _consent_page(
@@ -172,36 +176,9 @@ def _consent_page(
     allowed: tuple[str, ...],
 ) -> BaseResponse:
     parameters = grant.parameters
-    optional = client.document.get("optional_scopes") or ()
-    words = authorization_requests.words_for(actor, parameters.scopes)
     page = render_template(
         "oauth/consent.html",
-        client={
-            "name": client.name,
-            "client_id": client.client_id,
-            "client_uri": client.document.get("client_uri"),
-            "policy_uri": client.document.get("policy_uri"),
-            "tos_uri": client.document.get("tos_uri"),
-            "trust": client.trust,
-            "type": client.type,
-            "created_by": client.created_by,
-            "created_at": client.created_at,
-        },
-        organization={"name": client.organization.name, "slug": client.organization.slug},
-        **branding_of(client.organization),
-        user={"email": session.user_email, "name": session.user_name},
-        scopes=[
-            {
-                "name": scope.name,
-                "title": scope.title,
-                "description": scope.description,
-                "is_identity": scope.is_identity,
-                "required": scope.name not in optional,
-                "already_allowed": scope.name in allowed,
-            }
-            for scope in words
-        ],
-        refresh_days=client.organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
+        **consent_words(actor, client, session, parameters.consent_scopes, allowed),
         redirect_host=host_of(parameters.redirect_uri),
         redirect_is_local=is_local(parameters.redirect_uri),
         request_token=token,
@@ -210,30 +187,12 @@ def _consent_page(
 
 
 def _address_of(client: ClientView, step: Step, token: str) -> str:
-    slug = client.organization.slug
-    page = "login" if step is Step.SIGN_IN else "oauth/authorize/resume"
-    return f"/organizations/{slug}/{page}?{urlencode({'request': token})}"
+    page = _PAGES.get(step, "oauth/authorize/resume")
+    return f"/organizations/{client.organization.slug}/{page}?{urlencode({'request': token})}"
 
 
-def _back_to_client(client: ClientView, sent: Mapping[str, str], answer: Mapping[str, str]) -> BaseResponse:
-    """By redirect, with ``state`` byte for byte and ``iss`` on errors too (RFC 9207, MX-1)."""
-    parameters = {**answer, "state": sent.get("state"), "iss": client.organization.issuer}
-    response = Response(status=_SEE_OTHER)
-    response.headers["Location"] = with_parameters(sent["redirect_uri"], parameters)
-    response.headers["Referrer-Policy"] = "no-referrer"
-    return response
-
-
-def _error_page(error: OAuthRefusal | RequestEnded) -> BaseResponse:
-    page = render_template(
-        "error.html",
-        title="This app's request cannot be answered",
-        message=error.description,
-        hint="Go back to the app and try again. If it happens again, tell the people who make the app.",
-        error_code=error.code,
-        request_id=request_id(),
-    )
-    return Response(page, 400)
+def _is_from_another_site() -> bool:
+    return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
 def _actor(client: ClientView, session: SessionView | None) -> Actor:

@@ -60,6 +60,11 @@ def program_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
+def page_policy(form_action: str) -> str:
+    """The Content-Security-Policy of a page whose forms go to these sources (CSP 3 section 6.4.1)."""
+    return f"{_POLICY}; form-action {form_action}"
+
+
 def register(app: Flask) -> None:
     """Every answer carries them; what a view set itself stays."""
     config: Config = app.config["GATEHOUSE"]
@@ -87,7 +92,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
         return response
     kind = _class_of_page(app)
     headers.setdefault(
-        "Content-Security-Policy", _POLICY if kind == "flow" else f"{_POLICY}; form-action 'self'"
+        "Content-Security-Policy", _POLICY if kind == "flow" else page_policy("'self'")
     )
     headers["X-Frame-Options"] = "DENY"
     headers["Permissions-Policy"] = _PERMISSIONS_POLICY

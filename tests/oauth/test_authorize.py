@@ -141,12 +141,12 @@ def test_of_two_who_read_it_open_one_decides(asking: Flow, database: Database) -
     asking.consent()
     with asking.app.app_context():
         row = db.session.query(AuthorizationRequest).one()
-        view = AuthorizationRequestView(
-            row.id, row.organization_id, "cli_x", "x", row.parameters, row.created_at, row.shown_digest
-        )
         actor = Actor.anonymous(asking.organization.id)
         client = find_client(asking.client.client_id)
         assert client is not None
+        view = AuthorizationRequestView(
+            row.id, row.organization_id, client, row.parameters, row.created_at, row.shown_digest, None
+        )
         deny(actor, client, view)
         for decide_again in (lambda: deny(actor, client, view), lambda: end_request(actor, view)):
             with pytest.raises(RequestEnded):

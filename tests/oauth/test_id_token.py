@@ -54,7 +54,7 @@ def test_it_says_who_signed_in_to_which_client(flow: Flow) -> None:
 def test_it_holds_nothing_that_was_not_asked_of_it(flow: Flow) -> None:
     """Profile claims are userinfo's; nothing a user typed is in it (OI-2)."""
     claims = claims_of(flow, flow.tokens()["id_token"])
-    assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "amr", "at_hash", "sid"}
+    assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "acr", "amr", "at_hash", "sid"}
 
 
 @pytest.mark.parametrize("nonce", ["0", "n" * 1024, "ünï☃", 'say "hi"', "a b+c&d=e"])

@@ -33,7 +33,7 @@ def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
 
 @pytest.mark.parametrize(
     "demand",
-    [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}, {"prompt": "select_account"}],
+    [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}, {"prompt": "create"}],
     ids=str,
 )
 def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, str]) -> None:

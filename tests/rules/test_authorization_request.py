@@ -26,7 +26,7 @@ ALLOWED_IN_DESCRIPTIONS = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6
 
 def check(repeated: tuple[str, ...] = (), **changes: str | None):
     sent = {name: value for name, value in (GOOD | changes).items() if value is not None}
-    return checked(sent, repeated, redirect_uri=URI, client_scopes=SCOPES)
+    return checked(sent, repeated, redirect_uri=URI, client={"scopes": SCOPES})
 
 
 def test_a_good_request_is_read_as_it_was_sent() -> None:
@@ -72,7 +72,6 @@ REFUSED = [
     ("unsupported_response_type", {"response_type": "CODE"}),
     ("unsupported_response_type", {"response_type": 'cödé"\\'}),
     ("invalid_request", {"response_mode": "fragment"}),
-    ("invalid_request", {"response_mode": "form_post"}),
     # PK-1: of every client; PK-2: S256 said in so many letters; PK-3: 43 characters.
     ("invalid_request", {"code_challenge": None}),
     ("invalid_request", {"code_challenge": None, "code_challenge_method": None}),
@@ -125,3 +124,34 @@ def test_a_parameter_that_came_twice_is_refused(name: str) -> None:
     with pytest.raises(AuthorizationRefusal) as refused:
         check(repeated=(name,))
     assert refused.value.code == "invalid_request"
+
+
+def test_what_is_not_sent_is_taken_from_the_client() -> None:
+    """OIDC Registration: default_max_age and default_acr_values; a parameter of the request comes first."""
+    defaults = {"scopes": SCOPES, "default_max_age": 90, "default_acr_values": ("urn:a",)}
+
+    def request(**sent: str):
+        return checked(GOOD | sent, (), redirect_uri=URI, client=defaults)
+
+    assert (request().max_age, request().acr_values) == (90, ("urn:a",))
+    assert (request(max_age="0").max_age, request(acr_values="urn:b urn:c").acr_values) == (
+        0,
+        ("urn:b", "urn:c"),
+    )
+    wish = '{"id_token": {"acr": {"values": ["urn:d"]}}}'
+    assert request(acr_values="urn:b", claims=wish).acr_values == ("urn:d",)
+
+
+def test_hints_are_kept_as_far_as_they_can_be_one() -> None:
+    request = check(ui_locales="de-CH zz! de de-CH", id_token_hint="a.b.c", login_hint="ada\nx")
+    assert request.ui_locales == ("de-CH", "de")
+    assert request.id_token_hint == "a.b.c"
+    assert request.login_hint is None
+    assert (check().id_token_hint, check().ui_locales) == (None, ())
+
+
+def test_claims_beyond_the_clients_scopes_are_not_asked_for() -> None:
+    """A client that may not have the scope address may not have the claim by its name."""
+    request = check(claims='{"userinfo": {"email": null, "address": null}}')
+    assert request.claims == {"userinfo": {"email": None}}
+    assert request.consent_scopes == ("openid", "profile", "email")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.rules.protocol.claims import SUPPORTED_CLAIMS, Profile, claims_for
+from app.rules.protocol.claims import PROFILE_CLAIMS, Profile, claims_for
 
 FULL = Profile(
     sub="usr_01jd",
@@ -62,7 +62,7 @@ def test_types_are_those_of_core_5_1():
         "locality": "London",
         "country": "GB",
     }
-    assert set(claims) == set(SUPPORTED_CLAIMS)
+    assert set(claims) == set(PROFILE_CLAIMS)
 
 
 def test_what_is_unknown_is_left_out_and_never_null_or_empty():

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.rules.protocol.authentication_contexts import PASSWORD
 from app.rules.protocol.authorization_request import AuthorizationParameters
-from app.rules.protocol.interaction import SignIn, Step, is_local, needs_consent, next_step
+from app.rules.protocol.interaction import Circumstances, SignIn, Step, is_local, needs_consent, next_step
 from app.rules.protocol.oauth_errors import AuthorizationRefusal
 from app.rules.tenancy import settings
 
@@ -16,26 +17,44 @@ NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c" * 43)
 
 
-def sign_in_seconds_ago(seconds: float) -> SignIn:
-    return SignIn(NOW - timedelta(seconds=seconds))
+def sign_in_seconds_ago(seconds: float, **facts) -> SignIn:
+    moment = NOW - timedelta(seconds=seconds)
+    return SignIn(moment, moment, "usr_ada", context=PASSWORD, **facts)
 
 
 def step(
-    sign_in: SignIn | None, *, began_seconds_ago: float = 0, consent: bool = False, **changes
+    sign_in: SignIn | None,
+    *,
+    began_seconds_ago: float = 0,
+    consent: bool = False,
+    about: str | None = None,
+    unknown_hint: bool = False,
+    can_register: bool = True,
+    **changes,
 ) -> Step | str:
+    circumstances = Circumstances(
+        began_at=NOW - timedelta(seconds=began_seconds_ago),
+        now=NOW,
+        needs_consent=consent,
+        subject=about,
+        is_hint_unknown=unknown_hint,
+        can_register=can_register,
+    )
     try:
-        return next_step(
-            replace(PLAIN, **changes),
-            began_at=NOW - timedelta(seconds=began_seconds_ago),
-            now=NOW,
-            sign_in=sign_in,
-            needs_consent=consent,
-        )
+        return next_step(replace(PLAIN, **changes), sign_in, circumstances)
     except AuthorizationRefusal as refused:
         return refused.code
 
 
 OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
+CHOSEN = sign_in_seconds_ago(600, selected=True)
+NONE, SELECT, CREATE = {"prompts": ("none",)}, ("select_account",), ("create",)
+
+
+def essential(*values: str) -> dict:
+    """A request that insists on one of the context classes."""
+    wish = {"essential": True} | ({"values": list(values)} if values else {})
+    return {"claims": {"id_token": {"acr": wish}}, "acr_values": values}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +70,6 @@ OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
         (Step.ISSUE, OLD, {"prompts": ("none",)}),
         # SS-7: a stale session cannot satisfy prompt or max_age ...
         (Step.SIGN_IN, FRESH, {"prompts": ("login",)}),
-        (Step.SIGN_IN, FRESH, {"prompts": ("select_account",)}),
         (Step.SIGN_IN, FRESH, {"prompts": ("login", "consent"), "consent": True}),
         (Step.SIGN_IN, OLD, {"max_age": 599}),
         (Step.ISSUE, OLD, {"max_age": 600}),
@@ -62,6 +80,33 @@ OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
         (Step.ISSUE, OLD, {"max_age": 0, "began_seconds_ago": 700}),
         (Step.CONSENT, OLD, {"max_age": 0, "began_seconds_ago": 700, "consent": True}),
         (Step.ISSUE, OLD, {"max_age": 10, "began_seconds_ago": 600}),
+        # The chooser is shown until somebody chose, or signed in for this request.
+        (Step.SELECT_ACCOUNT, FRESH, {"prompts": SELECT}),
+        (Step.ISSUE, CHOSEN, {"prompts": SELECT}),
+        (Step.ISSUE, OLD, {"prompts": SELECT, "began_seconds_ago": 700}),
+        (Step.SIGN_IN, None, {"prompts": SELECT}),
+        (Step.SIGN_IN, CHOSEN, {"prompts": (*SELECT, "login")}),
+        (Step.CONSENT, CHOSEN, {"prompts": SELECT, "consent": True}),
+        # A new account, where the organization lets people make one; else somebody signs in, once.
+        (Step.CREATE_ACCOUNT, None, {"prompts": CREATE}),
+        (Step.CREATE_ACCOUNT, FRESH, {"prompts": CREATE}),
+        (Step.ISSUE, OLD, {"prompts": CREATE, "began_seconds_ago": 700}),
+        (Step.SIGN_IN, None, {"prompts": CREATE, "can_register": False}),
+        (Step.SIGN_IN, FRESH, {"prompts": CREATE, "can_register": False}),
+        # The user whom the request is about, or nobody.
+        (Step.ISSUE, OLD, {"about": "usr_ada"} | NONE),
+        ("login_required", OLD, {"about": "usr_eve"} | NONE),
+        (Step.SIGN_IN, OLD, {"about": "usr_eve"}),
+        ("login_required", OLD, {"about": "usr_eve", "began_seconds_ago": 700}),
+        (Step.ISSUE, OLD, {"unknown_hint": True}),
+        ("login_required", OLD, {"unknown_hint": True} | NONE),
+        # A context class that is wished for never fails; one that is demanded does.
+        (Step.ISSUE, OLD, {"acr_values": ("urn:other",)}),
+        (Step.ISSUE, OLD, essential()),
+        (Step.ISSUE, OLD, essential("urn:other", PASSWORD)),
+        ("unmet_authentication_requirements", OLD, essential("urn:other")),
+        ("unmet_authentication_requirements", OLD, essential("urn:other") | NONE),
+        (Step.SIGN_IN, None, essential("urn:other")),
     ],
 )
 def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:

@@ -66,6 +66,8 @@ class UserView:
                 "email": self.email,
                 "email_verified": self.email_verified,
                 "name": self.name,
+                # No number is proven yet, whatever a profile says (OI-5).
+                "phone_number_verified": False,
                 "updated_at": self.updated_at,
             }
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import insert, select, update
@@ -16,13 +17,17 @@ from app.operations import audit, clock, directory
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
 from app.operations.protocol import codes, consents
+from app.operations.protocol.wire_clients import find_wire_client
 from app.operations.registration import scopes as scope_registry
 from app.operations.registration.scopes import ScopeRecord
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id
+from app.rules.protocol.authentication_contexts import reached_by
 from app.rules.protocol.authorization_request import AuthorizationParameters, understood
+from app.rules.protocol.claims_parameter import within
+from app.rules.protocol.scopes import narrow
 from app.rules.protocol.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
 LIFE = timedelta(minutes=30)
@@ -35,11 +40,11 @@ class AuthorizationRequestView:
 
     id: UUID
     organization_id: str
-    client_id: str
-    client_name: str
+    client: ClientView
     sent: Mapping[str, str]
     created_at: datetime
     shown_digest: bytes | None
+    selected_session_id: UUID | None
 
 
 class RequestEnded(NotFound):
@@ -52,15 +57,16 @@ class RequestEnded(NotFound):
         super().__init__("This sign-in request has ended. Go back to the app and start again.")
 
 
-def find_asking_client(client_id: str, *, organization_id: str | None) -> ClientView | None:
+def find_asking_client(
+    client_id: str, *, organization_id: str | None, address: str | None = None
+) -> ClientView | None:
     """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
 
     Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5, MX-3).
+    Raises what ``find_wire_client`` raises for a client whose metadata stands at an address of its own.
     """
-    client = directory.find_client(client_id, fresh=True)
-    if client is None or not client.is_active or organization_id not in {None, client.organization.id}:
-        return None
-    return client
+    client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
+    return client if client is not None and client.is_active else None
 
 
 @transaction
@@ -125,31 +131,46 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
         return None
     if row.browser_digest != _browser(browser_id):
         return None
-    client_id = client_id_of(organization_id, row.client_id)
-    client = directory.find_client(client_id, fresh=True)
+    client = directory.find_client(client_id_of(organization_id, row.client_id), fresh=True)
     if client is None:
         return None
     return AuthorizationRequestView(
-        row.id, organization_id, client_id, client.name, row.parameters, row.created_at, row.shown_digest
+        row.id,
+        organization_id,
+        client,
+        row.parameters,
+        row.created_at,
+        row.shown_digest,
+        row.selected_session_id,
     )
 
 
 @transaction
 def note_shown(actor: Actor, request: AuthorizationRequestView, shown: bytes) -> None:
     """What the consent page displayed is remembered: a decision counts for exactly that (IN-3)."""
+    _note(actor, request, shown_digest=shown)
+
+
+@transaction
+def note_selected(actor: Actor, request: AuthorizationRequestView, session: SessionView) -> None:
+    """The person goes on with this sign-in: ``prompt=select_account`` is met."""
+    _note(actor, request, selected_session_id=session.id)
+
+
+def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> None:
     count_changed(
         update(AuthorizationRequest)
         .where(
             AuthorizationRequest.organization_id == actor.organization_id,
             AuthorizationRequest.id == request.id,
         )
-        .values(shown_digest=shown)
+        .values(**values)
     )
 
 
 def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
     """The digest of all that the consent page says; the client's version covers its name, logo and redirects."""
-    text = "|".join((client.client_id, str(client.version), session.public_id, *parameters.scopes))
+    text = "|".join((client.client_id, str(client.version), session.public_id, *parameters.consent_scopes))
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -173,8 +194,8 @@ def allow(
 ) -> str:
     """A code for the client; the request under way, if there is one, is spent in the same commit.
 
-    ``remember`` records the user's consent for ``scopes``. Raises RequestEnded when the request was already
-    decided. Audit: ``consent.given`` and ``code.issued``.
+    ``scopes`` are those allowed of ``parameters.consent_scopes``; ``remember`` records the user's consent for them.
+    Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
     """
     if request is not None:
         _complete(actor, request)
@@ -183,13 +204,13 @@ def allow(
     code = codes.add_code(
         actor,
         client,
-        parameters,
-        scopes=scopes,
+        replace(parameters, claims=within(parameters.claims, scopes)),
+        scopes=narrow(parameters.scopes, scopes),
         user_id=session.user_id,
         session_id=session.id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
-        acr=None,
+        acr=reached_by(session.amr),
     )
     audit.record(
         actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}

@@ -52,9 +52,7 @@ def _is_id_token(header: Any, claims: Any) -> bool:
     return texts and "at_hash" in claims and "auth_time" in claims
 
 
-def _is_signed(
-    organization: OrganizationView, header: dict[str, Any], signed: bytes, signature: str
-) -> bool:
+def _is_signed(organization: OrganizationView, header: dict[str, Any], signed: bytes, signature: str) -> bool:
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         return False

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.operations.directory import ClientView
 from app.operations.people.users import get_user
-from app.operations.protocol import dpop_proofs, tokens
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol import dpop_proofs, signing_keys, tokens
+from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.protocol.subjects import subject_of
 from app.rules.errors import Forbidden, Unauthenticated
 from app.rules.protocol.claims import claims_for
+from app.rules.protocol.claims_parameter import USERINFO, names_for
 from app.rules.protocol.presented_token import PresentedToken
+from app.rules.registration.demands import algorithm_for
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedClaims:
-    """The claims, and the client they were released to."""
+    """The claims, and the client they were released to; ``signed`` is the same as a JWT, for clients that want it."""
 
     claims: dict[str, Any]
     client: AuthenticatedClient
+    signed: str | None
 
 
 def claims_of(presented: PresentedToken, *, organization_id: str | None) -> ReleasedClaims:
-    """The claims of the token's user that its scopes release (OIDC Core 5.4).
+    """The claims of the token's user that its scopes release (OIDC Core 5.4) or that were asked for by name (5.5).
 
     Raises Unauthenticated for a token that is dead, of another organization than the path's, or meant for
     somebody else, or presented otherwise than it is bound; ProofRefused when the DPoP proof beside it does not count;
@@ -38,7 +44,18 @@ def claims_of(presented: PresentedToken, *, organization_id: str | None) -> Rele
     if organization.issuer not in view.audience:
         raise Unauthenticated("The access token is meant for somebody else.")
     user = get_user(organization.id, view.user_id)
-    return ReleasedClaims(
-        claims_for(user.claims, view.scopes),
-        AuthenticatedClient(view.client, None),
-    )
+    claims = claims_for(user.claims, view.scopes, names_for(view.claims, USERINFO))
+    # Last, so that nothing overwrites it: the client's own name for the user, as in its ID tokens.
+    claims["sub"] = subject_of(view.client, view.user_id)
+    return ReleasedClaims(claims, AuthenticatedClient(view.client, None), _signed(view.client, claims))
+
+
+def _signed(client: ClientView, claims: Mapping[str, Any]) -> str | None:
+    """OIDC Core 5.3.2: with ``iss`` and ``aud``; no type of its own is registered for it."""
+    chosen = client.document.get("userinfo_signed_response_alg")
+    if chosen is None:
+        return None
+    organization = client.organization
+    algorithm = algorithm_for(client.document, organization.settings, chosen)
+    whole = {**claims, "iss": organization.issuer, "aud": client.client_id}
+    return signing_keys.sign(organization, algorithm, whole, token_type="JWT")  # noqa: S106 - a header, no password

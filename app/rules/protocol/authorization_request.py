@@ -9,16 +9,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.protocol import pkce
+from app.rules.protocol import hints, pkce
+from app.rules.protocol.claims_parameter import parse_claims, scopes_of, wanted_contexts, within
 from app.rules.protocol.dpop import is_thumbprint
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.protocol.oauth_errors import AuthorizationRefusal, InvalidTarget
+from app.rules.protocol.resource_indicators import parse_resources
+from app.rules.protocol.response_modes import QUERY, checked_mode
 from app.rules.protocol.scopes import beyond, parse_scope
 
-PROMPTS = ("none", "login", "consent", "select_account")
+PROMPTS = ("none", "login", "consent", "select_account", "create")
 LONGEST_STATE = 2048
 LONGEST_NONCE = 2048
 LONGEST_MAX_AGE = 10 * 365 * 86400
-LONGEST_HINT = 320
+MOST_CONTEXTS = 20
 # All that is read of a request. Parameters that are not understood are ignored (RFC 6749 section 3.1).
 NAMES = (
     "response_type",
@@ -33,7 +36,12 @@ NAMES = (
     "prompt",
     "max_age",
     "login_hint",
+    "id_token_hint",
+    "acr_values",
+    "claims",
+    "ui_locales",
     "dpop_jkt",
+    "resource",
 )
 # Strangers can have requests stored: this is what one of theirs may cost, in bytes.
 LONGEST_REQUEST = 12 * 1024
@@ -41,10 +49,11 @@ LONGEST_REQUEST = 12 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationParameters:
-    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds.
+    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds, the client's own by default.
 
     ``resources`` are resource indicators (RFC 8707), ``claims`` the claims parameter as understood (OIDC Core 5.5),
-    ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
+    ``acr_values`` the context classes wished for by any of three ways, ``id_token_hint`` an ID token that nobody has
+    verified yet, ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
     """
 
     redirect_uri: str
@@ -55,7 +64,7 @@ class AuthorizationParameters:
     prompts: tuple[str, ...] = ()
     max_age: int | None = None
     login_hint: str | None = None
-    response_mode: str = "query"
+    response_mode: str = QUERY
     resources: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     acr_values: tuple[str, ...] = ()
@@ -63,39 +72,56 @@ class AuthorizationParameters:
     ui_locales: tuple[str, ...] = ()
     dpop_jkt: str | None = None
 
+    @property
+    def consent_scopes(self) -> tuple[str, ...]:
+        """All that the user has to allow: the scopes, and those that release the claims asked for by name."""
+        return tuple(dict.fromkeys((*self.scopes, *scopes_of(self.claims))))
+
 
 def checked(
-    sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client_scopes: Collection[str]
+    sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
 ) -> AuthorizationParameters:
     """The request, or AuthorizationRefusal with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
 
-    ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client_scopes`` are what the
-    client was registered for.
+    ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client`` is the client's document.
     """
     _require_each_once(repeated)
     _require_no_request_object(sent)
     _require_code(sent)
     _require_bounded(sent)
-    prompts = _prompts(sent)
+    claims = within(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
     return AuthorizationParameters(
         redirect_uri=redirect_uri,
-        scopes=_scopes(sent, client_scopes),
+        scopes=_scopes(sent, client["scopes"]),
         code_challenge=_code_challenge(sent),
         state=_bounded(sent, "state", LONGEST_STATE),
         nonce=_bounded(sent, "nonce", LONGEST_NONCE),
-        prompts=prompts,
-        max_age=_max_age(sent),
-        # A hint never makes a request fail; what cannot be an e-mail is of no use.
-        login_hint=sent["login_hint"] if 1 <= len(sent.get("login_hint", "")) <= LONGEST_HINT else None,
+        prompts=_prompts(sent),
+        max_age=_max_age(sent, client.get("default_max_age")),
+        response_mode=checked_mode(sent),
+        claims=claims,
+        acr_values=wanted_contexts(claims)
+        or _acr_values(sent)
+        or tuple(client.get("default_acr_values") or ()),
+        login_hint=hints.login_hint(sent),
+        id_token_hint=hints.id_token_hint(sent),
+        ui_locales=hints.ui_locales(sent),
         dpop_jkt=_dpop_jkt(sent),
+        resources=_resources(sent),
     )
 
 
 def understood(sent: Mapping[str, str]) -> dict[str, str]:
     """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
     kept = {name: sent[name] for name in NAMES if name in sent}
-    if len(kept.get("login_hint", "")) > LONGEST_HINT:
-        del kept["login_hint"]
+    if hints.login_hint(sent) is None:
+        kept.pop("login_hint", None)
+    for name, longest in (
+        ("id_token_hint", hints.LONGEST_ID_TOKEN_HINT),
+        ("ui_locales", hints.LONGEST_LOCALES),
+    ):
+        if name in kept:
+            kept[name] = kept[name][:longest]
     return kept
 
 
@@ -125,8 +151,6 @@ def _require_code(sent: Mapping[str, str]) -> None:
         )
     if sent["response_type"] != "code":
         raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.")
-    if sent.get("response_mode", "query") != "query":
-        raise AuthorizationRefusal("invalid_request", "The only response_mode is query.")
 
 
 def _code_challenge(sent: Mapping[str, str]) -> str:
@@ -160,6 +184,13 @@ def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[st
     return scopes
 
 
+def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return parse_resources(sent.get("resource", ""))
+    except InvalidTarget as refused:
+        raise AuthorizationRefusal(refused.code, refused.description) from refused
+
+
 def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
     value = sent.get(name)
     if value is not None and len(value.encode()) > longest:
@@ -176,10 +207,14 @@ def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
     return prompts
 
 
-def _max_age(sent: Mapping[str, str]) -> int | None:
+def _acr_values(sent: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sent.get("acr_values", "").split()))[:MOST_CONTEXTS]
+
+
+def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
     text = sent.get("max_age")
     if text is None:
-        return None
+        return default
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
         raise AuthorizationRefusal("invalid_request", "The parameter max_age must be a number of seconds.")
     return int(text)

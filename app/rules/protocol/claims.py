@@ -31,8 +31,15 @@ CLAIMS_OF_SCOPE: Mapping[str, tuple[str, ...]] = {
 }
 """OpenID Connect Core 5.4, in the order of the standard."""
 
-SUPPORTED_CLAIMS: tuple[str, ...] = tuple(name for names in CLAIMS_OF_SCOPE.values() for name in names)
-"""``claims_supported`` of the discovery document."""
+PROFILE_CLAIMS: tuple[str, ...] = tuple(name for names in CLAIMS_OF_SCOPE.values() for name in names)
+"""What can be told of a user: by scope, or asked for by name."""
+
+SCOPE_OF_CLAIM: Mapping[str, str] = {
+    name: scope for scope, names in CLAIMS_OF_SCOPE.items() for name in names
+}
+
+SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time", "sid")
+"""``claims_supported`` of the discovery document: those, and what ID tokens say of the sign-in."""
 
 _ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
 _BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
@@ -76,7 +83,7 @@ def claims_for(profile: Profile, scopes: Collection[str], requested: Collection[
     """
     names = ["sub"]
     names += (name for scope, claims in CLAIMS_OF_SCOPE.items() if scope in scopes for name in claims)
-    names += (name for name in SUPPORTED_CLAIMS if name in requested)
+    names += (name for name in PROFILE_CLAIMS if name in requested)
     released = {name: _value(profile, name) for name in dict.fromkeys(names)}
     return {name: value for name, value in released.items() if value is not None}
 

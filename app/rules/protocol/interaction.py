@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.claims_parameter import must_meet_contexts
 from app.rules.protocol.oauth_errors import AuthorizationRefusal
 from app.rules.protocol.scopes import is_within
 from app.rules.registration.redirect_uris import is_loopback, is_private_scheme
@@ -19,37 +20,102 @@ FIRST_PARTY = "first_party"
 class Step(Enum):
     """What comes next."""
 
+    CREATE_ACCOUNT = "create an account"
     SIGN_IN = "sign in"
+    SELECT_ACCOUNT = "select an account"
     CONSENT = "consent"
     ISSUE = "issue a code"
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """The facts of a sign-in that the decision rests on."""
+    """The facts of a sign-in that the decision rests on.
 
+    ``began_at`` is when the session began, and ``authenticated_at`` what ``auth_time`` says of it. ``selected``: the
+    person chose this account for this very request. ``context`` is the context class that it reached.
+    """
+
+    began_at: datetime
     authenticated_at: datetime
+    subject: str
+    selected: bool = False
+    context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else the next step depends on.
+
+    ``began_at`` is when the request arrived. ``subject`` is the one user whom the request is about, None when it may
+    be anybody; ``is_hint_unknown`` says that it named somebody whom we do not know. ``can_register``: the
+    organization lets people make accounts for themselves.
+    """
+
+    began_at: datetime
+    now: datetime
+    needs_consent: bool
+    subject: str | None = None
+    is_hint_unknown: bool = False
+    can_register: bool = False
 
 
 def next_step(
-    parameters: AuthorizationParameters,
-    *,
-    began_at: datetime,
-    now: datetime,
-    sign_in: SignIn | None,
-    needs_consent: bool,
+    parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: Circumstances
 ) -> Step:
-    """The next step. Raises AuthorizationRefusal when ``prompt=none`` forbids to take it (OIDC Core 3.1.2.6)."""
+    """The next step.
+
+    Raises AuthorizationRefusal when ``prompt=none`` forbids to take it (OIDC Core 3.1.2.6), when somebody else signed
+    in than the request is about, and when the sign-in reaches none of the context classes that it insists on.
+    """
     silent = "none" in parameters.prompts
-    if sign_in is None or _is_stale(parameters, sign_in, began_at, now):
-        if silent:
-            raise AuthorizationRefusal("login_required", "The user is not signed in, or not recently enough.")
+    step = _step(parameters, sign_in, circumstances)
+    if silent and step in _SILENT_ERRORS:
+        raise AuthorizationRefusal(*_SILENT_ERRORS[step])
+    if silent and circumstances.is_hint_unknown:
+        raise AuthorizationRefusal("login_required", "The id_token_hint names nobody who is known here.")
+    return step
+
+
+def _step(parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: Circumstances) -> Step:
+    # Whatever was made for this very request satisfies its demands, however slow the consent after it: no loop.
+    is_fresh = sign_in is not None and sign_in.began_at >= circumstances.began_at
+    if "create" in parameters.prompts and circumstances.can_register and not is_fresh:
+        return Step.CREATE_ACCOUNT
+    if sign_in is None or not (is_fresh or _is_recent_enough(parameters, sign_in, circumstances.now)):
         return Step.SIGN_IN
-    if needs_consent:
-        if silent:
-            raise AuthorizationRefusal("consent_required", "The user must be asked for consent.")
-        return Step.CONSENT
-    return Step.ISSUE
+    if "select_account" in parameters.prompts and not (is_fresh or sign_in.selected):
+        return Step.SELECT_ACCOUNT
+    if circumstances.subject not in {None, sign_in.subject}:
+        if is_fresh:
+            raise AuthorizationRefusal("login_required", "Somebody else signed in than the request is about.")
+        return Step.SIGN_IN
+    _require_context(parameters, sign_in)
+    return Step.CONSENT if circumstances.needs_consent else Step.ISSUE
+
+
+_SILENT_ERRORS = {
+    Step.SIGN_IN: ("login_required", "The user is not signed in, or not as the request demands."),
+    Step.CONSENT: ("consent_required", "The user must be asked for consent."),
+}
+
+
+def _is_recent_enough(parameters: AuthorizationParameters, sign_in: SignIn, now: datetime) -> bool:
+    # An account that is to be created is not the one that is signed in.
+    if "login" in parameters.prompts or "create" in parameters.prompts:
+        return False
+    if parameters.max_age is None:
+        return True
+    return (now - sign_in.authenticated_at).total_seconds() <= parameters.max_age
+
+
+def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> None:
+    if must_meet_contexts(parameters.claims) and not (
+        parameters.acr_values == () or sign_in.context in parameters.acr_values
+    ):
+        # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
+        raise AuthorizationRefusal(
+            "unmet_authentication_requirements", "No sign-in here reaches a context class that is demanded."
+        )
 
 
 def needs_consent(
@@ -70,24 +136,11 @@ def needs_consent(
         return True
     if trust == FIRST_PARTY:
         return bool(settings["oauth"]["consent"]["policy"] == "always") and not is_within(
-            parameters.scopes, allowed
+            parameters.consent_scopes, allowed
         )
-    return not is_within(parameters.scopes, allowed)
+    return not is_within(parameters.consent_scopes, allowed)
 
 
 def is_local(redirect_uri: str) -> bool:
     """Whether the redirect ends at an app on the user's own device, which no name vouches for."""
     return is_loopback(redirect_uri) or is_private_scheme(redirect_uri)
-
-
-def _is_stale(
-    parameters: AuthorizationParameters, sign_in: SignIn, began_at: datetime, now: datetime
-) -> bool:
-    # A sign-in made for this very request satisfies prompt and max_age, however slow the consent after it.
-    if sign_in.authenticated_at >= began_at:
-        return False
-    if "login" in parameters.prompts or "select_account" in parameters.prompts:
-        return True
-    if parameters.max_age is not None:
-        return (now - sign_in.authenticated_at).total_seconds() > parameters.max_age
-    return False

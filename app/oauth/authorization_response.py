@@ -1,0 +1,67 @@
+"""How an authorization request is answered: by redirect, by a form that posts itself, or by a page of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flask import Response, render_template
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.operations.directory import ClientView
+from app.rules.errors import DomainError
+from app.rules.protocol.redirects import host_of, with_parameters
+from app.rules.protocol.response_modes import FORM_POST, mode_of
+from app.web.branding import branding_of
+from app.web.headers import page_policy
+from app.web.request_log import request_id
+
+_SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
+
+
+def back_to_client(client: ClientView, sent: Mapping[str, str], answer: Mapping[str, str]) -> BaseResponse:
+    """The answer or error, with ``state`` byte for byte and ``iss`` on errors too (RFC 9207, MX-1)."""
+    parameters = {**answer, "iss": client.organization.issuer}
+    if "state" in sent:
+        parameters["state"] = sent["state"]
+    if mode_of(sent) == FORM_POST:
+        return _form(client, sent["redirect_uri"], parameters)
+    response = Response(status=_SEE_OTHER)
+    response.headers["Location"] = with_parameters(sent["redirect_uri"], parameters)
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response
+
+
+def error_page(error: DomainError) -> BaseResponse:
+    """The refusal of a request whose client or redirect URI is wrong, or that is over: never a redirect (law 9)."""
+    page = render_template(
+        "error.html",
+        title="This app's request cannot be answered",
+        message=error.description,
+        hint="Go back to the app and try again. If it happens again, tell the people who make the app.",
+        error_code=error.code,
+        request_id=request_id(),
+    )
+    return Response(page, 400)
+
+
+def _form(client: ClientView, redirect_uri: str, parameters: Mapping[str, str]) -> BaseResponse:
+    """OAuth 2.0 Form Post Response Mode, section 2; without a script the person presses its button."""
+    page = render_template(
+        "oauth/form_post.html",
+        action=redirect_uri,
+        host=host_of(redirect_uri),
+        parameters=parameters,
+        client_name=client.name,
+        organization={"name": client.organization.name},
+        **branding_of(client.organization),
+    )
+    response = Response(page)
+    # Chromium holds form-action against all redirects that follow, and where the client sends people on is its own
+    # affair: so the scheme is bound, and the address is the registered one that the page holds.
+    scheme = redirect_uri.partition(":")[0]
+    response.headers["Content-Security-Policy"] = page_policy(
+        "https:" if scheme == "https" else "http: https:"
+    )
+    # The client may want to see who posts; it is told our origin, and no address.
+    response.headers["Referrer-Policy"] = "origin"
+    return response

@@ -1,0 +1,119 @@
+"""The claims parameter of OpenID Connect Core 5.5: what is understood of it, and what is no claims parameter at all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.rules.protocol.claims_parameter import (
+    ID_TOKEN,
+    USERINFO,
+    must_meet_contexts,
+    names_for,
+    parse_claims,
+    scopes_of,
+    wanted_contexts,
+    wanted_subject,
+    within,
+)
+from app.rules.protocol.oauth_errors import AuthorizationRefusal
+
+
+def parsed(document: Any) -> dict[str, Any] | None:
+    return parse_claims(json.dumps(document))
+
+
+def test_the_example_of_the_standard_is_understood() -> None:
+    """Core 5.5; unknown and language-tagged claims, and claims of other makers, are ignored."""
+    claims = parsed(
+        {
+            "userinfo": {
+                "given_name": {"essential": True},
+                "nickname": None,
+                "email": {"essential": True},
+                "name#ja-Hani-JP": None,
+                "http://example.info/claims/groups": None,
+            },
+            "id_token": {
+                "auth_time": {"essential": True},
+                "acr": {"values": ["urn:mace:incommon:iap:silver"]},
+            },
+        }
+    )
+    assert names_for(claims, USERINFO) == ("given_name", "nickname", "email")
+    assert names_for(claims, ID_TOKEN) == ("auth_time", "acr")
+    assert wanted_contexts(claims) == ("urn:mace:incommon:iap:silver",)
+    assert not must_meet_contexts(claims)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [{}, {"userinfo": None}, {"userinfo": {}}, {"other": {"x": 1}}, {"id_token": {"x": None}}],
+    ids=str,
+)
+def test_what_asks_for_nothing_is_nothing(empty: dict[str, Any]) -> None:
+    assert parsed(empty) is None
+    assert (names_for(None, USERINFO), wanted_subject(None), wanted_contexts(None)) == ((), None, ())
+    assert not must_meet_contexts(None)
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '"userinfo"',
+        '{"userinfo": {}, "userinfo": {}}',
+        '{"userinfo": []}',
+        '{"userinfo": "email"}',
+        '{"userinfo": {"email": true}}',
+        '{"userinfo": {"email": "x"}}',
+        '{"userinfo": {"email": {"essential": "yes"}}}',
+        '{"id_token": {"acr": {"values": "urn:x"}}}',
+        '{"id_token": {"acr": {"value": 1}}}',
+        '{"id_token": {"acr": {"value": "a", "values": ["b"]}}}',
+        '{"id_token": {"sub": {"value": "' + "x" * 256 + '"}}}',
+        '{"id_token": {"acr": {"values": [' + ",".join(['"x"'] * 21) + "]}}}",
+        '{"id_token": ' + "[" * 40 + "]" * 40 + "}",
+        '{"userinfo": {"email": NaN}}',
+        '{"x": "' + "x" * 9000 + '"}',
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_is_none_is_an_invalid_request(malformed: str) -> None:
+    with pytest.raises(AuthorizationRefusal) as refused:
+        parse_claims(malformed)
+    assert refused.value.code == "invalid_request"
+
+
+@pytest.mark.parametrize("place", [USERINFO, ID_TOKEN])
+@pytest.mark.parametrize("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}], ids=str)
+def test_a_subject_can_be_named_at_either_place(place: str, wish: dict[str, Any]) -> None:
+    """Core 5.5.1."""
+    assert wanted_subject(parsed({place: {"sub": wish}})) == "usr_ada"
+    assert wanted_subject(parsed({place: {"sub": {"essential": True}}})) is None
+
+
+def test_only_an_essential_acr_must_be_met() -> None:
+    """Core 5.5.1.1."""
+    essential = parsed({"id_token": {"acr": {"essential": True, "values": ["a", "b"]}}})
+    assert must_meet_contexts(essential) and wanted_contexts(essential) == ("a", "b")
+    assert not must_meet_contexts(parsed({"userinfo": {"acr": {"essential": True, "value": "a"}}}))
+
+
+def test_claims_are_no_way_round_the_scopes() -> None:
+    """A claim asked for by name needs what its scope needs: the client's registration, and the user's consent."""
+    claims = parsed(
+        {"userinfo": {"email": None, "nickname": None}, "id_token": {"address": None, "sub": None}}
+    )
+    assert scopes_of(claims) == ("email", "profile", "address")
+    assert within(claims, ("openid", "profile")) == {
+        "userinfo": {"nickname": None},
+        "id_token": {"sub": None},
+    }
+    assert within(claims, ()) == {"id_token": {"sub": None}}
+    assert within(None, ("email",)) is None
