@@ -1,0 +1,89 @@
+"""One DPoP proof wanted by a thousand at once: it counts for one of them, and nobody gets a 5xx (DC-6)."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.factories import MadeClient
+from tests.races.conftest import Race
+from tests.support.crowd import Post, at_once, send
+from tests.support.dpop import Prover
+
+CROWD = 1000
+FORM = {"grant_type": "client_credentials"}
+
+
+@pytest.fixture
+def machine(race: Race) -> MadeClient:
+    return race.make.machine(race.client.organization, "clients:read")
+
+
+def asking(race: Race, machine: MadeClient, prover: Prover, **changes: str) -> Post:
+    """A token request with a proof."""
+    proof = prover.headers("POST", f"{race.server.url}/oauth/token", **changes)
+    return Post("/oauth/token", FORM, machine.basic | proof)
+
+
+def test_one_proof_binds_one_token(race: Race, machine: MadeClient) -> None:
+    replies = at_once(race.server.url, [asking(race, machine, Prover())] * CROWD)
+    assert Counter(reply.status for reply in replies) == {200: 1, 400: CROWD - 1}
+    assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_dpop_proof"}
+    assert {reply.worker for reply in replies} == set(race.server.worker_pids())
+    [(stored,)] = race.server.database.query(
+        "SELECT COUNT(*) FROM used_identifiers WHERE organization_id = %s", machine.organization.id.encode()
+    )
+    assert stored == 1
+
+
+def test_one_jti_in_many_proofs_counts_once(race: Race, machine: MadeClient) -> None:
+    """What counts once is the jti, not the bytes of a proof: these differ in their signatures alone."""
+    prover = Prover()
+    replies = at_once(race.server.url, [asking(race, machine, prover, jti="one") for _ in range(200)])
+    assert Counter(reply.status for reply in replies) == {200: 1, 400: 199}
+
+
+def test_one_proof_asks_the_management_api_once(race: Race, machine: MadeClient) -> None:
+    prover = Prover()
+    token = send(race.server.url, asking(race, machine, prover)).json["access_token"]
+    headers = prover.headers("GET", f"{race.server.url}/clients", access_token=token)
+    gate = threading.Barrier(200)
+
+    def one(_: int) -> int:
+        gate.wait(60)
+        return _get(race.server.url, list(headers.items()))
+
+    with ThreadPoolExecutor(200) as pool:
+        assert Counter(pool.map(one, range(200))) == {200: 1, 401: 199}
+
+
+def test_two_headers_are_two_proofs(race: Race, machine: MadeClient) -> None:
+    """protocol.md: two proofs, as the real server hands them on."""
+    prover, url = Prover(), f"{race.server.url}/clients"
+    token = send(race.server.url, asking(race, machine, prover)).json["access_token"]
+    proofs = [("DPoP", prover.proof("GET", url, access_token=token)) for _ in range(2)]
+    named = [("Authorization", f"DPoP {token}")]
+    assert _get(race.server.url, named + proofs[:1]) == 200
+    assert (
+        _get(race.server.url, [*named, ("DPoP", prover.proof("GET", url, access_token=token)), proofs[1]])
+        == 401
+    )
+
+
+def _get(server: str, headers: list[tuple[str, str]]) -> int:
+    connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=60)
+    try:
+        connection.putrequest("GET", "/clients")
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
