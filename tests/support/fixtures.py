@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 from app.operations import directory
 from app.operations.protocol import client_failures, usage
+from app.operations.self_registration import documents
 from tests.support.applications import BASE_URL, application
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
@@ -67,8 +68,14 @@ def app(database: Database, applications: Callable[[Database, str], Flask]) -> F
     """The application on a clean database. No context is pushed: see ``context``."""
     made = applications(database, BASE_URL)
     database.clean()
-    for forget in (directory.forget_cached, client_failures.forget_failures, usage.forget_noted):
+    for forget in (
+        directory.forget_cached,
+        client_failures.forget_failures,
+        usage.forget_noted,
+        documents.forget_documents,
+    ):
         forget()
+    made.extensions["failed_requests"].forget()
     return made
 
 

@@ -29,6 +29,7 @@ from app.models.organization import DELETED, PURGED, Organization
 from app.operations import audit, clock
 from app.operations.directory import root_organization
 from app.operations.keyring import forget
+from app.operations.self_registration.idle import clients_to_look_at, end_if_idle
 from app.operations.transaction import read, transaction
 from app.operations.upkeep import leases
 from app.operations.upkeep.sweeps import (
@@ -89,6 +90,7 @@ def purge(
 def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     for sweep in SWEEPS:
         yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
+    yield from _idle_clients(me, batch)
     for organization_id, client_id in _deleted_clients(batch):
         yield from _client_rows(organization_id, client_id, me, batch)
     for organization_id in _ended_organizations(batch):
@@ -108,6 +110,20 @@ def _until_done(step: Callable[[], int], name: str, batch: int) -> Iterator[tupl
         if count:
             yield name, count
         if count < batch:
+            return
+
+
+def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
+    """Clients that registered themselves and that nobody uses end; their rows go with those of other ended ones."""
+    while True:
+        due, ended = clients_to_look_at(batch), 0
+        for organization_id, client_id in due:
+            if not leases.keep(LEASE, me, LEASE_SECONDS):
+                raise _LeaseLost
+            ended += end_if_idle(organization_id, client_id)
+        if ended:
+            yield "idle clients", ended
+        if len(due) < batch:
             return
 
 

@@ -17,14 +17,6 @@ NOT_OFFERED: Mapping[str, tuple[tuple[Any, ...], str]] = {
         ("required_for_admins", "required"),
         "Second factors are not offered yet, so they cannot be required.",
     ),
-    "oauth.dynamic_registration.mode": (
-        ("initial_access_token", "open"),
-        "Dynamic registration (RFC 7591) is not offered yet; it is off.",
-    ),
-    "oauth.dynamic_registration.client_id_metadata_documents": (
-        (True,),
-        "Client ID metadata documents are not offered yet.",
-    ),
     "oauth.require_par": (
         (True,),
         "Pushed authorization requests (RFC 9126) are not offered yet, so they cannot be required.",
@@ -46,11 +38,9 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.registration.default_roles",
         "authentication.recovery.password_reset",
         "authentication.recovery.reset_ttl_seconds",
-        "oauth.dynamic_registration.idle_ttl_seconds",
         "user_permissions.members_can_delete_account",
         "branding.logo",
         "localization.default_locale",
-        "audit.log_retention_days",
         "audit.notify_root_access",
     }
 )

@@ -1,0 +1,458 @@
+"""Clients that register themselves: RFC 7591, RFC 7592, DC-1 and DC-2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import select
+from werkzeug.test import TestResponse
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.client import Client
+from app.models.registration import ClientRegistration, RegistrationToken
+from app.operations.directory import OrganizationView
+from app.operations.registration import client_origin
+from app.operations.registration.clients import update_client
+from app.operations.self_registration import dynamic
+from app.operations.self_registration.initial_access import (
+    create_registration_token,
+    revoke_registration_token,
+)
+from app.rules.people.permissions import EVERY_PERMISSION
+from tests.factories import Factory, bearer_header
+
+GOOD: dict[str, Any] = {
+    "client_name": "Weather Bot",
+    "redirect_uris": ["https://weather.example/callback"],
+    "grant_types": ["authorization_code", "refresh_token"],
+}
+
+
+@pytest.fixture
+def open_to_all(make: Factory) -> OrganizationView:
+    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+
+
+@pytest.fixture
+def by_token(make: Factory) -> OrganizationView:
+    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}})
+
+
+def register(
+    http: FlaskClient, organization: OrganizationView, token: str | None = None, **changes: Any
+) -> TestResponse:
+    body = {name: value for name, value in (GOOD | changes).items() if value is not None}
+    return http.post(
+        f"/organizations/{organization.slug}/oauth/register",
+        json=body,
+        headers=bearer_header(token) if token else {},
+    )
+
+
+def own(http: FlaskClient, registered: dict[str, Any], method: str, **body: Any) -> TestResponse:
+    path = registered["registration_client_uri"].removeprefix("http://localhost")
+    headers = bearer_header(registered["registration_access_token"])
+    return http.open(path, method=method, headers=headers, json=body or None)
+
+
+def everything_stored(app: Flask) -> str:
+    with app.app_context():
+        tables = [db.session.execute(select(model.__table__)).all() for model in _STORED]
+    return repr(tables)
+
+
+_STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
+
+
+def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskClient, make: Factory) -> None:
+    """DC-1."""
+    organization = make.organization()
+    answer = register(http, organization)
+    assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
+    metadata = http.get(f"/organizations/{organization.slug}/.well-known/openid-configuration").get_json()
+    assert "registration_endpoint" not in metadata
+
+
+def test_an_open_organization_tells_where_to_register(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    metadata = http.get(
+        f"/organizations/{open_to_all.slug}/.well-known/oauth-authorization-server"
+    ).get_json()
+    assert metadata["registration_endpoint"] == f"{open_to_all.issuer}/oauth/register"
+
+
+def test_a_client_registers_itself_and_is_told_what_it_is(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    answer = register(http, open_to_all)
+    told = answer.get_json()
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert told["client_id"].startswith(f"cli_{open_to_all.id}_")
+    assert told["client_secret"].startswith("gth_cs_") and told["client_secret_expires_at"] == 0
+    assert told["registration_access_token"].startswith("gth_ra_")
+    assert told["registration_client_uri"] == f"{open_to_all.issuer}/oauth/register/{told['client_id']}"
+    assert told["token_endpoint_auth_method"] == "client_secret_basic"
+    assert told["client_name"] == "Weather Bot" and told["redirect_uris"] == GOOD["redirect_uris"]
+    assert told["response_types"] == ["code"] and told["application_type"] == "web"
+    assert told["client_id_issued_at"] > 1_700_000_000
+
+
+def test_a_missing_scope_means_all_identity_scopes(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    told = register(http, open_to_all).get_json()
+    assert set(told["scope"].split()) == {"openid", "profile", "email", "address", "phone", "offline_access"}
+
+
+def test_without_refresh_tokens_there_is_no_offline_access(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    told = register(http, open_to_all, grant_types=None).get_json()
+    assert told["grant_types"] == ["authorization_code"] and "offline_access" not in told["scope"].split()
+
+
+def test_what_is_asked_for_is_cut_down_to_what_is_offered(http: FlaskClient, make: Factory) -> None:
+    """DC-2: scopes, grants and methods; a management scope is never among them."""
+    narrow = {
+        "grant_types": ["authorization_code", "client_credentials"],
+        "dynamic_registration": {"mode": "open"},
+    }
+    organization = make.organization(settings={"oauth": narrow})
+    asked = {
+        "scope": "openid email clients:write organizations:write made:up",
+        "grant_types": ["authorization_code", "refresh_token", "client_credentials", "implicit", "password"],
+        "response_types": ["code", "token", "id_token"],
+    }
+    told = register(http, organization, **asked).get_json()
+    assert told["scope"] == "openid email"
+    assert told["grant_types"] == ["authorization_code"]
+    assert told["response_types"] == ["code"]
+
+
+@pytest.mark.parametrize("scope", sorted(EVERY_PERMISSION))
+def test_no_management_scope_is_ever_given(
+    http: FlaskClient, open_to_all: OrganizationView, scope: str
+) -> None:
+    """DC-2: by itself it is a refusal, beside others it is left out."""
+    assert register(http, open_to_all, scope=scope).get_json()["error"] == "invalid_client_metadata"
+    assert register(http, open_to_all, scope=f"openid {scope}").get_json()["scope"] == "openid"
+
+
+def test_nobody_registers_for_tokens_without_a_person(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    """DC-2: client_credentials would give a stranger tokens for the organization's APIs."""
+    answer = register(http, open_to_all, grant_types=["client_credentials"], redirect_uris=None)
+    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
+
+
+def test_what_a_caller_may_not_choose_is_ignored(
+    app: Flask, http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    """DC-2: an id, trust, audiences, an owner; unknown names do no harm (RFC 7591 section 2)."""
+    told = register(
+        http,
+        open_to_all,
+        client_id="cli_mine",
+        client_secret="mine",
+        trust="first_party",
+        status="disabled",
+        resources=["https://api.example/"],
+        security_profile="fapi2",
+        organization_id="root",
+        created_by="root",
+        source="person",
+        software_statement="e30.e30.",
+        **{"client_name#de": "Wetter", "made_up": {"deep": [1]}},
+    ).get_json()
+    assert told["client_id"] != "cli_mine" and told["client_secret"] != "mine"
+    with app.app_context():
+        row = db.session.scalars(select(Client).where(Client.name == "Weather Bot")).one()
+        assert (row.trust, row.status, row.source) == ("unverified", "active", "dynamic")
+        assert row.created_by == "the app itself" and row.created_by_user_id is None
+        assert row.document["resources"] == [] and row.document["security_profile"] is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "javascript://rp/%0aalert(1)",
+        "data://x/y",
+        "http://rp.example/cb",
+        "https://*.rp.example/cb",
+        "https://rp.example/cb\n",
+        "https://rp.example/cb#x",
+        "https://user@rp.example/cb",
+        "https://10.0.0.1/cb",
+        "https://rp.example/../cb",
+        "https://rp.example/cb?code=1",
+        "",
+        7,
+    ],
+)
+def test_a_bad_redirect_uri_has_the_standards_code(
+    http: FlaskClient, open_to_all: OrganizationView, uri: object
+) -> None:
+    """RU-3: what strangers register is held to the same rules."""
+    answer = register(http, open_to_all, redirect_uris=[uri])
+    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_redirect_uri"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("client_name", "A\u202ecme"),
+        ("client_name", "x" * 101),
+        ("client_uri", "http://rp.example/"),
+        ("logo_uri", "javascript:alert(1)"),
+        ("policy_uri", "https://10.0.0.1/"),
+        ("jwks_uri", "http://169.254.169.254/keys"),
+        ("jwks", {"keys": [{"kty": "oct", "k": "AAAA"}]}),
+        ("grant_types", "authorization_code"),
+        ("grant_types", [7]),
+        ("response_types", ["token"]),
+        ("scope", ["openid"]),
+        ("scope", "made:up"),
+        ("token_endpoint_auth_method", "client_secret_jwt"),
+        ("token_endpoint_auth_method", 7),
+        ("id_token_signed_response_alg", "none"),
+        ("id_token_signed_response_alg", "HS256"),
+        ("subject_type", "secret"),
+        ("default_max_age", "soon"),
+        ("redirect_uris", "https://rp.example/cb"),
+    ],
+)
+def test_bad_metadata_is_refused_in_the_standards_words(
+    http: FlaskClient, open_to_all: OrganizationView, name: str, value: object
+) -> None:
+    answer = register(http, open_to_all, **{name: value})
+    told = answer.get_json()
+    assert answer.status_code == 400, answer.text
+    assert told["error"] == ("invalid_redirect_uri" if name == "redirect_uris" else "invalid_client_metadata")
+    assert all(" " <= char <= "~" and char not in '"\\' for char in told["error_description"])
+
+
+def test_a_refused_registration_leaves_nothing(
+    app: Flask, http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    assert register(http, open_to_all, redirect_uris=["http://rp.example/"]).status_code == 400
+    with app.app_context():
+        assert db.session.scalars(select(ClientRegistration)).all() == []
+        assert (
+            db.session.scalars(select(AuditEvent).where(AuditEvent.action == "client.registered")).all() == []
+        )
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"client_name":"a","client_name":"b"}', b"\xff"])
+def test_a_body_that_is_no_object_is_refused(
+    http: FlaskClient, open_to_all: OrganizationView, body: bytes
+) -> None:
+    answer = http.post(
+        f"/organizations/{open_to_all.slug}/oauth/register", data=body, content_type="application/json"
+    )
+    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
+
+
+def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    signing = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
+    encrypting = signing | {"use": "enc"}
+    told = register(
+        http, open_to_all, token_endpoint_auth_method="private_key_jwt", jwks={"keys": [signing, encrypting]}
+    ).get_json()
+    assert told["jwks"] == {"keys": [signing]}
+    assert "client_secret" not in told and "client_secret_expires_at" not in told
+
+
+@pytest.mark.parametrize(
+    ("redirect_uri", "method", "kind"),
+    [
+        ("http://127.0.0.1:33418/cb", "none", "native"),
+        ("http://localhost/cb", "none", "native"),
+        ("com.example.app:/cb", "client_secret_basic", "native"),
+        ("https://app.example/cb", "none", "spa"),
+        ("http://localhost:6274/cb", "client_secret_post", "web"),
+    ],
+)
+def test_the_type_follows_from_what_the_client_says(
+    app: Flask, http: FlaskClient, open_to_all: OrganizationView, redirect_uri: str, method: str, kind: str
+) -> None:
+    """An app with a scheme of its own keeps no secret, whatever it asks for (RFC 8252 section 8.5)."""
+    told = register(
+        http, open_to_all, redirect_uris=[redirect_uri], token_endpoint_auth_method=method
+    ).get_json()
+    assert told["token_endpoint_auth_method"] == ("none" if kind in ("native", "spa") else method)
+    with app.app_context():
+        assert db.session.scalars(select(Client.type).where(Client.source == "dynamic")).one() == kind
+
+
+def test_an_initial_access_token_is_needed_where_the_organization_says_so(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    """DC-1."""
+    other = make.organization()
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 2})
+        foreign = create_registration_token(make.actor(other), {"name": "CI"})
+    without = register(http, by_token)
+    assert without.status_code == 401 and without.headers["WWW-Authenticate"] == 'Bearer realm="gatehouse"'
+    wrong = register(http, by_token, foreign.token)
+    assert wrong.status_code == 401 and 'error="invalid_token"' in wrong.headers["WWW-Authenticate"]
+    assert [register(http, by_token, made.token).status_code for _ in range(3)] == [201, 201, 401]
+
+
+def test_a_refused_registration_costs_no_use(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 1})
+    assert register(http, by_token, made.token, redirect_uris=["nowhere"]).status_code == 400
+    assert register(http, by_token, made.token).status_code == 201
+
+
+def test_a_revoked_token_registers_nothing(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI"})
+        assert register(http, by_token, made.token).status_code == 201
+        revoke_registration_token(make.actor(by_token), made.record.public_id)
+    assert register(http, by_token, made.token).status_code == 401
+
+
+def test_tables_hold_digests_alone(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    """CD-1's rule for these tokens too: neither of them stands in a row."""
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI"})
+    told = register(http, by_token, made.token).get_json()
+    stored = everything_stored(app)
+    assert made.token not in stored
+    assert told["registration_access_token"] not in stored and told["client_secret"] not in stored
+
+
+def test_one_network_registers_so_many(
+    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DC-1: a rate limit where no token is asked for."""
+    monkeypatch.setattr(dynamic, "MOST_PER_NETWORK", dynamic.MOST_PER_NETWORK.from_failure(2))
+    answers = [register(http, open_to_all) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    assert int(answers[2].headers["Retry-After"]) > 0
+
+
+def test_an_organization_has_room_for_so_many(
+    http: FlaskClient, open_to_all: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DC-1: a quota; scale.md rule 13 for all clients."""
+    monkeypatch.setattr(client_origin, "MOST_SELF_REGISTERED", 1)
+    assert register(http, open_to_all).status_code == 201
+    full = register(http, open_to_all)
+    assert full.status_code == 409 and full.get_json()["error"] == "too_many_clients"
+    make.client(open_to_all)
+    monkeypatch.setattr(client_origin, "MOST_CLIENTS", 2)
+    with pytest.raises(client_origin.NoRoom):
+        make.client(open_to_all)
+
+
+def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    """RFC 7592: a change replaces everything, what is left out has its default again."""
+    told = register(http, open_to_all, contacts=["dev@weather.example"]).get_json()
+    read = own(http, told, "GET")
+    assert read.status_code == 200
+    assert {**read.get_json(), "client_secret": told["client_secret"]} == told
+    changed = own(
+        http, told, "PUT", client_id=told["client_id"], redirect_uris=["https://weather.example/new"]
+    )
+    assert changed.status_code == 200, changed.text
+    now = changed.get_json()
+    assert now["redirect_uris"] == ["https://weather.example/new"]
+    assert "contacts" not in now and now["grant_types"] == ["authorization_code"]
+    assert now["client_name"] == "weather.example"
+    assert now["registration_access_token"] == told["registration_access_token"]
+    gone = own(http, told, "DELETE")
+    assert gone.status_code == 204 and gone.data == b""
+    assert own(http, told, "GET").status_code == 401
+
+
+def test_a_client_that_needs_a_secret_now_gets_one(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    told = register(http, open_to_all, token_endpoint_auth_method="none").get_json()
+    assert "client_secret" not in told
+    body = GOOD | {"client_id": told["client_id"], "token_endpoint_auth_method": "client_secret_post"}
+    changed = own(http, told, "PUT", **body).get_json()
+    assert changed["client_secret"].startswith("gth_cs_") and changed["client_secret_expires_at"] == 0
+    again = own(http, told, "PUT", **body).get_json()
+    assert "client_secret" not in again and again["client_secret_expires_at"] == 0
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"client_id": "cli_other"},
+        {"client_id": None},
+        {"registration_access_token": "x"},
+        {"registration_client_uri": "x"},
+        {"client_secret_expires_at": 0},
+        {"client_id_issued_at": 1},
+    ],
+)
+def test_a_change_must_name_the_client_and_nothing_that_is_ours(
+    http: FlaskClient, open_to_all: OrganizationView, extra: dict[str, Any]
+) -> None:
+    told = register(http, open_to_all).get_json()
+    body = GOOD | {"client_id": told["client_id"]} | extra
+    answer = own(http, told, "PUT", **body)
+    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
+
+
+def test_a_registration_access_token_opens_its_own_client_alone(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    first, second = (register(http, open_to_all).get_json() for _ in range(2))
+    mixed = second | {"registration_access_token": first["registration_access_token"]}
+    for method in ("GET", "PUT", "DELETE"):
+        assert own(http, mixed, method, **(GOOD if method == "PUT" else {})).status_code == 401
+    assert own(http, second | {"registration_access_token": "nonsense"}, "GET").status_code == 401
+    assert own(http, second, "GET").status_code == 200
+
+
+def test_a_client_that_was_vouched_for_cannot_change_itself(
+    app: Flask, http: FlaskClient, open_to_all: OrganizationView, make: Factory
+) -> None:
+    """Trust was given to this name and these addresses."""
+    told = register(http, open_to_all).get_json()
+    with app.app_context():
+        update_client(make.actor(open_to_all), told["client_id"], {"trust": "verified"})
+    answer = own(http, told, "PUT", **(GOOD | {"client_id": told["client_id"], "client_name": "Acme"}))
+    assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
+
+
+def test_other_organizations_do_not_know_the_client(
+    http: FlaskClient, open_to_all: OrganizationView, make: Factory
+) -> None:
+    """MX-3."""
+    other = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+    told = register(http, open_to_all).get_json()
+    path = f"/organizations/{other.slug}/oauth/register/{told['client_id']}"
+    headers = bearer_header(told["registration_access_token"])
+    assert http.get(path, headers=headers).status_code == 401
+
+
+def test_without_a_path_it_is_roots_endpoint(http: FlaskClient, make: Factory) -> None:
+    make.root()
+    answer = http.post("/oauth/register", json=GOOD)
+    assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
+
+
+def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    path = f"/organizations/{open_to_all.slug}/oauth/register"
+    origin = {"Origin": "https://app.example"}
+    assert http.post(path, json=GOOD, headers=origin).headers["Access-Control-Allow-Origin"] == "*"
+    asked = http.options(f"{path}/cli_x", headers=origin)
+    assert asked.headers["Access-Control-Allow-Methods"] == "GET, POST, PUT, DELETE"
