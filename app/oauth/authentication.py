@@ -12,7 +12,7 @@ from app.operations.protocol.authenticated_client import AuthenticatedClient
 
 def authenticate(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     """The client behind the request, known to the organization of the path. Raises InvalidClient."""
-    presented = read_client(call, sent)
+    presented = call.presented = read_client(call, sent)
     proven = client_authentication.authenticate_client(
         presented, organization_id=call.organization_id, address=call.address
     )

@@ -17,8 +17,10 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
+from app.oauth.failures import note_refusal
 from app.operations import directory
 from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.protocol.client_authentication import Presented
 from app.rules.errors import DomainError
 from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 from app.web.headers import program_headers
@@ -47,6 +49,7 @@ class Call:
 
     ``proven_key`` is the thumbprint of the key that its DPoP proof showed, once the proof was found good and is spent.
     ``has_claimed_assertion``: the assertion by which its client authenticates is spent, by this very request.
+    ``sent`` are the parameters and ``presented`` is what it authenticates with, once they were read.
     """
 
     __slots__ = (
@@ -55,7 +58,9 @@ class Call:
         "environ",
         "has_claimed_assertion",
         "organization_slug",
+        "presented",
         "proven_key",
+        "sent",
     )
 
     def __init__(self, environ: WSGIEnvironment, organization_slug: str | None) -> None:
@@ -64,6 +69,8 @@ class Call:
         self.authenticated: AuthenticatedClient | None = None
         self.proven_key: str | None = None
         self.has_claimed_assertion = False
+        self.sent: Mapping[str, str] | None = None
+        self.presented: Presented | None = None
         self._organization_id: str | None = None
 
     @classmethod
@@ -82,6 +89,12 @@ class Call:
     def method(self) -> str:
         """GET or POST."""
         return str(self.environ["REQUEST_METHOD"])
+
+    @property
+    def endpoint(self) -> str:
+        """Which endpoint it is for: ``token``, ``authorize`` …"""
+        path: str = self.environ.get("PATH_INFO", "")
+        return path.partition("/oauth/")[2].partition("/")[0] or path[:32]
 
     @property
     def has_query(self) -> bool:
@@ -179,7 +192,8 @@ def signed_answer(jwt: str, media_type: str) -> Answer:
 
 
 def refusal_of(error: DomainError, call: Call) -> Answer:
-    """A refusal in the form of RFC 6749 section 5.2."""
+    """A refusal in the form of RFC 6749 section 5.2; the makers of the client find it in their log."""
+    note_refusal(error, call)
     refused = answer({"error": error.code, "error_description": error.description}, error.status)
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:

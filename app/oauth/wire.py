@@ -66,8 +66,11 @@ def read_form(call: Call) -> Mapping[str, str]:
     if call.content_type != FORM:
         raise OAuthRefusal(f"The body must be {FORM}.")
     parameters = _parsed(call.read_body())
+    call.sent = parameters.sent
     if parameters.repeated:
-        raise OAuthRefusal("A parameter was sent more than once.")
+        raise OAuthRefusal("A parameter was sent more than once.").because(
+            "parameter_repeated", received=", ".join(sorted(parameters.repeated))
+        )
     return parameters.sent
 
 
@@ -94,17 +97,23 @@ def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
         secret = sent.get("client_secret")
         return Presented(NONE, client_id) if secret is None else Presented(POST, client_id, secret)
     if "client_secret" in sent:
-        raise OAuthRefusal("The client authenticated twice: use the header or the body, not both.")
+        raise OAuthRefusal("The client authenticated twice: use the header or the body, not both.").because(
+            "authenticated_twice"
+        )
     presented = _basic(header)
     if sent.get("client_id", presented.client_id) != presented.client_id:
-        raise OAuthRefusal("The client_id of the body is not the one of the header.")
+        raise OAuthRefusal("The client_id of the body is not the one of the header.").because(
+            "authenticated_twice", received=sent["client_id"], expected=presented.client_id
+        )
     return presented
 
 
 def require_secure(call: Call) -> None:
     """Plain http is refused, not redirected, where secrets travel (TR-1)."""
     if config.current().is_https and not call.is_secure:
-        raise OAuthRefusal("Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted.")
+        raise OAuthRefusal(
+            "Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted."
+        ).because("http_behind_proxy", received="http", expected="https")
 
 
 def _assertion(call: Call, sent: Mapping[str, str]) -> Presented:

@@ -187,7 +187,17 @@ _TOPICS = (
         "Audit",
         "How long evidence is kept.",
         "book",
-        (("Evidence", _rows("audit", retention_days="Audit events are kept for")),),
+        (
+            (
+                "Evidence",
+                _rows(
+                    "audit",
+                    retention_days="Audit events are kept for",
+                    failed_requests="Keep refused requests of clients",
+                    log_retention_days="Refused requests are kept for",
+                ),
+            ),
+        ),
     ),
 )
 TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}

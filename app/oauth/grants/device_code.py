@@ -10,7 +10,7 @@ from app.operations.devices import device_codes
 from app.rules.protocol.oauth_errors import OAuthRefusal, UnauthorizedClient
 
 
-class DeviceCodeGrant(AuthlibGrant):  # type: ignore[misc]
+class DeviceCodeGrant(AuthlibGrant):
     """Tokens for a device that was allowed elsewhere; ``operations/devices/device_codes`` decides."""
 
     TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]

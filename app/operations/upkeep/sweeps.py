@@ -14,6 +14,7 @@ from app.models.client import Client
 from app.models.credential import CredentialUse
 from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier, ViewChange
+from app.models.failed_request import FailedRequest
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.registration import ClientRegistration, RegistrationToken
 from app.models.session import Attempt, Session, SessionClient
@@ -68,6 +69,7 @@ SWEEPS = (
     _sweep(AccessToken, "expires_at"),
     _sweep(AuthorizationCode, "purge_at", timedelta()),
     _sweep(DeviceCode, "expires_at"),
+    _sweep(FailedRequest, "expires_at", timedelta()),
     # Strangers make them; nothing asks for one that has ended.
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
@@ -91,6 +93,7 @@ CLIENT_ROWS = (
     (AuthorizationCode, "client_id"),
     (AuthorizationRequest, "client_id"),
     (DeviceCode, "client_id"),
+    (FailedRequest, "client_id"),
     (Consent, "client_id"),
     (SessionClient, "client_id"),
     (Grant, "client_id"),

@@ -102,7 +102,8 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("branding.login_message", Text(500, lines=True), None, "A sentence on the sign-in page."),
     ("localization.default_locale", Text(12, "locale"), "en", "Language where the person's own is not known."),
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are kept."),
-    ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are kept."),
+    ("audit.failed_requests", Flag(), True, "Requests of clients that were refused are kept, without secrets, so that their makers see why."),
+    ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are kept, counted from each one."),
     ("audit.notify_root_access", Flag(), True, "Administrators are told when root acts here."),
 )
 # fmt: on

@@ -1,0 +1,59 @@
+"""What is handed to the log of failed requests when a client is refused: never a secret, and only of named clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from app.operations import clock
+from app.operations.evidence.refused_requests import RefusedRequest
+from app.rules.errors import DomainError
+from app.rules.identifiers import parse_client_id
+from app.rules.protocol.shown_parameters import shown_parameters
+from app.rules.protocol.tokens import digest
+from app.web.failed_requests import failed_requests
+
+if TYPE_CHECKING:
+    from app.oauth.call import Call
+
+# The ordinary course of a flow: a device that waits, a first request that is told its nonce.
+_NO_FAILURES = frozenset({"authorization_pending", "use_dpop_nonce"})
+
+
+def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | None = None) -> None:
+    """The refusal waits for the log, if it names a client of ours. ``client`` is (organization key, row id)."""
+    if error.status >= 500 or error.code in _NO_FAILURES:
+        return
+    sent: Mapping[str, str] = call.sent or {}
+    named = client or _client_of(call, sent)
+    if named is None:
+        return
+    presented = call.presented
+    secret = presented.secret if presented is not None else None
+    failed_requests().add(
+        RefusedRequest(
+            client=named,
+            at=datetime.now(UTC) + clock.offset(),
+            request_id=call.request_id or "",
+            endpoint=call.endpoint,
+            method=call.method,
+            status=error.status,
+            error=error.code,
+            description=error.description,
+            cause=error.cause,
+            parameters=shown_parameters(sent),
+            address=call.address,
+            path_organization=call.organization_slug,
+            auth_method=presented.method if presented is not None else None,
+            secret_digest=digest(secret) if secret is not None else None,
+        )
+    )
+
+
+def _client_of(call: Call, sent: Mapping[str, str]) -> tuple[str, UUID] | None:
+    if call.authenticated is not None:
+        return call.authenticated.client.organization.id, call.authenticated.client.id
+    client_id = call.presented.client_id if call.presented is not None else sent.get("client_id")
+    return parse_client_id(client_id) if client_id is not None else None

@@ -1,0 +1,1 @@
+"""What developers are shown of requests that were refused."""

@@ -1,0 +1,77 @@
+"""A thousand polls at once of one device code: one winner, everybody else is told so, nobody gets a 5xx (DV-1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.factories import Factory, MadeClient, MadeUser
+from tests.oauth.device import GRANT
+from tests.support.crowd import Post, at_once, send
+from tests.support.person import Person
+from tests.support.servers import LiveServer
+
+CROWD = 1000
+
+
+@pytest.fixture
+def user(live_make: Factory) -> MadeUser:
+    return live_make.user(live_make.organization())
+
+
+@pytest.fixture
+def television(live_make: Factory, user: MadeUser) -> MadeClient:
+    return live_make.client(
+        user.organization,
+        name="Television",
+        type="device",
+        redirect_uris=[],
+        token_endpoint_auth_method="none",
+        scopes=["openid", "profile", "offline_access"],
+    )
+
+
+def codes(server: LiveServer, client: MadeClient) -> dict[str, str]:
+    form = {"client_id": client.client_id, "scope": "openid profile offline_access"}
+    reply = send(server.url, Post("/oauth/device_authorization", form))
+    assert reply.status == 200, reply.body
+    answer: dict[str, str] = reply.json
+    return answer
+
+
+def allow(server: LiveServer, user: MadeUser, answer: dict[str, str]) -> None:
+    person = Person(server.url)
+    page = person.visit(answer["verification_uri_complete"])
+    page = person.sign_in(page, user.email, user.password)
+    page = person.press(page, "device-find")
+    page = person.press(page, "device-continue")
+    assert person.press(page, "consent-allow").has("device-allowed")
+
+
+def poll(client: MadeClient, answer: dict[str, str]) -> Post:
+    form = {"grant_type": GRANT, "device_code": answer["device_code"], "client_id": client.client_id}
+    return Post("/oauth/token", form)
+
+
+@pytest.mark.timeout(180)
+def test_dv1_one_allowed_device_code_gives_tokens_once(
+    live_server: LiveServer, user: MadeUser, television: MadeClient
+) -> None:
+    answer = codes(live_server, television)
+    allow(live_server, user, answer)
+    replies = at_once(live_server.url, [poll(television, answer)] * CROWD)
+    assert Counter(reply.status for reply in replies) == {200: 1, 400: CROWD - 1}
+    assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_grant"}
+    assert {reply.worker for reply in replies} == set(live_server.worker_pids())
+
+
+@pytest.mark.timeout(180)
+def test_of_many_polls_at_the_same_moment_one_was_in_time(
+    live_server: LiveServer, television: MadeClient
+) -> None:
+    answer = codes(live_server, television)
+    replies = at_once(live_server.url, [poll(television, answer)] * 200)
+    assert {reply.status for reply in replies} == {400}
+    told = Counter(reply.json["error"] for reply in replies)
+    assert told == {"authorization_pending": 1, "slow_down": 199}
