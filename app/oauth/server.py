@@ -42,7 +42,9 @@ class AuthorizationServer(AuthlibServer):
 
     def find_client(self, call: Call, client_id: str) -> ProtocolClient | None:
         """The client that may send people here, as Authlib wants to see it."""
-        view = authorization_requests.find_asking_client(client_id, organization_id=call.organization_id)
+        view = authorization_requests.find_asking_client(
+            client_id, organization_id=call.organization_id, address=call.address
+        )
         return None if view is None else ProtocolClient(view)
 
     def authenticate_client(
