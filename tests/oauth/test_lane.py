@@ -64,6 +64,12 @@ def test_the_lane_knows_the_organization_of_the_path(app: Flask, make: Factory) 
     "changes",
     [
         {"REQUEST_METHOD": "GET"},
+        {"REQUEST_METHOD": "HEAD", "PATH_INFO": "/oauth/jwks"},
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/oauth/jwks", "HTTP_HOST": "attacker.example"},
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/oauth/jwks/"},
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/organizations//oauth/jwks"},
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/organizations/nobody/oauth/jwks"},
+        {"REQUEST_METHOD": "GET", "PATH_INFO": "/.well-known/jwks"},
         {"REQUEST_METHOD": "OPTIONS"},
         {"CONTENT_TYPE": "application/json"},
         {"CONTENT_TYPE": "application/x-www-form-urlencoded; charset=utf-8"},

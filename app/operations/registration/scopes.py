@@ -12,7 +12,7 @@ from sqlalchemy import Select, func, literal, select, update
 from app.extensions import db
 from app.models.client import Scope
 from app.models.resource import Resource
-from app.operations import audit, clock
+from app.operations import audit, clock, view_changes
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -192,4 +192,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
             )
         )
         audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
+    if new:
+        # The metadata names them.
+        view_changes.mark(actor.organization_id)
     return new

@@ -1,0 +1,132 @@
+"""Keys and metadata: kept as bytes, the same by the lane and by Flask, and never older than what they tell of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.oauth import documents
+from app.operations.protocol.signing_keys import active_key
+from app.operations.registration.scopes import add_scopes
+from app.operations.signing.rotation import advance, replace_at_once
+from app.operations.tenancy.organizations import delete_organization
+from app.operations.tenancy.settings import update_settings
+from tests.factories import Factory
+from tests.oauth.test_lane import environ, send
+
+FAST = {"oauth": {"signing": {"algorithm": "EdDSA"}}}
+ADDRESSES = (
+    "/organizations/{}/oauth/jwks",
+    "/organizations/{}/.well-known/openid-configuration",
+    "/organizations/{}/.well-known/oauth-authorization-server",
+    "/.well-known/openid-configuration/organizations/{}",
+    "/.well-known/oauth-authorization-server/organizations/{}",
+)
+
+
+def kids(http: FlaskClient, slug: str) -> set[str]:
+    return {key["kid"] for key in http.get(f"/organizations/{slug}/oauth/jwks").get_json()["keys"]}
+
+
+def scopes(http: FlaskClient, slug: str) -> list[str]:
+    found: list[str] = http.get(f"/organizations/{slug}/.well-known/openid-configuration").get_json()[
+        "scopes_supported"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_lane_and_flask_give_the_same(app: Flask, make: Factory, address: str) -> None:
+    path = address.format(make.organization(settings=FAST).slug)
+    status, body = send(app, environ(REQUEST_METHOD="GET", PATH_INFO=path))
+    by_flask = app.test_client().open(path, method="HEAD")
+    assert status == "200 OK" and by_flask.status_code == 200
+    by_lane = app.test_client().get(path)
+    assert by_lane.data == body
+    assert {k: v for k, v in by_lane.headers if k != "X-Request-Id"} == {
+        k: v for k, v in by_flask.headers if k != "X-Request-Id"
+    }
+
+
+def test_they_may_be_kept_and_read_by_every_page(http: FlaskClient, make: Factory) -> None:
+    """CR-2."""
+    answer = http.get(ADDRESSES[0].format(make.organization(settings=FAST).slug))
+    assert answer.headers["Cache-Control"] == "public, max-age=300"
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert not answer.headers["Server"]
+
+
+@pytest.mark.parametrize("held", ["{}", "W/{}", '"other", {}', "*"])
+def test_who_holds_the_same_bytes_gets_none(http: FlaskClient, make: Factory, held: str) -> None:
+    path = ADDRESSES[0].format(make.organization(settings=FAST).slug)
+    etag = http.get(path).headers["ETag"]
+    answer = http.get(path, headers={"If-None-Match": held.format(etag)})
+    assert (answer.status_code, answer.data) == (304, b"")
+    assert answer.headers["ETag"] == etag
+    assert answer.headers["Cache-Control"] == "public, max-age=300"
+    assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_each_step_of_a_rotation_shows_at_once(app: Flask, http: FlaskClient, make: Factory) -> None:
+    """KY-1, KY-5: a key that signs is always among those told."""
+    acme = make.organization(settings=FAST)
+    first = kids(http, acme.slug)
+    etag = http.get(ADDRESSES[0].format(acme.slug)).headers["ETag"]
+    with app.app_context():
+        added = advance(make.system(acme), "EdDSA")
+        assert kids(http, acme.slug) == first | {added}
+        other = active_key(acme, "ES256").kid
+        assert kids(http, acme.slug) == first | {added, other}
+        fresh = replace_at_once(make.system(acme), "EdDSA")
+    assert kids(http, acme.slug) == {fresh, other}
+    assert http.get(ADDRESSES[0].format(acme.slug), headers={"If-None-Match": etag}).status_code == 200
+
+
+def test_scopes_and_settings_show_at_once(app: Flask, http: FlaskClient, make: Factory) -> None:
+    acme = make.organization(settings=FAST)
+    assert "orders:read" not in scopes(http, acme.slug)
+    with app.app_context():
+        add_scopes(make.actor(acme), ["orders:read"])
+    assert "orders:read" in scopes(http, acme.slug)
+    with app.app_context():
+        update_settings(make.actor(acme), acme.slug, {"oauth": {"grant_types": ["client_credentials"]}})
+    document = http.get(ADDRESSES[1].format(acme.slug)).get_json()
+    assert document["grant_types_supported"] == ["client_credentials"]
+
+
+def test_a_deleted_organization_has_none(app: Flask, http: FlaskClient, make: Factory) -> None:
+    acme = make.organization(settings=FAST)
+    assert kids(http, acme.slug)
+    with app.app_context():
+        delete_organization(make.actor(acme), acme.slug)
+    for address in ADDRESSES:
+        assert http.get(address.format(acme.slug)).status_code == 404
+
+
+def test_organizations_do_not_share_a_document(http: FlaskClient, make: Factory) -> None:
+    """TN-1: nor do two runs of a test in one process."""
+    here, there = make.organization(settings=FAST), make.organization(settings=FAST)
+    assert not kids(http, here.slug) & kids(http, there.slug)
+
+
+def test_what_stands_is_serialized_once(
+    app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = make.organization(settings=FAST)
+    serialized, made = documents._serialized, []
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return serialized(*arguments)
+
+    # The first look makes the first key, which is a change: the second sees it.
+    kids(http, acme.slug)
+    monkeypatch.setattr(documents, "_serialized", counted)
+    for _ in range(20):
+        kids(http, acme.slug)
+    assert len(made) <= 1
