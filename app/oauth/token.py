@@ -16,6 +16,7 @@ from app.rules.protocol.dpop import InvalidProof
 from app.rules.protocol.oauth_errors import (
     InvalidGrant,
     InvalidScope,
+    InvalidTarget,
     OAuthRefusal,
     UnauthorizedClient,
 )
@@ -26,9 +27,13 @@ def issue(call: Call) -> Answer:
     try:
         sent = read_form(call)
         if "grant_type" not in sent:
-            raise OAuthRefusal("The parameter grant_type is missing.")
+            raise OAuthRefusal("The parameter grant_type is missing.").because(
+                "parameter_missing", expected="grant_type"
+            )
         if sent["grant_type"] not in GRANT_TYPES:
-            raise OAuthRefusal("The grant_type is not supported here.", code="unsupported_grant_type")
+            raise OAuthRefusal(
+                "The grant_type is not supported here.", code="unsupported_grant_type"
+            ).because("grant_type_unsupported", received=sent["grant_type"], expected=GRANT_TYPES)
         given = _issued(call, sent)
     except DomainError as error:
         given = refusal_of(error, call)
@@ -43,7 +48,7 @@ def issue(call: Call) -> Answer:
 def _issued(call: Call, sent: Mapping[str, str]) -> Answer:
     try:
         return _answered(call, sent)
-    except (InvalidGrant, InvalidProof, InvalidScope, UnauthorizedClient):
+    except (InvalidGrant, InvalidProof, InvalidScope, InvalidTarget, UnauthorizedClient):
         # What was allowed a moment ago on another machine is not refused here for a view that has not heard of it.
         if not _is_stale(call):
             raise

@@ -62,9 +62,13 @@ def read_form(call: Call) -> Mapping[str, str]:
     """The parameters of a form-encoded POST. Raises OAuthRefusal for anything else (ST-2)."""
     require_secure(call)
     if call.has_query:
-        raise OAuthRefusal("Parameters belong in the body; the address takes no query.")
+        raise OAuthRefusal("Parameters belong in the body; the address takes no query.").because(
+            "parameters_in_address"
+        )
     if call.content_type != FORM:
-        raise OAuthRefusal(f"The body must be {FORM}.")
+        raise OAuthRefusal(f"The body must be {FORM}.").because(
+            "wrong_content_type", received=call.content_type, expected=FORM
+        )
     parameters = _parsed(call.read_body())
     call.sent = parameters.sent
     if parameters.repeated:

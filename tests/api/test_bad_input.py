@@ -21,6 +21,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "createOrganization": {"name": "Newly founded"},
     "updateOrganization": {},
     "updateSettings": {},
+    "defineResource": {"identifier": "https://new.example/api", "name": "New"},
+    "updateResource": {},
+    "rewordScope": {},
     "addAdministrator": {"email": "somebody@example.com"},
     "revokeToken": {"organization_id": SLUG, "token_type": "access_token", "token": "unknown"},
 }
@@ -34,16 +37,20 @@ def api(http: FlaskClient, make: Factory) -> Api:
     acme = make.organization(SLUG)
     client = make.client(acme)
     document = http.get("/openapi.json").get_json()
-    return Api(http, document, make.bearer(root), make.bearer(acme), client.client_id)
+    token = make.bearer(acme)
+    fields = {"identifier": "urn:api", "name": "API"}
+    resource = http.post("/resources", json=fields, headers=bearer_header(token)).get_json()["data"]["id"]
+    return Api(http, document, make.bearer(root), token, {"clientId": client.client_id, "resourceId": resource})
 
 
 class Api:
     """Calls operations with a body or query that is wrong in one place."""
 
     def __init__(
-        self, http: FlaskClient, document: dict[str, Any], root: str, acme: str, client_id: str
+        self, http: FlaskClient, document: dict[str, Any], root: str, acme: str, ids: dict[str, str]
     ) -> None:
-        self.http, self.document, self.client_id = http, document, client_id
+        self.http, self.document = http, document
+        self.ids = ids | {"id": SLUG, "scopeName": "openid"}
         self.tokens = {"createOrganization": root, "updateOrganization": root}
         self.default = acme
 
@@ -51,7 +58,9 @@ class Api:
         return [operation for operation in operations(self.document) if operation.is_management]
 
     def send(self, operation: Operation, **request: Any) -> TestResponse:
-        path = operation.path.replace("{id}", SLUG).replace("{clientId}", self.client_id)
+        path = operation.path
+        for name, value in self.ids.items():
+            path = path.replace(f"{{{name}}}", value)
         token = self.tokens.get(operation.id, self.default)
         headers = {**bearer_header(token), **request.pop("headers", {})}
         return self.http.open(path, method=operation.method.upper(), headers=headers, **request)

@@ -41,8 +41,20 @@ BODIES: dict[str, dict[str, Any] | None] = {
     "listInvitations": None,
     "getInvitation": None,
     "revokeInvitation": None,
+    "listSigningKeys": None,
+    "getSigningKey": None,
+    "rotateSigningKey": {"algorithm": "EdDSA"},
     "revokeToken": {"organization_id": "acme-corner", "token_type": "access_token", "token": "unknown"},
     "getMe": None,
+    "listResources": None,
+    "defineResource": {"identifier": "https://new.example/api", "name": "New"},
+    "getResource": None,
+    "updateResource": {"name": "Renamed"},
+    "deleteResource": None,
+    "getResourceMetadata": None,
+    "listScopes": None,
+    "getScope": None,
+    "rewordScope": {"title": "Read plain things"},
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 
 from flask import Flask
 
 from app.operations.directory import OrganizationView
 from app.operations.people import administrators, invitations
-from app.operations.registration import clients, credentials
+from app.operations.protocol import signing_keys
+from app.operations.registration import clients, credentials, resources, scopes
+from app.operations.signing import keys
 from app.operations.tenancy import organizations
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
@@ -39,7 +42,10 @@ def absent(corner: Corner) -> dict[str, str]:
         "clientId": client_id_of(corner.organization.id, new_id()),
         "credentialId": public_id("sec", new_id()),
         "adminId": public_id("adm", new_id()),
+        "kid": secrets.token_urlsafe(32),
         "invitationId": public_id("inv", new_id()),
+        "resourceId": public_id("res", new_id()),
+        "scopeName": "never:was",
     }
 
 
@@ -57,14 +63,22 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         user = make.user(corner.organization, role="auditor")
         admin = next(a for a in administrators.list_administrators(actor, slug).items if a.user_id == user.id)
         administrators.remove_administrator(actor, slug, admin.public_id)
+        leaked = signing_keys.active_key(corner.organization, "ES256").kid
+        keys.rotate_signing_key(Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True)
         invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
         invitations.revoke_invitation(actor, slug, invited)
+        fields = {"identifier": "urn:gone", "name": "Gone", "scopes": [{"name": "gone:read"}]}
+        resource = resources.define_resource(actor, fields).public_id
+        resources.delete_resource(actor, resource)
     return {
         "id": gone.slug,
         "clientId": client.client_id,
         "credentialId": other,
         "adminId": admin.public_id,
+        "kid": leaked,
         "invitationId": invited,
+        "resourceId": resource,
+        "scopeName": "gone:read",
     }
 
 
@@ -76,13 +90,20 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         make.user(organization, role="admin")
         make.user(organization, role="admin")
         admins = administrators.list_administrators(make.actor(organization), slug).items
+        kid = signing_keys.active_key(organization, "EdDSA").kid
         invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
+        fields = {"identifier": "urn:api", "name": "API", "scopes": [{"name": f"{slug}:read"}]}
+        resource = resources.define_resource(make.actor(organization), fields)
+        scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
     ids = {
         "id": slug,
         "clientId": client.client_id,
         "credentialId": credential.public_id,
         "adminId": admins[-1].public_id,
+        "kid": kid,
         "invitationId": invited.public_id,
+        "resourceId": resource.public_id,
+        "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
 

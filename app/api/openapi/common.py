@@ -80,6 +80,8 @@ PARAMETERS: Schema = {
     "ClientId": _path("clientId", CLIENT_ID, "The client."),
     "CredentialId": _path("credentialId", public_id("sec"), "The client secret."),
     "AdminId": _path("adminId", public_id("adm"), "The role assignment."),
+    "ResourceId": _path("resourceId", public_id("res"), "The resource."),
+    "ScopeName": _path("scopeName", {"type": "string", "minLength": 1, "maxLength": 128}, "The scope."),
     "InvitationId": _path("invitationId", public_id("inv"), "The invitation."),
     "Limit": _query(
         "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "Items on a page."

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.api.openapi import clients, common, credentials, devices, oauth, organizations, service, settings
+from app.api.openapi import (
+    clients,
+    common,
+    credentials,
+    devices,
+    oauth,
+    organizations,
+    resources,
+    service,
+    settings,
+)
 from app.api.openapi.parts import error_responses
 
 _DESCRIPTION = """\
@@ -19,7 +29,7 @@ Bodies are JSON objects in UTF-8 of at most 64 KiB; unknown fields, duplicate ke
 refused with 400, and every wrong field is named at once. In a PUT, fields left out stay and `null` returns to the
 default.
 """
-_PARTS = (clients, credentials, organizations, settings, oauth, devices, service)
+_PARTS = (clients, credentials, resources, organizations, settings, oauth, devices, service)
 
 
 def document(base_url: str) -> dict[str, Any]:

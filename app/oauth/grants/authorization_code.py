@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from authlib.oauth2.rfc6749 import grants
 
-from app.operations.protocol import codes
+from app.operations.protocol import audiences, codes
 from app.operations.protocol.codes import PresentedCode, Replayed
 from app.rules.protocol.authorization_request import AuthorizationParameters, checked
 from app.rules.protocol.oauth_errors import (
@@ -16,6 +16,7 @@ from app.rules.protocol.oauth_errors import (
     PageRefusal,
     UnauthorizedClient,
 )
+from app.rules.protocol.resource_indicators import parse_resources
 
 
 class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
@@ -37,21 +38,30 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             self.server.find_client(self.request.call, sent["client_id"]) if "client_id" in sent else None
         )
         if self.repeated & {"client_id", "redirect_uri"}:
-            raise PageRefusal("The app sent its client_id or redirect_uri twice.")
+            raise PageRefusal("The app sent its client_id or redirect_uri twice.").because(
+                "parameter_repeated", received=", ".join(sorted(self.repeated))
+            )
         if client is None:
             raise PageRefusal("This app is not known here.")
         if redirect_uri is None:
-            raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.")
+            raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.").because(
+                "redirect_uri_missing", expected=client.view.document["redirect_uris"]
+            )
         if not client.check_redirect_uri(redirect_uri):
-            raise PageRefusal("The app wants to go back to an address that is not registered for it.")
+            raise PageRefusal(
+                "The app wants to go back to an address that is not registered for it."
+            ).because(
+                "redirect_uri_not_registered",
+                received=redirect_uri,
+                expected=client.view.document["redirect_uris"],
+            )
         self.request.client = client
         if not client.check_grant_type(self.GRANT_TYPE):
             raise AuthorizationRefusal(
                 "unauthorized_client", "The client may not use the authorization code flow."
             )
-        self.parameters = checked(
-            sent, self.repeated, redirect_uri=redirect_uri, client_scopes=client.view.document["scopes"]
-        )
+        parameters = checked(sent, self.repeated, redirect_uri=redirect_uri, client=client.view.document)
+        self.parameters = audiences.authorized(client.view, parameters)
         return redirect_uri
 
     def validate_token_request(self) -> None:
@@ -65,13 +75,18 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         """One transaction, then the answer."""
         form = self.request.form
         if "code" not in form:
-            raise OAuthRefusal("The parameter code is missing.")
+            raise OAuthRefusal("The parameter code is missing.").because("parameter_missing", expected="code")
         result = codes.redeem_code(
             self.request.client.authenticated,
-            PresentedCode(form["code"], form.get("redirect_uri"), form.get("code_verifier")),
+            PresentedCode(
+                form["code"],
+                form.get("redirect_uri"),
+                form.get("code_verifier"),
+                parse_resources(form.get("resource", "")),
+            ),
             address=self.request.call.address,
             request_id=self.request.call.request_id,
         )
         if isinstance(result, Replayed):
-            raise InvalidGrant
+            raise InvalidGrant().because("code_reused", received="its second use; what the first gave is revoked")
         return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -8,6 +8,7 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.operations.protocol import tokens
 from app.rules.protocol.oauth_errors import UnauthorizedClient
+from app.rules.protocol.resource_indicators import parse_resources
 from app.rules.registration.client_scopes import scopes_for_itself
 
 
@@ -26,6 +27,8 @@ class ClientCredentialsGrant(grants.ClientCredentialsGrant):
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """One durable statement, then the answer."""
         client = self.request.client
-        scopes = scopes_for_itself(self.request.form.get("scope", ""), client.view.document["scopes"])
-        answer = tokens.issue_to_client(client.authenticated, scopes)
+        form = self.request.form
+        scopes = scopes_for_itself(form.get("scope", ""), client.view.document["scopes"])
+        resources = parse_resources(form.get("resource", ""))
+        answer = tokens.issue_to_client(client.authenticated, scopes, resources)
         return 200, answer.as_document(), self.TOKEN_RESPONSE_HEADER

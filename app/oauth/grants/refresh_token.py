@@ -8,6 +8,7 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.operations.protocol import refresh_tokens
 from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.resource_indicators import parse_resources
 from app.rules.protocol.scopes import parse_scope
 
 
@@ -28,17 +29,20 @@ class RefreshTokenGrant(grants.RefreshTokenGrant):
         form = self.request.form
         presented = form.get("refresh_token")
         if presented is None:
-            raise OAuthRefusal("The parameter refresh_token is missing.")
+            raise OAuthRefusal("The parameter refresh_token is missing.").because(
+                "parameter_missing", expected="refresh_token"
+            )
         scopes = parse_scope(form.get("scope", ""))
         if scopes is None:
-            raise InvalidScope("The parameter scope is malformed.")
+            raise InvalidScope("The parameter scope is malformed.").because("parameter_malformed", received="scope")
         result = refresh_tokens.refresh(
             self.request.client.authenticated,
             presented,
             scopes,
+            parse_resources(form.get("resource", "")),
             address=self.request.call.address,
             request_id=self.request.call.request_id,
         )
         if isinstance(result, refresh_tokens.Reused):
-            raise InvalidGrant
+            raise InvalidGrant().because("refresh_reuse")
         return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.config import current
 from app.operations.directory import ClientView
-from app.operations.protocol import signing_keys
+from app.operations.protocol import audiences, signing_keys
 from app.rules.identifiers import new_id, public_id
-from app.rules.people.permissions import EVERY_PERMISSION
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, new_token
 from app.rules.registration.demands import algorithm_for
 
-JWT = "jwt"
 BEARER, DPOP = "Bearer", "DPoP"
 LONGEST_JWT = 8192
 
@@ -46,17 +43,22 @@ def make(
     auth_time: datetime | None = None,
     acr: str | None = None,
     dpop_jkt: str | None = None,
-    act: dict[str, Any] | None = None,
+    act: Mapping[str, Any] | None = None,
+    ends_by: datetime | None = None,
 ) -> MadeToken:
     """A fresh access token of the client for ``subject``; nothing is stored yet.
 
-    ``resources`` are those asked for (RFC 8707), ``dpop_jkt`` the key it is bound to, ``act`` who acts for the subject.
+    ``resources`` are those asked for (RFC 8707), which may leave less than all of ``scopes``; ``dpop_jkt`` is the key
+    it is bound to, ``act`` who acts for the subject, ``ends_by`` when it ends at the latest. Raises InvalidTarget.
     """
-    expires_in = seconds_of_life(client)
+    target = audiences.target_of(client, scopes, resources)
+    audience, scope = target.audience, " ".join(target.scopes)
+    as_jwt = audiences.is_jwt(client, audience)
+    expires_in = audiences.seconds_of_life(client, audience, as_jwt=as_jwt)
+    if ends_by is not None:
+        expires_in = min(expires_in, int((ends_by - now).total_seconds()))
     token_id = new_id()
-    scope = " ".join(scopes)
-    audience = audience_of(client, scopes, resources)
-    if is_jwt(client):
+    if as_jwt:
         more: dict[str, Any] = {"acr": acr, "act": act}
         if auth_time is not None:
             more["auth_time"] = int(auth_time.timestamp())
@@ -78,52 +80,23 @@ def make(
     return MadeToken(value, expires_in, row)
 
 
-def management_audience() -> str:
-    """The resource indicator of the management API."""
-    config = current()
-    return f"{config.base_url}/management"
+def claimed_place(token: str) -> tuple[str, str]:
+    """The ``client_id`` and the organization that a JWT names, unverified: they only say where to look for its row.
 
-
-def audience_of(client: ClientView, scopes: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """Whom the token is for: the management API for its scopes, the client's resources or the issuer for others.
-
-    ``asked`` are the resources that were asked for; without any they are the client's default ones.
+    Empty where it names none.
     """
-    management = [management_audience()] if any(scope in EVERY_PERMISSION for scope in scopes) else []
-    if management and all(scope in EVERY_PERMISSION for scope in scopes):
-        return tuple(management)
-    resources = list(asked or client.document.get("resources") or ())
-    # userinfo is the issuer's own resource, whatever else the token is for.
-    own = [client.organization.issuer] if "openid" in scopes or not resources else []
-    return tuple(management + resources + own)
-
-
-def is_jwt(client: ClientView) -> bool:
-    """Whether the client gets JWT access tokens: its own choice, or its organization's."""
-    chosen = (
-        client.document.get("access_token_format")
-        or client.organization.settings["oauth"]["access_token"]["format"]
-    )
-    return bool(chosen == JWT)
-
-
-def seconds_of_life(client: ClientView) -> int:
-    """Seconds that an access token of the client lives, by its organization's settings."""
-    settings = client.organization.settings["oauth"]["access_token"]
-    return int(settings["jwt_ttl_seconds"] if is_jwt(client) else settings["ttl_seconds"])
-
-
-def claimed_client(token: str) -> str | None:
-    """The ``client_id`` that a JWT names, unverified: it only says where to look for the token's row."""
     if len(token) > LONGEST_JWT or token.count(".") != 2:
-        return None
+        return "", ""
     payload = token.split(".")[1]
     try:
         claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (ValueError, RecursionError):
-        return None
-    client_id = claims.get("client_id") if isinstance(claims, dict) else None
-    return client_id if isinstance(client_id, str) else None
+        return "", ""
+    named = (claims.get("client_id"), claims.get("organization_id")) if isinstance(claims, dict) else ("", "")
+    return (
+        named[0] if isinstance(named[0], str) else "",
+        named[1] if isinstance(named[1], str) else "",
+    )
 
 
 def _signed(

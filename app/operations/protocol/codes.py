@@ -18,7 +18,7 @@ from app.models.user import User
 from app.operations import audit, clock
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import Unit, count_changed, current_unit, transaction
 from app.rules.actor import Actor
@@ -40,6 +40,7 @@ class PresentedCode:
     code: str
     redirect_uri: str | None
     code_verifier: str | None
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,6 @@ def add_code(
             auth_time=auth_time,
             amr=amr,
             acr=acr,
-            send_auth_time=parameters.max_age is not None,
             resource=" ".join(parameters.resources),
             claims=parameters.claims,
             dpop_jkt=parameters.dpop_jkt,
@@ -121,7 +121,7 @@ def _redeem(
     # Taken from the client since: it is not handed out any more.
     scopes = narrow(row.scope.split(), client.document["scopes"])
     if not scopes:
-        raise InvalidGrant
+        raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
     claimed = count_changed(
         update(AuthorizationCode)
         .where(
@@ -136,7 +136,7 @@ def _redeem(
         # Somebody was faster, or the code ended between the two statements; which one, the row says now.
         row = _find_valid(authenticated, presented)
         if row.used_at is None:
-            raise InvalidGrant
+            raise InvalidGrant().because("code_expired")
         return _own_answer(unit, row) or _second_use(actor, row)
     answer = unit.values["answer"] = grants.create(
         actor,
@@ -150,9 +150,9 @@ def _redeem(
             amr=row.amr,
             acr=row.acr,
             resources=tuple(row.resource.split()),
+            asked=presented.resources,
             claims=row.claims,
             nonce=row.nonce,
-            send_auth_time=row.send_auth_time,
         ),
     )
     return answer
@@ -166,7 +166,7 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
         or parsed.kind != AUTHORIZATION_CODE
         or parsed.organization_id != client.organization.id
     ):
-        raise InvalidGrant
+        raise InvalidGrant().because("code_unknown")
     row = db.session.execute(
         select(
             AuthorizationCode.__table__,
@@ -191,28 +191,42 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
         )
     ).first()
     if row is None or row.client_id != client.id:
-        raise InvalidGrant
+        raise InvalidGrant().because("code_unknown")
     if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
-        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.")
+        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").because(
+            "redirect_uri_mismatch", received=presented.redirect_uri, expected=row.redirect_uri
+        )
     if not pkce.is_verified(presented.code_verifier, row.code_challenge):
-        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.")
+        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").because(
+            "verifier_mismatch",
+            received="no code_verifier" if presented.code_verifier is None else "another code_verifier",
+        )
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: whoever took the code on its way does not hold the key.
-        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.")
+        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").because(
+            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing"
+        ).because(
+            "dpop_wrong_key", received=authenticated.dpop_jkt, expected=row.dpop_jkt
+        )
     if row.used_at is None:
         _require_alive(client, row)
     return row
 
 
 def _require_alive(client: ClientView, row: Any) -> None:
-    if row.expires_at <= clock.now() or client.organization.forgot(row.issued_at):
-        raise InvalidGrant("The code has ended.")
+    now = clock.now()
+    if row.expires_at <= now or client.organization.forgot(row.issued_at):
+        raise InvalidGrant("The code has ended.").because(
+            "code_expired",
+            received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",
+            expected=f"at most {int((row.expires_at - row.issued_at).total_seconds())} s",
+        )
     if row.user_status != user_model.ACTIVE:
-        raise InvalidGrant
+        raise InvalidGrant().because("grant_ended", received="the account is not active")
     if row.session_id is not None and row.living_session is None:
-        raise InvalidGrant  # Signed out since.
+        raise InvalidGrant().because("grant_ended", received="the person signed out meanwhile")
     if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
-        raise InvalidGrant
+        raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")
 
 
 def _own_answer(unit: Unit, row: Any) -> TokenAnswer | None:

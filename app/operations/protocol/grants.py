@@ -16,7 +16,7 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
-from app.operations.protocol import access_tokens, id_tokens, signing_keys
+from app.operations.protocol import access_tokens, audiences, id_tokens, signing_keys
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.protocol.subjects import subject_of
 from app.operations.protocol.token_answers import TokenAnswer
@@ -34,7 +34,10 @@ MOST_LIVING = 100
 
 @dataclass(frozen=True, slots=True)
 class NewGrant:
-    """What a user allowed, on its way to becoming a grant."""
+    """What a user allowed, on its way to becoming a grant.
+
+    ``resources`` are those allowed, ``asked`` those of them that the token of this very request is for (RFC 8707).
+    """
 
     id: UUID
     user_id: UUID
@@ -44,6 +47,7 @@ class NewGrant:
     amr: str
     acr: str | None = None
     resources: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     nonce: str | None = None
     send_auth_time: bool = False
@@ -139,7 +143,7 @@ def ready_keys(client: ClientView) -> None:
     organization = client.organization
     if "openid" in client.document["scopes"]:
         signing_keys.active_key(organization, id_tokens.algorithm_of(client))
-    if access_tokens.is_jwt(client):
+    if audiences.may_be_jwt(client):
         signing_keys.active_key(organization, algorithm_for(client.document, organization.settings))
 
 
@@ -160,7 +164,7 @@ def prepare_tokens(
             scopes,
             now=now,
             subject=subject,
-            resources=of.resources,
+            resources=audiences.chosen(client, of.scopes, of.resources, of.asked),
             auth_time=of.auth_time,
             acr=of.acr,
             dpop_jkt=authenticated.dpop_jkt,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from app.operations.directory import OrganizationView
 from app.operations.people.rights import rights_of_user
 from app.operations.protocol import dpop_proofs, tokens
-from app.operations.protocol.access_tokens import management_audience
+from app.operations.protocol.audiences import management_audience
 from app.rules.actor import Actor
 from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, cut_down
 from app.rules.protocol.presented_token import PresentedToken

@@ -25,7 +25,7 @@ from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope
-from app.rules.protocol.scopes import is_within, narrow
+from app.rules.protocol.scopes import beyond, is_within, narrow
 from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 from app.rules.registration.demands import rotates_refresh_tokens
 
@@ -39,17 +39,20 @@ def refresh(
     authenticated: AuthenticatedClient,
     refresh_token: str,
     scopes: tuple[str, ...],
+    resources: tuple[str, ...] = (),
     *,
     address: str | None,
     request_id: str | None,
 ) -> TokenAnswer | Reused:
     """The next tokens of the grant; ``scopes`` narrow it, and none means all of it (RFC 6749 section 6).
 
+    ``resources`` are those of the grant's that the access token is for, all of them when there are none (RFC 8707).
+
     A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
-    Raises InvalidGrant, InvalidScope. Audit: ``refresh_token.reused``.
+    Raises InvalidGrant, InvalidScope, InvalidTarget. Audit: ``refresh_token.reused``.
     """
     grants.ready_keys(authenticated.client)
-    return _refresh(authenticated, refresh_token, scopes, address, request_id)
+    return _refresh(authenticated, refresh_token, scopes, resources, address, request_id)
 
 
 @transaction
@@ -57,6 +60,7 @@ def _refresh(
     authenticated: AuthenticatedClient,
     refresh_token: str,
     scopes: tuple[str, ...],
+    resources: tuple[str, ...],
     address: str | None,
     request_id: str | None,
 ) -> TokenAnswer | Reused:
@@ -67,10 +71,12 @@ def _refresh(
         # What was taken from the client since the user allowed it is not handed out any more.
         allowed = narrow(row.scope.split(), client.document["scopes"])
         if not is_within(scopes, allowed):
-            raise InvalidScope("The scope may only narrow what the user allowed.")
+            raise InvalidScope("The scope may only narrow what the user allowed.").because(
+                "scope_not_allowed", received=" ".join(beyond(scopes, allowed)), expected=allowed
+            )
         if not allowed:
-            raise InvalidGrant
-        answer = _advance(authenticated, row, refresh_token, scopes or allowed)
+            raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
+        answer = _advance(authenticated, row, refresh_token, scopes or allowed, resources)
         if answer is not None:
             return answer
         # Somebody was faster; under READ COMMITTED this sees what the winner left.
@@ -82,30 +88,39 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     client = authenticated.client
     parsed = parse_token(refresh_token)
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
-        raise InvalidGrant
+        raise InvalidGrant().because("refresh_unknown")
     # A forged token that names a grant must not be able to end it: only our own may count as reuse.
     if not has_own_tag(refresh_token, keyring.derive("refresh-token-tag")):
-        raise InvalidGrant
+        raise InvalidGrant().because("refresh_unknown")
     row = db.session.execute(
         select(Grant.__table__, User.status.label("user_status"))
         .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
         .where(Grant.organization_id == client.organization.id, Grant.id == parsed.grant_id)
     ).first()
     if row is None or row.client_id != client.id or row.refresh_digest is None:
-        raise InvalidGrant
+        raise InvalidGrant().because("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # A public client proves nothing else: its refresh token is the key's (RFC 9449 section 5, RF-6).
-        raise InvalidGrant("The refresh token is bound to another key than the one of the DPoP proof.")
+        words = "The refresh token is bound to another key than the one of the DPoP proof."
+        raise InvalidGrant(words).because(
+            "dpop_wrong_key", received=authenticated.dpop_jkt, expected=row.dpop_jkt
+        )
     now = clock.now()
-    if row.revoked_at is not None or row.expires_at <= now or row.idle_expires_at <= now:
-        raise InvalidGrant
+    if row.revoked_at is not None:
+        raise InvalidGrant().because("grant_ended", received=f"revoked: {row.revoked_reason}")
+    if row.expires_at <= now or row.idle_expires_at <= now:
+        raise InvalidGrant().because("refresh_expired")
     if row.user_status != user_model.ACTIVE or client.organization.forgot(row.created_at):
-        raise InvalidGrant
+        raise InvalidGrant().because("grant_ended")
     return row
 
 
 def _advance(
-    authenticated: AuthenticatedClient, row: Any, presented: str, scopes: tuple[str, ...]
+    authenticated: AuthenticatedClient,
+    row: Any,
+    presented: str,
+    scopes: tuple[str, ...],
+    resources: tuple[str, ...],
 ) -> TokenAnswer | None:
     """The compare-and-set that decides; None when another request won it."""
     client = authenticated.client
@@ -126,6 +141,7 @@ def _advance(
         row.amr,
         acr=row.acr,
         resources=tuple(row.resource.split()),
+        asked=resources,
         claims=row.claims,
     )
     values: dict[str, Any] = {

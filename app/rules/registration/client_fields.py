@@ -8,6 +8,8 @@ from typing import Any
 
 from app.rules.fields import Findings, Problem, text_problem, type_name
 from app.rules.people.emails import is_email
+from app.rules.protocol.resource_indicators import MOST as MOST_RESOURCES
+from app.rules.protocol.resource_indicators import identifier_problem
 from app.rules.protocol.scopes import LONGEST as LONGEST_SCOPE
 from app.rules.protocol.scopes import MOST as MOST_SCOPES
 from app.rules.protocol.scopes import is_scope
@@ -25,7 +27,6 @@ LONGEST_MAX_AGE = 10 * 365 * 86_400
 
 Check = Callable[[Findings, str, Any], None]
 ItemCheck = Callable[[Any], Problem | None]
-_RESOURCE = re.compile(r"[a-z][a-z0-9+.-]*:[\x21\x22\x24-\x5b\x5d-\x7e]+")
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -124,17 +125,6 @@ def _contact_problem(value: Any) -> Problem | None:
     )
 
 
-def _resource_problem(value: Any) -> Problem | None:
-    if not isinstance(value, str):
-        return Problem("wrong_type", f"A resource must be a string, not {type_name(value)}.")
-    if len(value) > 255 or _RESOURCE.fullmatch(value) is None:
-        message = (
-            "A resource is an absolute URI of at most 255 characters without fragment (RFC 8707 section 2)."
-        )
-        return Problem("invalid_resource", message)
-    return None
-
-
 def _acr_problem(value: Any) -> Problem | None:
     if not isinstance(value, str):
         return Problem("wrong_type", f"A context class must be a string, not {type_name(value)}.")
@@ -193,7 +183,7 @@ CHECKS: dict[str, Check] = {
     "dpop_bound_access_tokens": _boolean,
     "require_pushed_authorization_requests": _not_yet("pushed authorization requests (RFC 9126)"),
     "security_profile": _one_of(SECURITY_PROFILES),
-    "resources": _list_of(_resource_problem, 10),
+    "resources": _list_of(identifier_problem, MOST_RESOURCES),
     "software_id": _text(100),
     "software_version": _text(100),
     "trust": _one_of(TRUST),

@@ -1,0 +1,59 @@
+"""Scopes that the organization knows, and the words that consent shows for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from app.api.blueprint import api
+from app.operations.registration import scopes
+from app.operations.registration.scopes import ScopeRecord
+from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
+from app.web.json_api import envelope, read_object
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+
+
+def scope(record: ScopeRecord) -> dict[str, Any]:
+    """A scope; ``resource_id`` is null for one that means something at any resource."""
+    return {
+        "name": record.name,
+        "title": record.title,
+        "description": record.description,
+        "is_identity": record.is_identity,
+        "resource_id": record.resource_public_id,
+    }
+
+
+@api.get("/scopes")
+@management(*PARAMETERS, "q")
+def list_scopes(call: Call) -> Response:
+    """The scopes by name."""
+    here = call.organization.id
+    page = scopes.find_scopes(
+        call.actor,
+        limit=page_limit(call.parameters),
+        after=page_position(call.parameters, here, "scopes"),
+        query=call.parameters.get("q"),
+    )
+    data = [scope(record) for record in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, here, "scopes"))
+
+
+@api.get("/scopes/<path:name>")
+@management()
+def get_scope(call: Call, name: str) -> Response:
+    """One scope."""
+    record = scopes.get_scope(call.actor, name)
+    return envelope(scope(record), headers={"ETag": etag_of(record.version)})
+
+
+@api.put("/scopes/<path:name>")
+@management()
+def reword_scope(call: Call, name: str) -> Response:
+    """The consent page shows these words."""
+    record, changed = scopes.reword_scope(
+        call.actor, name, read_object(), expected_version=expected_version()
+    )
+    return envelope(scope(record), meta={"changed": changed}, headers={"ETag": etag_of(record.version)})
