@@ -47,7 +47,8 @@ def key_of_request(
     client = authenticated.client
     if proof is None:
         if needs_dpop(client.document, client.organization.settings):
-            raise InvalidProof("Every token of this client is bound to a key: send a DPoP proof.")
+            words = "Every token of this client is bound to a key: send a DPoP proof."
+            raise InvalidProof(words).because("dpop_missing")
         return None
     judged = dpop.judge(proof, method=method, url=url, now=clock.now())
     _spend(client.organization.id, judged, needs_nonce=needs_dpop_nonce(client.document))
@@ -91,7 +92,7 @@ def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
         if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in good):
             raise NonceNeeded
     if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, until=proof.until):
-        raise InvalidProof("The DPoP proof was used before: its jti counts once.")
+        raise InvalidProof("The DPoP proof was used before: its jti counts once.").because("dpop_replayed")
 
 
 def _slot() -> int:

@@ -168,7 +168,9 @@ def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> 
         raise InvalidProof("The DPoP proof's htm is missing or not the method of this request.")
     claimed = payload.get("htu")
     if not isinstance(claimed, str) or _normal(claimed) is None or _normal(claimed) != _normal(url):
-        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.")
+        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").because(
+            "dpop_invalid", received=str(claimed)[:200], expected=url
+        )
 
 
 def _normal(url: str) -> tuple[str, str, int | None, str] | None:
@@ -190,7 +192,9 @@ def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
         raise InvalidProof("The DPoP proof's iat is missing or no number.")
     seconds = value - now.timestamp()
     if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
-        raise InvalidProof("The DPoP proof's iat is too far from this server's time.")
+        raise InvalidProof("The DPoP proof's iat is too far from this server's time.").because(
+            "dpop_clock_skew", received=f"{seconds:+.6g} seconds from now"
+        )
     return now + timedelta(seconds=seconds)
 
 
