@@ -204,9 +204,9 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: whoever took the code on its way does not hold the key.
         raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").because(
-            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing"
-        ).because(
-            "dpop_wrong_key", received=authenticated.dpop_jkt, expected=row.dpop_jkt
+            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
+            received=authenticated.dpop_jkt,
+            expected=row.dpop_jkt,
         )
     if row.used_at is None:
         _require_alive(client, row)

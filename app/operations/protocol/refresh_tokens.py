@@ -75,7 +75,9 @@ def _refresh(
                 "scope_not_allowed", received=" ".join(beyond(scopes, allowed)), expected=allowed
             )
         if not allowed:
-            raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
+            raise InvalidGrant().because(
+                "grant_ended", received="none of the scopes is the client's any more"
+            )
         answer = _advance(authenticated, row, refresh_token, scopes or allowed, resources)
         if answer is not None:
             return answer
@@ -103,7 +105,9 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
         # A public client proves nothing else: its refresh token is the key's (RFC 9449 section 5, RF-6).
         words = "The refresh token is bound to another key than the one of the DPoP proof."
         raise InvalidGrant(words).because(
-            "dpop_wrong_key", received=authenticated.dpop_jkt, expected=row.dpop_jkt
+            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
+            received=authenticated.dpop_jkt,
+            expected=row.dpop_jkt,
         )
     now = clock.now()
     if row.revoked_at is not None:
