@@ -70,6 +70,9 @@ class AuthorizationRequest(Tenant, Base):
     selected_session_id: Mapped[UUID | None] = mapped_column(
         Uuid, comment="the sign-in chosen for prompt=select_account"
     )
+    pushed_request_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="where it was pushed: spent with this one; its row may be gone, hence no foreign key"
+    )
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -131,6 +134,7 @@ class Grant(Tenant, Base):
     __table_args__ = (
         Index("ix_grants_user", "organization_id", "user_id", "client_id"),
         Index("ix_grants_client", "organization_id", "client_id"),
+        Index("ix_grants_session", "organization_id", "session_id"),
         owned_by_organization("grants"),
         within_organization("grants", "client_id", "clients"),
         within_organization("grants", "user_id", "users"),

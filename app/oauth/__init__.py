@@ -7,7 +7,21 @@ from collections.abc import Callable
 from flask import Blueprint, Flask, Response
 
 from app.extensions import csrf
-from app.oauth import authorize, cors, discovery, introspection, revocation, server, token, userinfo
+from app.oauth import (
+    authorize,
+    cors,
+    device_authorization,
+    device_pages,
+    documents,
+    introspection,
+    logout,
+    par,
+    registration,
+    revocation,
+    server,
+    token,
+    userinfo,
+)
 from app.oauth.call import Answer, Call
 from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
@@ -26,6 +40,7 @@ def register(app: Flask) -> None:
     for name, prefix in (("oauth", "/oauth"), ("organization_oauth", f"{_ORGANIZATION}/oauth")):
         app.register_blueprint(_endpoints(name), url_prefix=prefix)
     app.register_blueprint(_pages())
+    app.register_blueprint(_device_pages())
     app.register_blueprint(_metadata())
 
 
@@ -42,15 +57,36 @@ def _endpoints(name: str) -> Blueprint:
         "/revoke", "revoke", _flask(revocation.revoke), methods=["POST"], provide_automatic_options=False
     )
     blueprint.add_url_rule(
+        "/par", "push", _flask(par.push), methods=["POST"], provide_automatic_options=False
+    )
+    blueprint.add_url_rule(
         "/userinfo",
         "userinfo",
         _flask(userinfo.userinfo),
         methods=["GET", "POST"],
         provide_automatic_options=False,
     )
-    blueprint.add_url_rule("/jwks", "jwks", discovery.jwks)
+    blueprint.add_url_rule(
+        "/device_authorization",
+        "device_authorization",
+        _flask(device_authorization.authorize_device),
+        methods=["POST"],
+    )
+    own = "/register/<client_id>"
+    for path, view, method in (
+        ("/register", registration.register, "POST"),
+        (own, registration.show, "GET"),
+        (own, registration.replace, "PUT"),
+        (own, registration.remove, "DELETE"),
+    ):
+        name = f"{view.__name__}_registration"
+        blueprint.add_url_rule(path, name, view, methods=[method], provide_automatic_options=False)
+    blueprint.add_url_rule("/register", "preflight_register", registration.preflight, methods=["OPTIONS"])
+    blueprint.add_url_rule(own, "preflight_registration", registration.preflight, methods=["OPTIONS"])
+    blueprint.add_url_rule("/jwks", "jwks", _flask(documents.jwks))
+    blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
     # Flask's own answer to OPTIONS would come first and tell a browser nothing.
-    for path in ("/token", "/revoke", "/userinfo"):
+    for path in ("/token", "/revoke", "/userinfo", "/par"):
         blueprint.add_url_rule(path, f"preflight_{path[1:]}", cors.preflight, methods=["OPTIONS"])
     # They carry no cookie's authority: a form token would be nothing to them.
     csrf.exempt(blueprint)
@@ -63,11 +99,25 @@ def _flask(handler: Callable[[Call], Answer]) -> Callable[[], Response]:
 
 
 def _pages() -> Blueprint:
-    blueprint = Blueprint("interaction", __name__, url_prefix=f"{_ORGANIZATION}/oauth/authorize")
+    blueprint = Blueprint("interaction", __name__, url_prefix=f"{_ORGANIZATION}/oauth")
     blueprint.url_value_preprocessor(take_organization)
     blueprint.before_request(use_organization_of_path)
-    blueprint.add_url_rule("/resume", "resume", authorize.resume)
-    blueprint.add_url_rule("/decision", "decide", authorize.decide, methods=["POST"])
+    blueprint.add_url_rule("/authorize/resume", "resume", authorize.resume)
+    blueprint.add_url_rule(
+        "/authorize/account", "select_account", authorize.select_account, methods=["GET", "POST"]
+    )
+    blueprint.add_url_rule("/authorize/decision", "decide", authorize.decide, methods=["POST"])
+    blueprint.add_url_rule("/logout/confirm", "confirm_logout", logout.confirm, methods=["POST"])
+    return blueprint
+
+
+def _device_pages() -> Blueprint:
+    blueprint = Blueprint("device", __name__)
+    blueprint.url_value_preprocessor(take_organization)
+    blueprint.before_request(use_organization_of_path)
+    blueprint.add_url_rule("/device", "choose", device_pages.choose_organization)
+    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "enter", device_pages.enter)
+    blueprint.add_url_rule(f"{_ORGANIZATION}/device", "decide", device_pages.decide, methods=["POST"])
     return blueprint
 
 
@@ -75,7 +125,11 @@ def _metadata() -> Blueprint:
     blueprint = Blueprint("discovery", __name__)
     blueprint.url_value_preprocessor(take_organization)
     for kind in ("openid-configuration", "oauth-authorization-server"):
-        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", discovery.metadata)
-        blueprint.add_url_rule(f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", discovery.metadata)
-        blueprint.add_url_rule(f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", discovery.metadata)
+        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _flask(documents.metadata))
+        blueprint.add_url_rule(
+            f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", _flask(documents.metadata)
+        )
+        blueprint.add_url_rule(
+            f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _flask(documents.metadata)
+        )
     return blueprint

@@ -1,36 +1,22 @@
-"""Metadata (RFC 8414, OpenID Connect Discovery) and keys, derived from what the server can do."""
+"""Metadata (RFC 8414, OpenID Connect Discovery), derived from what the server can do."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Collection
 from typing import Any
 
-from flask import Response, g
-
-from app.oauth import cors
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
-from app.operations import directory
 from app.operations.directory import OrganizationView
 from app.operations.protocol import signing_keys
 from app.operations.registration import scopes
 from app.rules.actor import Actor
-from app.rules.protocol import dpop
+from app.rules.people.registration import is_open
+from app.rules.protocol import authentication_contexts, client_jwt, dpop
 from app.rules.protocol.authorization_request import PROMPTS
 from app.rules.protocol.claims import SUPPORTED_CLAIMS
 from app.rules.protocol.pkce import METHOD
-
-_CACHED_SECONDS = 300
-_ROOT = "root"
-
-
-def metadata() -> Response:
-    """The issuer's metadata; the same document at all three addresses."""
-    return _public(document_of(_organization()))
-
-
-def jwks() -> Response:
-    """The public keys (RFC 7517)."""
-    return _public({"keys": signing_keys.published_keys(_organization())})
+from app.rules.registration.client_fields import SUBJECT_TYPES
+from app.rules.registration.client_types import PRIVATE_KEY_JWT
 
 
 def document_of(organization: OrganizationView) -> dict[str, Any]:
@@ -43,7 +29,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         for name in TOKEN_ENDPOINT_AUTH_METHODS
         if name in oauth["clients"]["token_endpoint_auth_methods"]
     ]
-    return {
+    document = {
         "issuer": issuer,
         "authorization_endpoint": f"{issuer}/oauth/authorize",
         "token_endpoint": f"{issuer}/oauth/token",
@@ -51,35 +37,64 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "jwks_uri": f"{issuer}/oauth/jwks",
         "introspection_endpoint": f"{issuer}/oauth/introspect",
         "revocation_endpoint": f"{issuer}/oauth/revoke",
+        "end_session_endpoint": f"{issuer}/oauth/logout",
+        "backchannel_logout_supported": True,
+        "backchannel_logout_session_supported": True,
         "device_authorization_endpoint": f"{issuer}/oauth/device_authorization",
         "scopes_supported": [scope.name for scope in scopes.list_scopes(Actor.system(organization.id))],
         "response_types_supported": list(RESPONSE_TYPES),
         "response_modes_supported": list(RESPONSE_MODES),
         "grant_types_supported": grant_types,
-        "subject_types_supported": ["public"],
+        "subject_types_supported": list(SUBJECT_TYPES),
         "id_token_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
+        "userinfo_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
+        "acr_values_supported": list(authentication_contexts.SUPPORTED),
+        "display_values_supported": ["page"],
+        "pushed_authorization_request_endpoint": f"{issuer}/oauth/par",
+        "require_pushed_authorization_requests": oauth["require_par"],
         "token_endpoint_auth_methods_supported": methods,
         "introspection_endpoint_auth_methods_supported": [name for name in methods if name != "none"],
         "revocation_endpoint_auth_methods_supported": methods,
+        **_assertions(methods),
         "code_challenge_methods_supported": [METHOD],
         "dpop_signing_alg_values_supported": list(dpop.ALGORITHMS),
         "claims_supported": list(SUPPORTED_CLAIMS),
         "claim_types_supported": ["normal"],
-        "prompt_values_supported": list(PROMPTS),
+        "prompt_values_supported": _prompts(organization),
         "authorization_response_iss_parameter_supported": True,
-        "claims_parameter_supported": False,
-        "request_parameter_supported": False,
+        "claims_parameter_supported": True,
+        "request_parameter_supported": True,
+        "request_object_signing_alg_values_supported": list(client_jwt.ALGORITHMS),
+        # Those of pushed requests alone are taken, which this field is not about (RFC 9126 section 5).
         "request_uri_parameter_supported": False,
         "require_request_uri_registration": False,
         "ui_locales_supported": ["en"],
     }
+    return document | _for_unknown_clients(organization)
 
 
-def _organization() -> OrganizationView:
-    return directory.organization_by_slug(g.organization_slug or _ROOT, fresh=False)
+def _prompts(organization: OrganizationView) -> list[str]:
+    """``create`` leads to the sign-in page where people cannot make accounts: it is told where it does what it says."""
+    can_register = is_open(organization.settings)
+    return [prompt for prompt in PROMPTS if prompt != "create" or can_register]
 
 
-def _public(document: dict[str, Any]) -> Response:
-    response = Response(json.dumps(document), mimetype="application/json")
-    response.headers["Cache-Control"] = f"public, max-age={_CACHED_SECONDS}"
-    return cors.allow_everybody(response)
+def _assertions(methods: Collection[str]) -> dict[str, list[str]]:
+    """How assertions may be signed, wherever clients authenticate by them (RFC 8414 section 2)."""
+    if PRIVATE_KEY_JWT not in methods:
+        return {}
+    return {
+        f"{endpoint}_endpoint_auth_signing_alg_values_supported": list(client_jwt.ALGORITHMS)
+        for endpoint in ("token", "introspection", "revocation")
+    }
+
+
+def _for_unknown_clients(organization: OrganizationView) -> dict[str, Any]:
+    """How a client that nobody registered comes in: told only where the organization lets it."""
+    rules = organization.settings["oauth"]["dynamic_registration"]
+    told: dict[str, Any] = {}
+    if rules["mode"] != "off":
+        told["registration_endpoint"] = f"{organization.issuer}/oauth/register"
+    if rules["client_id_metadata_documents"]:
+        told["client_id_metadata_document_supported"] = True
+    return told

@@ -1,4 +1,4 @@
-"""What a serving process does beside its requests: it hears what others change, purges expired rows, rotates keys.
+"""What a serving process does beside its requests: it hears of changes, delivers, purges expired rows, rotates keys.
 
 Every worker of every host has these threads; for what only one may do, leases elect it.
 """
@@ -14,11 +14,15 @@ from flask import Flask
 
 from app.config import Config
 from app.operations import view_changes
+from app.operations.logout import back_channel
 from app.operations.signing.schedule import rotate_due_keys
+from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
+from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
+_AFTER_A_FAULT_SECONDS = 5.0
 _log = logging.getLogger("gatehouse.janitor")
 
 
@@ -26,6 +30,14 @@ def start(app: Flask) -> None:
     """The threads run, the janitor's unless the configuration says no. They end with the process."""
     config: Config = app.config["GATEHOUSE"]
     threading.Thread(target=_follow, args=(app,), name="follower", daemon=True).start()
+    threading.Thread(
+        target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
+    ).start()
+    back_channel.register()
+    dispatcher = Dispatcher()
+    for number in range(THREADS):
+        name = f"dispatcher-{number}"
+        threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
     if config.janitor:
         threading.Thread(target=_work, args=(app,), name="janitor", daemon=True).start()
 
@@ -39,6 +51,18 @@ def _follow(app: Flask) -> None:
             except Exception:  # noqa: BLE001 - until it hears again, this process trusts no view for long
                 _log.debug("changes could not be read", exc_info=True)
             pause.wait(view_changes.FOLLOWED_EVERY_SECONDS)
+
+
+def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
+    pause = threading.Event()
+    while True:
+        with app.app_context():
+            try:
+                dispatcher.deliver_next()
+            except Exception as error:  # noqa: BLE001 - what was taken is due again when its lease ends
+                _log.warning("the outbox could not be read or written: %s", type(error).__name__)
+                _log.debug("the fault of the outbox", exc_info=True)
+                pause.wait(_AFTER_A_FAULT_SECONDS)
 
 
 def _work(app: Flask) -> None:

@@ -45,6 +45,7 @@ def upgrade() -> None:
         sa.Column("expires_at", UTC_DATETIME, nullable=False),
         sa.Column("shown_digest", DIGEST, nullable=True, comment="what consent displayed: user, client, scopes"),
         sa.Column("selected_session_id", UUID, nullable=True, comment="the sign-in chosen for prompt=select_account"),
+        sa.Column("pushed_request_id", UUID, nullable=True, comment="where it was pushed: spent with this one; its row may be gone, hence no foreign key"),
         sa.Column("completed_at", UTC_DATETIME, nullable=True),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
         sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
@@ -124,6 +125,7 @@ def upgrade() -> None:
     op.create_index("ix_grants_client", "grants", ["organization_id", "client_id"])
     op.create_index("ix_grants_expires_at", "grants", ["expires_at"])
     op.create_index("ix_grants_user", "grants", ["organization_id", "user_id", "client_id"])
+    op.create_index("ix_grants_session", "grants", ["organization_id", "session_id"])
     op.create_table(
         "access_tokens",
         sa.Column("digest", DIGEST, nullable=False),

@@ -19,11 +19,22 @@ def upgrade() -> None:
     op.create_table(
         "session_clients",
         sa.Column("organization_id", identifier(8), nullable=False),
-        sa.Column("session_id", UUID, nullable=False, comment="outlives the session row, hence no foreign key"),
+        sa.Column(
+            "session_id",
+            UUID,
+            nullable=False,
+            comment="the sign-in whose end it hears of; no foreign key: it is read after that end",
+        ),
         sa.Column("client_id", UUID, nullable=False),
+        sa.Column(
+            "sid",
+            UUID,
+            nullable=False,
+            comment="the sign-in that its ID token named, which a later one may have replaced",
+        ),
         sa.Column("user_id", UUID, nullable=False),
         sa.Column("expires_at", UTC_DATETIME, nullable=False, comment="when the sign-in has ended by age"),
-        sa.PrimaryKeyConstraint("organization_id", "session_id", "client_id", name="pk_session_clients"),
+        sa.PrimaryKeyConstraint("organization_id", "session_id", "client_id", "sid", name="pk_session_clients"),
         sa.ForeignKeyConstraint(
             ["organization_id"], ["organizations.id"], name="fk_session_clients_organization"
         ),

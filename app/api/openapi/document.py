@@ -9,11 +9,15 @@ from app.api.openapi import (
     common,
     credentials,
     devices,
+    failed_requests,
+    logout,
     oauth,
     organizations,
+    pushed_requests,
     resources,
     service,
     settings,
+    signing_keys,
 )
 from app.api.openapi.parts import error_responses
 
@@ -29,7 +33,20 @@ Bodies are JSON objects in UTF-8 of at most 64 KiB; unknown fields, duplicate ke
 refused with 400, and every wrong field is named at once. In a PUT, fields left out stay and `null` returns to the
 default.
 """
-_PARTS = (clients, credentials, resources, organizations, settings, oauth, devices, service)
+_PARTS = (
+    clients,
+    credentials,
+    resources,
+    organizations,
+    settings,
+    signing_keys,
+    failed_requests,
+    oauth,
+    pushed_requests,
+    logout,
+    devices,
+    service,
+)
 
 
 def document(base_url: str) -> dict[str, Any]:

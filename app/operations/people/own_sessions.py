@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 
 from app.extensions import db
 from app.models.session import Session
 from app.operations import audit
 from app.operations.directory import OrganizationView, organization_by_id
-from app.operations.people.sessions import end_sessions_of_user, living
-from app.operations.transaction import count_changed, read, transaction
+from app.operations.people.sessions import end_sessions, end_sessions_of_user, living
+from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import parse_public_id, public_id
@@ -65,11 +65,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     """
     organization, user_id = _own(actor)
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
-    ended = count_changed(
-        delete(Session).where(
-            Session.organization_id == organization.id, Session.id == row_id, Session.user_id == user_id
-        )
-    )
+    ended = end_sessions(organization.id, (Session.id == row_id) & (Session.user_id == user_id))
     if not ended and session_id is not None:
         raise NotFound("This sign-in is over already.")
     if ended and row_id is not None:

@@ -14,6 +14,7 @@ from app.models.session import Session
 from app.models.user import ACTIVE, User
 from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.logout.session_ends import follow_end, hand_over
 from app.operations.people.rights import roles_of_user
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
@@ -115,12 +116,9 @@ def start_session(
     token = unit.once("session token", lambda: new_token(SESSION, organization.id))
     session_id: UUID = unit.once("session id", new_id)
     now = clock.now()
+    authenticated_at = now
     if replaces is not None:
-        db.session.execute(
-            delete(Session).where(
-                Session.organization_id == organization.id, Session.digest == digest(replaces)
-            )
-        )
+        authenticated_at = _take_place(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
     _make_room(organization.id, user_id, limits["max_per_user"] or MOST_PER_USER)
     db.session.add(
@@ -130,7 +128,7 @@ def start_session(
             digest=digest(token),
             user_id=user_id,
             created_at=now,
-            authenticated_at=now,
+            authenticated_at=authenticated_at,
             amr=amr,
             last_seen_at=now,
             expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
@@ -139,6 +137,36 @@ def start_session(
         )
     )
     return token, session_id
+
+
+def _take_place(
+    organization_id: str, replaced: bytes, user_id: UUID, session_id: UUID, now: datetime
+) -> datetime:
+    """The browser's sign-in before is over; returns the ``authenticated_at`` of the one that takes its place.
+
+    What hung from the same person's sign-in hangs from the new one; another person's ends with all that it gave.
+    ``auth_time`` counts whole seconds. A client that asked for a fresh sign-in must see it move forward, so one that
+    follows within the same second is rounded up to the next.
+    """
+    before = db.session.execute(
+        select(Session.id, Session.user_id, Session.authenticated_at).where(
+            Session.organization_id == organization_id, Session.digest == replaced
+        )
+    ).first()
+    if before is None:
+        return now
+    db.session.execute(
+        delete(Session).where(Session.organization_id == organization_id, Session.id == before.id)
+    )
+    if before.user_id == user_id:
+        hand_over(organization_id, before.id, session_id)
+    else:
+        follow_end(organization_id, [before.id])
+    then: datetime = before.authenticated_at
+    if int(then.timestamp()) < int(now.timestamp()):
+        return now
+    second = timedelta(seconds=1)
+    return min(then.replace(microsecond=0) + second, now + second)
 
 
 @transaction
@@ -156,10 +184,28 @@ def renew_session(actor: Actor) -> str | None:
 @transaction
 def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | None = None) -> int:
     """Every sign-in of the user but ``keep`` is over; part of the change that audits it. Returns how many."""
-    condition = (Session.organization_id == organization_id) & (Session.user_id == user_id)
+    condition = Session.user_id == user_id
     if keep is not None:
         condition &= Session.id != keep
-    return count_changed(delete(Session).where(condition))
+    return end_sessions(organization_id, condition)
+
+
+@transaction
+def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
+    """The organization's sign-ins that fit are over, with what they gave; clients that knew of them will hear.
+
+    Part of the change that audits it. Returns how many lived until now.
+    """
+    ids = db.session.scalars(
+        select(Session.id).where(Session.organization_id == organization_id, condition)
+    ).all()
+    if not ids:
+        return 0
+    ended = count_changed(
+        delete(Session).where(Session.organization_id == organization_id, Session.id.in_(ids))
+    )
+    follow_end(organization_id, ids)
+    return ended
 
 
 @read
@@ -235,9 +281,7 @@ def _make_room(organization_id: str, user_id: UUID, most: int) -> None:
         .limit(1000)
     ).all()
     if standing:
-        db.session.execute(
-            delete(Session).where(Session.organization_id == organization_id, Session.id.in_(standing))
-        )
+        end_sessions(organization_id, Session.id.in_(standing))
 
 
 def _sampling(organization: OrganizationView) -> timedelta:

@@ -16,13 +16,17 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
+from app.operations.logout import listeners
+from app.operations.people.users import get_user
 from app.operations.protocol import access_tokens, audiences, id_tokens, signing_keys
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.subjects import subject_of
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.transaction import count_changed, current_unit
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
+from app.rules.protocol.claims import claims_for
+from app.rules.protocol.claims_parameter import ID_TOKEN, names_for
 from app.rules.protocol.tokens import digest, new_refresh_token
 from app.rules.registration.demands import algorithm_for
 
@@ -50,7 +54,6 @@ class NewGrant:
     asked: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     nonce: str | None = None
-    send_auth_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         )
     )
     store_token(authenticated, new, prepared)
+    if new.session_id is not None and "openid" in new.scopes:
+        listeners.add_listener(client, new.session_id, new.user_id)
     _end_oldest(actor, client, new.user_id)
     audit.record(
         actor,
@@ -171,7 +176,15 @@ def prepare_tokens(
         )
         id_token = None
         if "openid" in scopes:
-            facts = id_tokens.Facts(subject, of.auth_time, of.amr, of.nonce, of.session_id, of.send_auth_time)
+            facts = id_tokens.Facts(
+                subject=subject,
+                auth_time=of.auth_time,
+                amr=of.amr,
+                nonce=of.nonce,
+                session_id=of.session_id,
+                acr=of.acr,
+                asked=_asked_by_name(client, of),
+            )
             id_token = id_tokens.sign_id_token(client, facts, access_token=made.value, now=now)
         return PreparedTokens(
             made.row,
@@ -181,6 +194,12 @@ def prepare_tokens(
         )
 
     return current_unit().once("tokens", make)
+
+
+def _asked_by_name(client: ClientView, of: NewGrant) -> dict[str, Any]:
+    """What the ID token tells of the user beside the sign-in (OIDC Core 5.5)."""
+    asked = names_for(of.claims, ID_TOKEN)
+    return claims_for(get_user(client.organization.id, of.user_id).claims, (), asked) if asked else {}
 
 
 def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:

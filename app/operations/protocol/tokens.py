@@ -1,8 +1,9 @@
 """Access tokens: issued to clients for themselves, found by digest, introspected.
 
 The statements here are what the service does most; each is one round trip. A token is alive only while everything
-it rests on is: its grant, its user, its session, the secret that minted it, its client, its organization. The first
-three are asked in the statement that finds it, the others in views that every change makes stale (IT-3).
+it rests on is: its grant, which may end with its session, its user, the secret that minted it, its client, its
+organization. Grant and user are asked in the statement that finds it, the others in views that every change makes
+stale (IT-3).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from sqlalchemy import bindparam, insert, select
 
 from app.models import user as user_model
 from app.models.grant import Grant
-from app.models.session import Session
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations import clock
+from app.operations import clock, directory
 from app.operations.directory import ClientView, client_of_row
 from app.operations.protocol import access_tokens
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
+from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, parse_token
 
@@ -76,18 +77,15 @@ _FIND = Statement(
         Grant.acr,
         Grant.claims,
         Grant.session_id,
-        Grant.refresh_digest,
         Grant.revoked_at,
         User.email,
         User.status,
-        Session.revoked_at,
     )
     .select_from(AccessToken)
     .outerjoin(
         Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
     )
     .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
-    .outerjoin(Session, (Session.organization_id == Grant.organization_id) & (Session.id == Grant.session_id))
     .where(
         AccessToken.organization_id == bindparam("organization_id"),
         AccessToken.digest == bindparam("digest"),
@@ -162,16 +160,24 @@ def owner_of(token: str) -> str | None:
     parsed = parse_token(token)
     if parsed is not None:
         return parsed.organization_id if parsed.kind == ACCESS_TOKEN else None
-    client = parse_client_id(access_tokens.claimed_client(token) or "")
-    return client[0] if client is not None and is_routing_key(client[0]) else None
+    client_id, slug = access_tokens.claimed_place(token)
+    client = parse_client_id(client_id)
+    if client is not None:
+        return client[0] if is_routing_key(client[0]) else None
+    if not client_id.startswith("https://"):
+        return None
+    # The address of a client's metadata names no organization; the token does.
+    try:
+        return directory.organization_by_slug(slug, fresh=False).id
+    except NotFound:
+        return None
 
 
 def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
     """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
-        user_id, auth_time, acr, claims, session_id, refresh_digest, grant_revoked_at, email, user_status,
-        signed_out_at,
+        user_id, auth_time, acr, claims, session_id, grant_revoked_at, email, user_status,
     ) = row  # fmt: skip
     if not client.is_active or client.organization.forgot(issued_at):
         return None
@@ -180,9 +186,6 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
     if ended is not None and (ended.took_tokens or issued_at > ended.revoked_at):
         return None
     if grant_id is not None and (grant_revoked_at is not None or user_status != user_model.ACTIVE):
-        return None
-    # Signing out ends what was for this session alone; offline access was asked for to outlive it.
-    if signed_out_at is not None and refresh_digest is None:
         return None
     return TokenView(
         id=token_id,

@@ -28,31 +28,31 @@ class Dispatcher:
         self._receivers: set[str] = set()
         self._organizations: Counter[str] = Counter()
 
-    def deliver_next(self) -> None:
-        """One message has been delivered or put off; waits for it as long as it takes."""
+    def deliver_next(self) -> bool:
+        """Whether a message was delivered or put off; when none is due it waits for a while and says no."""
         with self._turn:
-            message = self._next()
+            outbox.may_be_due.clear()
+            message = self._take()
+            if message is None:
+                # Workers that started together do not look together.
+                outbox.may_be_due.wait(LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+                return False
         try:
             outbox.deliver(message)
         finally:
             self._leave(message)
+        return True
 
-    def _next(self) -> Message:
-        while True:
-            outbox.may_be_due.clear()
+    def _take(self) -> Message | None:
+        with self._lock:
+            receivers = set(self._receivers)
+            full = {name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION}
+        message = outbox.take_due(busy_receivers=receivers, full_organizations=full)
+        if message is not None:
             with self._lock:
-                receivers = set(self._receivers)
-                full = {
-                    name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION
-                }
-            message = outbox.take_due(busy_receivers=receivers, full_organizations=full)
-            if message is not None:
-                with self._lock:
-                    self._receivers.add(message.receiver)
-                    self._organizations[message.organization_id] += 1
-                return message
-            # Workers that started together do not look together.
-            outbox.may_be_due.wait(LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+                self._receivers.add(message.receiver)
+                self._organizations[message.organization_id] += 1
+        return message
 
     def _leave(self, message: Message) -> None:
         with self._lock:

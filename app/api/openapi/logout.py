@@ -1,0 +1,70 @@
+"""OpenAPI: the end session endpoint (OpenID Connect RP-Initiated Logout 1.0)."""
+
+from __future__ import annotations
+
+from app.api.openapi.oauth_parts import PAGE, UNSECURED, endpoint, form, words
+from app.api.openapi.parts import REFUSALS, Schema, path_item, query_parameter, text
+
+SCHEMAS: Schema = {}
+_REQUEST = {
+    "id_token_hint": text(
+        "An ID token of the sign-in, which may have expired: it ends without a question.", maxLength=8192
+    ),
+    "logout_hint": words("logout_hint", "Accepted; the browser knows who is signed in."),
+    "client_id": words("client_id"),
+    "post_logout_redirect_uri": words(
+        "post_logout_redirect_uri", "Registered, exactly; followed with an id_token_hint alone."
+    ),
+    "state": words("state", "Comes back at post_logout_redirect_uri."),
+    "ui_locales": words("ui_locales"),
+}
+_SHOWN: Schema = {
+    "200": {"description": "The question whether to sign out.", "content": PAGE},
+    "303": {"description": "Signed out: to the client, or to the page that says so."},
+    "400": {"description": "A page that names the problem.", "content": PAGE},
+}
+_NO_ORGANIZATION: Schema = {"404": {"description": REFUSALS["404"][1], "content": PAGE}}
+
+
+def _of(prefix: str, name: str) -> Schema:
+    shared = ("OrganizationId",) if name else ()
+    shown = _SHOWN | (_NO_ORGANIZATION if name else {})
+    parameters = [query_parameter(key, schema, schema["description"]) for key, schema in _REQUEST.items()]
+
+    def called(word: str) -> str:
+        return f"{name}{word[0].upper()}{word[1:]}" if name else word
+
+    return {
+        f"{prefix}/oauth/logout": path_item(
+            shared,
+            get=endpoint(called("endSession"), "Sign the user out", answers=shown, security=UNSECURED)
+            | {"parameters": parameters},
+            post=endpoint(
+                called("endSessionByForm"),
+                "Sign the user out, by form",
+                answers=shown,
+                security=UNSECURED,
+                requestBody=form(_REQUEST),
+            ),
+        )
+    }
+
+
+_CONFIRMATION: Schema = {
+    "/organizations/{id}/oauth/logout/confirm": path_item(
+        ("OrganizationId",),
+        post=endpoint(
+            "confirmLogout",
+            "The person said yes",
+            answers={
+                **{status: answer for status, answer in _SHOWN.items() if status != "200"},
+                **_NO_ORGANIZATION,
+                "403": {"description": "Sent from another site.", "content": PAGE},
+            },
+            security=UNSECURED,
+            requestBody=form(_REQUEST | {"csrf_token": text()}),
+        ),
+    )
+}
+
+PATHS: Schema = {**_of("", ""), **_of("/organizations/{id}", "organization"), **_CONFIRMATION}
