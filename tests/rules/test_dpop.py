@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.rules.protocol.dpop import ALGORITHMS, InvalidProof, judge
-from tests.support.dpop import Prover, new_key
+from tests.support.dpop import Prover
+from tests.support.signer import new_key
 
 URL = "https://login.example/oauth/token"
 TOKEN = "gth_at_token"

@@ -37,14 +37,23 @@ def encode(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def compact(header: dict[str, Any], claims: dict[str, Any] | bytes, key: Key | OctKey | None) -> str:
-    """A compact JWS; members that are None are left out, and without a key the signature is empty."""
+def compact(
+    header: dict[str, Any],
+    claims: dict[str, Any] | bytes,
+    key: Key | OctKey | None,
+    *,
+    algorithm: str | None = None,
+) -> str:
+    """A compact JWS; members that are None are left out, and without a key the signature is empty.
+
+    ``algorithm`` signs where the header names another, or none.
+    """
     payload = claims if isinstance(claims, bytes) else json.dumps(_without_none(claims)).encode()
     signed = f"{encode(json.dumps(_without_none(header)).encode())}.{encode(payload)}"
     if key is None:
         return f"{signed}."
-    algorithm = JWSRegistry.algorithms[header["alg"]]
-    return f"{signed}.{encode(algorithm.sign(signed.encode(), key))}"
+    made = JWSRegistry.algorithms[algorithm or header["alg"]].sign(signed.encode(), key)
+    return f"{signed}.{encode(made)}"
 
 
 class Signer:
