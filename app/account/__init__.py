@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.account import apps, chooser, invitation, password, profile, sessions, sign_in, sign_out
+from app.account import apps, chooser, invitation, password, profile, sessions, sign_in, sign_out, sign_up
 from app.account.blueprint import account
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "sessions",
     "sign_in",
     "sign_out",
+    "sign_up",
 ]
 
 

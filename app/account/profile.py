@@ -1,14 +1,18 @@
-"""The profile: who one is here."""
+"""The profile: who one is here, and what apps that may see it are told."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.people.users import get_user, rename_user
-from app.rules.errors import DomainError, InvalidInput
+from app.operations.people.own_profile import change_profile, may_change_profile
+from app.operations.people.users import get_user
+from app.rules.errors import Conflict, DomainError, InvalidInput
+from app.rules.people.profile import ADDRESS_PARTS, CHECKS
 from app.web import forms
 
 
@@ -22,26 +26,30 @@ def account_page(visit: Visit) -> Response:
 @account.route("/organizations/<organization>/account/profile", methods=["GET", "POST"])
 @own_account
 def profile_page(visit: Visit) -> Response:
-    """The name, which one may change where the organization allows it, and what else is known."""
+    """Name and standard claims, which one may change where the organization allows it."""
     if request.method == "GET":
         return _page(visit)
     try:
-        rename_user(visit.actor, forms.text("name"))
-    except InvalidInput as error:
-        return _page(visit, name=forms.text("name"), error=error)
+        change_profile(visit.actor, name=forms.text("name"), profile=_typed())
+    except (InvalidInput, Conflict) as error:
+        return _page(visit, typed={"name": forms.text("name"), **_typed()}, error=error)
     return visit.done("/profile", "saved")
 
 
-def _page(visit: Visit, *, name: str | None = None, error: DomainError | None = None) -> Response:
+def _typed() -> dict[str, Any]:
+    address = {part: forms.text(f"address.{part}") for part in ADDRESS_PARTS}
+    return {**{name: forms.text(name) for name in CHECKS}, "address": address}
+
+
+def _page(visit: Visit, *, typed: dict[str, Any] | None = None, error: DomainError | None = None) -> Response:
     if visit.actor.user_id is None:
         raise RuntimeError("an account page without a person")
     user = get_user(visit.organization.id, visit.actor.user_id)
-    allowed = visit.organization.settings["user_permissions"]["members_can_edit_profile"]
     return visit.render(
         "account/profile.html",
         user=user,
-        name=user.name if name is None else name,
-        may_edit=allowed or visit.actor.may("users:write"),
+        values=typed or {"name": user.name, **user.profile},
+        may_edit=may_change_profile(visit.actor),
         errors=forms.field_errors(error) if error else {},
         code=error.status if error else 200,
     )

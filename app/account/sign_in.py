@@ -37,7 +37,7 @@ def sign_in_page(organization: str) -> Response:
     for the password even of somebody who is signed in, ``account=another`` says that it will be somebody else.
     """
     named = organization_by_slug(organization)
-    pending = _pending_request(named)
+    pending = pending_request(named)
     if request.method == "POST":
         return _post(named, pending)
     standing = session_for(named.id)
@@ -86,7 +86,8 @@ def signed_in(organization: OrganizationView, outcome: SignedIn, resume: str | N
     return response
 
 
-def _pending_request(organization: OrganizationView) -> AuthorizationRequestView | None:
+def pending_request(organization: OrganizationView) -> AuthorizationRequestView | None:
+    """The authorization request that the page is on the way to, if any. Raises RequestEnded."""
     token = request.values.get("request")
     if not token:
         return None
@@ -94,6 +95,12 @@ def _pending_request(organization: OrganizationView) -> AuthorizationRequestView
     if pending is None:
         raise RequestEnded
     return pending
+
+
+def kept_fields() -> dict[str, str]:
+    """What leads on after this page, and after the one that it leads to."""
+    names = ("request", "next", "reauthenticate", "account")
+    return {name: request.values[name] for name in names if name in request.values}
 
 
 def _destination(organization: OrganizationView, has_rights: bool) -> str:
@@ -132,10 +139,6 @@ def _page(
         can_register=is_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
-        kept={
-            name: request.values[name]
-            for name in ("request", "next", "reauthenticate", "account")
-            if name in request.values
-        },
+        kept=kept_fields(),
     )
     return make_response(page, code)

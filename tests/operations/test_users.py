@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.people.role_assignments import LastAdministrator
 from app.operations.people.user_status import disable_user
-from app.operations.people.users import create_user, find_user_by_email, get_user, rename_user
+from app.operations.people.users import create_user, find_user_by_email, get_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.protocol.claims import claims_for
@@ -61,25 +61,6 @@ def test_claims_of_a_user_are_typed_and_whole(make: Any) -> None:
     assert claims["email_verified"] is True
     assert claims["updated_at"] == int(view.updated_at.timestamp())
     assert None not in claims.values()
-
-
-def test_people_rename_themselves_where_the_organization_lets_them(make: Any) -> None:
-    acme = make.organization()
-    ada = make.user(acme)
-    assert rename_user(make.actor(acme, "none", user=ada), " Ada King ").name == "Ada King"
-    closed = make.organization(settings={"user_permissions": {"members_can_edit_profile": False}})
-    eve = make.user(closed)
-    with pytest.raises(Forbidden):
-        rename_user(make.actor(closed, "none", user=eve), "Eve")
-    assert rename_user(make.actor(closed, "users:write", user=eve), "Eve").name == "Eve"
-
-
-@pytest.mark.parametrize("name", ["", "   ", "x" * 101, "A\u202eB", "A\nB", "A\x00"])
-def test_a_misleading_name_is_refused(make: Any, name: str) -> None:
-    acme = make.organization()
-    with pytest.raises(InvalidInput) as refusal:
-        rename_user(make.actor(acme, "none", user=make.user(acme)), name)
-    assert refusal.value.field == "name"
 
 
 def test_the_last_administrator_cannot_be_disabled(make: Any) -> None:

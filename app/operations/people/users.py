@@ -13,11 +13,9 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
-from app.operations import audit, clock
-from app.operations.directory import organization_by_id
+from app.operations import clock
 from app.operations.transaction import current_unit, read, transaction
-from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
 from app.rules.people.emails import canonical_email
@@ -135,37 +133,6 @@ def find_user_by_email(organization_id: str, email: str) -> UserView | None:
         select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
     )
     return None if user is None else _view(user)
-
-
-@transaction
-def rename_user(actor: Actor, name: str) -> UserView:
-    """The actor's own name is the given one.
-
-    Raises Forbidden where the organization does not let members change their profile, InvalidInput naming
-    ``name``. Audit: ``user.updated``.
-    """
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only a person has a profile.")
-    settings = organization_by_id(actor.organization_id).settings
-    if not settings["user_permissions"]["members_can_edit_profile"] and not actor.may("users:write"):
-        raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
-    name = name.strip()
-    _require_name(name)
-    user = db.session.get(User, (actor.organization_id, actor.user_id))
-    if user is None:
-        raise NotFound("There is no such user.")
-    if user.name != name:
-        before = user.name
-        user.name, user.updated_at, user.version = name, clock.now(), user.version + 1
-        audit.record(
-            actor,
-            "user.updated",
-            target_type="user",
-            target_id=public_id("usr", user.id),
-            before={"name": before},
-            after={"name": name},
-        )
-    return _view(user)
 
 
 def _require_name(name: str) -> None:

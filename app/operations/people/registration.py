@@ -1,0 +1,90 @@
+"""Registration: people make accounts for themselves, where the organization lets them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.operations import audit
+from app.operations.directory import OrganizationView
+from app.operations.people import attempts
+from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.passwords import new_password_hash
+from app.operations.people.role_assignments import assign_role
+from app.operations.people.users import create_user
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, TooManyRequests
+from app.rules.fields import Findings
+from app.rules.identifiers import public_id
+from app.rules.people.lockout import Lockout
+from app.rules.people.networks import network_of
+from app.rules.people.registration import is_domain_allowed, is_open
+from app.rules.tenancy.organizations import email_and_name
+
+MOST_PER_NETWORK = 20
+"""Accounts that one network may ask for in an hour: each one tells, by its sign-in, whether an address was free."""
+_WAITS = Lockout(MOST_PER_NETWORK, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+
+
+def require_open(organization: OrganizationView) -> None:
+    """The organization lets people make accounts for themselves. Raises Forbidden."""
+    if not organization.is_active or not is_open(organization.settings):
+        raise Forbidden(f"{organization.name} does not let people make accounts for themselves.")
+
+
+def register_user(
+    organization: OrganizationView,
+    *,
+    email: str,
+    name: str,
+    password: str,
+    address: str | None,
+    request_id: str | None,
+) -> None:
+    """The person has an account with the address, unless somebody has one already.
+
+    Nothing is told of which it was (EN-1): the same work is done, the same is returned, and the password counts only
+    for an account made now. The address is not verified by it. Raises Forbidden where registration is not open,
+    InvalidInput naming every wrong field, TooManyRequests, Unavailable. Audit: ``user.registered`` or
+    ``user.registration_refused``.
+    """
+    require_open(organization)
+    found = Findings()
+    email_and_name({"email": email, "name": name}, found)
+    if not found.touches("email") and not is_domain_allowed(email, organization.settings):
+        found.add("email", "domain_not_allowed", "This organization takes other domains than this one.")
+    found.raise_if_any()
+    password_hash = new_password_hash(
+        organization.settings,
+        password,
+        personal=(email, name, organization.name, organization.slug),
+        organization_id=organization.id,
+        address=address,
+    )
+    claim = attempts.claim_attempt(
+        organization.id, Limit(bucket_of("registration", network_of(address)), _WAITS)
+    )
+    if claim.wait:
+        raise TooManyRequests("Too many accounts were made from your network.", retry_after=claim.wait)
+    _store(organization, email, name, password_hash, Actor.anonymous(organization.id, address, request_id))
+
+
+@transaction
+def _store(
+    organization: OrganizationView, email: str, name: str, password_hash: str, stranger: Actor
+) -> None:
+    try:
+        user_id = create_user(organization.id, email=email, name=name, password_hash=password_hash)
+    except Conflict:
+        audit.record(stranger, "user.registration_refused", target_type="user", after={"email": email})
+        return
+    system = Actor.system(organization.id, email)
+    for role in dict.fromkeys(organization.settings["authentication"]["registration"]["default_roles"]):
+        assign_role(system, organization.id, organization.id, user_id, role)
+    audit.record(
+        stranger,
+        "user.registered",
+        target_type="user",
+        target_id=public_id("usr", user_id),
+        after={"email": email, "name": name},
+    )
