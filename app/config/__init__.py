@@ -112,4 +112,6 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
 
 def current() -> Config:
     """The configuration of the application that is at work; operations ask here and know no Flask."""
-    return current_app.config["GATEHOUSE"]
+    # Through the proxy itself each attribute would be looked up three times, and every request asks several times.
+    config: Config = current_app._get_current_object().config["GATEHOUSE"]  # type: ignore[attr-defined]
+    return config

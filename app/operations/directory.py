@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -134,11 +134,18 @@ class ClientView:
     ended_secrets: Mapping[UUID, EndedSecret] = field(repr=False)
     source: str = client_model.PERSON
     metadata_document_uri: str | None = None
+    # What was worked out from this view; gone with it when something changes.
+    derived: dict[Hashable, Any] = field(repr=False, compare=False, default_factory=dict)
 
     @property
     def is_active(self) -> bool:
         """It and its organization may act."""
         return self.status == client_model.ACTIVE and self.organization.is_active
+
+    @property
+    def is_unreviewed(self) -> bool:
+        """It came here by itself, and nobody vouched for it since."""
+        return self.source != client_model.PERSON and self.trust == "unverified"
 
     @property
     def is_public(self) -> bool:
@@ -165,6 +172,9 @@ def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
 
     ``fresh`` reads the database: ask so before refusing anybody for what another machine may have changed just now.
     """
+    view = None if fresh else _clients.get((_database(), client_id))
+    if view is not None:
+        return view
     parsed = parse_client_id(client_id)
     return None if parsed is None else client_of_row(*parsed, fresh=fresh)
 
@@ -176,7 +186,8 @@ def reread(client: ClientView) -> ClientView | None:
 
 def client_of_row(organization_id: str, row_id: UUID, *, fresh: bool = False) -> ClientView | None:
     """The client of an organization's key and a row's id; the rest is as ``find_client`` has it."""
-    key = (_database(), organization_id, row_id)
+    # The id as text: a UUID as a key would be hashed and compared by Python's own code at each request.
+    key = (_database(), client_id_of(organization_id, row_id))
     view = None if fresh else _clients.get(key)
     if view is not None:
         return view

@@ -72,7 +72,9 @@ def _moment(value: datetime | None) -> str:
         return "NULL"
     if value.tzinfo is None:
         raise TypeError("a stored time needs a time zone")
-    return f"'{value.astimezone(UTC).isoformat(' ', 'microseconds')[:26]}'"
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return f"'{value.isoformat(' ', 'microseconds')[:26]}'"
 
 
 def _integer(value: int | None) -> str:

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 import zlib
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -31,6 +32,8 @@ from app.operations.transaction import on_commit
 from app.rules.identifiers import new_id
 
 TRUSTED_SECONDS = 1.0
+# Whatever the stamps say, nothing is kept for longer.
+KEPT_SECONDS = 600.0
 FOLLOWED_EVERY_SECONDS = 0.4
 # Longer than a transaction may take, so that a change that was written early and committed late is not missed.
 _WINDOW = timedelta(seconds=10)
@@ -43,9 +46,41 @@ _SINCE = Statement(
     .where(ViewChange.at > bindparam("since", type_=ViewChange.at.type))
     .limit(_MOST_READ)
 )
+
+
+@dataclass(slots=True)
+class _Ear:
+    """When this process last heard of a database's changes, in monotonic seconds."""
+
+    heard_at: float = 0.0
+
+
+class Seen:
+    """The moment at which something of an organization was read, and whether nothing has changed since."""
+
+    __slots__ = ("_at", "_board", "_ear", "_place", "_stamp")
+
+    def __init__(self, organization_id: str) -> None:
+        config = current()
+        self._board, self._place = _board(config.instance), _place(organization_id)
+        self._ear = _ears.setdefault(config.database_url, _Ear())
+        self._stamp = self._board[self._place : self._place + _WIDTH]
+        self._at = time.monotonic()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what was read then still counts."""
+        place = self._place
+        if self._board[place : place + _WIDTH] != self._stamp:
+            return False
+        tick = time.monotonic()
+        oldest = tick - TRUSTED_SECONDS
+        return (self._at > oldest or self._ear.heard_at > oldest) and tick - self._at < KEPT_SECONDS
+
+
 _boards: dict[Path, mmap.mmap] = {}
 _opening = threading.Lock()
-_heard_at: dict[str, float] = {}
+_ears: dict[str, _Ear] = {}
 _known: dict[UUID, datetime] = {}
 
 
@@ -55,22 +90,6 @@ def mark(organization_id: str) -> None:
         insert(ViewChange).values(organization_id=organization_id, id=new_id(), at=clock.now())
     )
     on_commit(lambda: _renew(organization_id))
-
-
-def stamp_of(organization_id: str) -> bytes:
-    """The stamp that a view has which is read from now on. Ask before reading."""
-    start = _place(organization_id)
-    return _board()[start : start + _WIDTH]
-
-
-def is_current(organization_id: str, stamp: bytes, read_at: float) -> bool:
-    """Whether a view that was read at ``read_at`` (monotonic seconds) under the stamp still counts."""
-    start = _place(organization_id)
-    config = current()
-    if (_boards.get(config.instance) or _board())[start : start + _WIDTH] != stamp:
-        return False
-    oldest = time.monotonic() - TRUSTED_SECONDS
-    return read_at > oldest or _heard_at.get(config.database_url, 0.0) > oldest
 
 
 def follow() -> None:
@@ -85,26 +104,25 @@ def follow() -> None:
         _known[change_id] = now
     for change_id in [key for key, seen in _known.items() if seen < now - 2 * _WINDOW]:
         del _known[change_id]
-    _heard_at[current().database_url] = began
+    _ears.setdefault(current().database_url, _Ear()).heard_at = began
 
 
 def forget() -> None:
     """No view of any organization counts any more on this machine."""
-    _board()[:] = os.urandom(_SLOTS * _WIDTH)
+    _board(current().instance)[:] = os.urandom(_SLOTS * _WIDTH)
 
 
 def _renew(organization_id: str) -> None:
     # A random stamp: of two processes that renew at once, neither can bring back one that was there before.
     start = _place(organization_id)
-    _board()[start : start + _WIDTH] = os.urandom(_WIDTH)
+    _board(current().instance)[start : start + _WIDTH] = os.urandom(_WIDTH)
 
 
 def _place(organization_id: str) -> int:
     return zlib.crc32(organization_id.encode()) % _SLOTS * _WIDTH
 
 
-def _board() -> mmap.mmap:
-    folder = current().instance
+def _board(folder: Path) -> mmap.mmap:
     board = _boards.get(folder)
     if board is None:
         with _opening:

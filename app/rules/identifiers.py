@@ -14,7 +14,10 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
 # Two characters at a time: every request makes an id, and most answers encode several.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_PAIR_SHIFTS = range(120, -1, -10)
+_PAIR_SHIFTS = tuple(range(120, -1, -10))
+# Version 7 and the variant of RFC 9562, and the bits beside them.
+_FIXED = 0x7 << 76 | 0x2 << 62
+_UNFIXED = (1 << 128) - 1 & ~(0xF << 76) & ~(0x3 << 62)
 ROUTING_KEY_LENGTH = 8
 ENCODED_UUID_LENGTH = 26
 
@@ -37,15 +40,25 @@ def is_routing_key(text: str) -> bool:
 
 def new_id() -> UUID:
     """A UUIDv7 (RFC 9562 section 5.7): 48 bits of milliseconds, 74 random bits, so that inserts append."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return UUID(int=value)
+    return UUID(int=_new_number())
+
+
+def new_public_id(prefix: str) -> str:
+    """The public form of an id that no row has: of a request."""
+    return f"{prefix}_{_encode(_new_number())}"
 
 
 def encode_uuid(value: UUID) -> str:
     """The 26 base32 characters of an id; they sort as the id does."""
-    number = value.int
+    return _encode(value.int)
+
+
+def _new_number() -> int:
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    return value & _UNFIXED | _FIXED
+
+
+def _encode(number: int) -> str:
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in _PAIR_SHIFTS])
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, has_request_context, request
 
 from app.config import Config
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import new_public_id
 from app.rules.redaction import redact
 from app.web.log_format import configure_logging
 
@@ -47,7 +47,7 @@ class RequestLog:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         # Always our own: a caller's id would let one log line pretend to be another's.
-        environ[ID] = name = public_id("req", new_id())
+        environ[ID] = name = new_public_id("req")
         status = "500 "
         started = time.perf_counter()
 

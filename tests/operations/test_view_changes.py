@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from app.config import current
 from app.operations import directory, view_changes
 from app.operations.directory import find_client, organization_by_id, touch_organization
 from app.operations.protocol import tokens
@@ -28,18 +29,17 @@ def machine(make: Factory) -> MadeClient:
 
 
 @pytest.fixture(autouse=True)
-def unheard() -> Iterator[None]:
+def unheard() -> None:
     """No test inherits what another has heard."""
-    view_changes._heard_at.clear()
     view_changes._known.clear()
-    yield
-    view_changes._heard_at.clear()
+    for ear in view_changes._ears.values():
+        ear.heard_at = 0.0
 
 
 @contextmanager
 def on_another_machine(app: Flask) -> Iterator[None]:
     """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
-    board = view_changes._board()
+    board = view_changes._board(current().instance)
     stamps = bytes(board)
     kept = dict(directory._clients._kept), dict(directory._organizations._kept)
     yield

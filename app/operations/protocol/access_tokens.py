@@ -17,6 +17,7 @@ from app.rules.registration.demands import algorithm_for
 
 BEARER, DPOP = "Bearer", "DPoP"
 LONGEST_JWT = 8192
+_MOST_DERIVED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class MadeToken:
     value: str
     expires_in: int
     row: dict[str, Any]
+    is_jwt: bool = False
 
     @property
     def token_type(self) -> str:
@@ -51,14 +53,12 @@ def make(
     ``resources`` are those asked for (RFC 8707), which may leave less than all of ``scopes``; ``dpop_jkt`` is the key
     it is bound to, ``act`` who acts for the subject, ``ends_by`` when it ends at the latest. Raises InvalidTarget.
     """
-    target = audiences.target_of(client, scopes, resources)
-    audience, scope = target.audience, " ".join(target.scopes)
-    as_jwt = audiences.is_jwt(client, audience)
-    expires_in = audiences.seconds_of_life(client, audience, as_jwt=as_jwt)
+    plan = _plan_of(client, tuple(scopes), tuple(resources))
+    audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
     if ends_by is not None:
         expires_in = min(expires_in, int((ends_by - now).total_seconds()))
     token_id = new_id()
-    if as_jwt:
+    if plan.as_jwt:
         more: dict[str, Any] = {"acr": acr, "act": act}
         if auth_time is not None:
             more["auth_time"] = int(auth_time.timestamp())
@@ -77,7 +77,31 @@ def make(
         "issued_at": now,
         "expires_at": now + timedelta(seconds=expires_in),
     }
-    return MadeToken(value, expires_in, row)
+    return MadeToken(value, expires_in, row, plan.as_jwt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What every token of a client for the same scopes and resources has in common."""
+
+    scope: str
+    audience: tuple[str, ...]
+    as_jwt: bool
+    expires_in: int
+
+
+def _plan_of(client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]) -> _Plan:
+    key = ("access token", scopes, resources)
+    plan: _Plan | None = client.derived.get(key)
+    if plan is None:
+        target = audiences.target_of(client, scopes, resources)
+        as_jwt = audiences.is_jwt(client, target.audience)
+        expires_in = audiences.seconds_of_life(client, target.audience, as_jwt=as_jwt)
+        plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
+        # A caller may ask for many combinations; few clients use more than a handful.
+        if len(client.derived) < _MOST_DERIVED:
+            client.derived[key] = plan
+    return plan
 
 
 def claimed_place(token: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ EVERY_SECONDS = 60.0
 KEPT = timedelta(days=30)
 _MOST_REMEMBERED = 50_000
 
-_noted: dict[tuple[str, UUID, UUID | None, str], float] = {}
+_noted: dict[tuple[str, int, str], float] = {}
 
 
 def note_use(authenticated: AuthenticatedClient, address: str | None) -> None:
@@ -33,7 +33,7 @@ def note_use(authenticated: AuthenticatedClient, address: str | None) -> None:
     A missed sample is nothing: the database being away must not turn a token that was issued into an error.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
-    key = (client.organization.id, client.id, credential_id, address or "")
+    key = (client.client_id, credential_id.int if credential_id is not None else 0, address or "")
     tick = time.monotonic()
     last = _noted.get(key)
     if last is not None and tick - last < EVERY_SECONDS:
