@@ -128,6 +128,7 @@ _TOPICS = (
                     ("oauth.id_token_ttl_seconds", "ID tokens live for"),
                     ("oauth.authorization_code_ttl_seconds", "Authorization codes live for"),
                     ("oauth.signing.algorithm", "Signature"),
+                    ("oauth.signing.rotation_seconds", "A signing key is succeeded after"),
                 ),
             ),
             (

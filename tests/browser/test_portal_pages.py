@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
+from app.operations.protocol.signing_keys import active_key
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
 
@@ -46,6 +47,8 @@ PAGES = [
     "/settings/clients",
     "/settings/branding",
     "/settings/audit",
+    "/settings/keys",
+    "/settings/keys/EdDSA/replace",
     "/settings/permissions",
     "/settings/permissions/developer",
     "/settings/permissions/new",
@@ -210,6 +213,8 @@ def test_every_page_is_whole_in_every_look(
         name="Grace",
         role="auditor",
     )
+    with live_server.app.app_context():
+        active_key(acme, "EdDSA")
     names = {
         "client": client.client_id,
         "public": public.client_id,

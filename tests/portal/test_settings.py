@@ -25,7 +25,6 @@ API_ALONE = (
     "user_permissions.members_can_delete_account",
     "branding.logo",
     "localization.",
-    "oauth.signing.rotation_seconds",
     "audit.log_retention_days",
     "audit.notify_root_access",
 )

@@ -93,14 +93,22 @@ def rotate_signing_key(
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
         return get_signing_key(actor, slug, rotation.advance(inside, chosen))
-    require_emergency_right(inside)
+    require_fresh_person(inside)
     return get_signing_key(actor, slug, rotation.replace_at_once(inside, chosen))
 
 
-def require_emergency_right(actor: Actor) -> None:
-    """Raise Forbidden, or FreshSignInRequired, unless the actor may replace keys at once in their organization."""
-    actor.require("settings:write")
-    require_fresh_person(actor)
+def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[SigningKeyRecord]:
+    """The keys that an emergency rotation of the algorithm would remove; asked before it is confirmed.
+
+    Raises Forbidden and FreshSignInRequired as the rotation itself does, NotFound when there is no such key.
+    """
+    inside, _ = acting_in(actor, slug)
+    inside.require("settings:write")
+    require_fresh_person(inside)
+    found = [key for key in list_signing_keys(actor, slug) if key.algorithm == algorithm]
+    if not found:
+        raise NotFound("No key of this algorithm is published.")
+    return found
 
 
 def _record(row: SigningKey, organization: OrganizationView) -> SigningKeyRecord | None:
