@@ -35,10 +35,3 @@ def allow_own_origins(given: Answer, call: Call, authenticated: AuthenticatedCli
         given.headers.append(("Access-Control-Allow-Origin", origin))
         given.headers.append(("Access-Control-Expose-Headers", "DPoP-Nonce, WWW-Authenticate"))
     return given
-
-
-def allow_everybody(response: Response) -> Response:
-    """Public documents: discovery and keys (CR-2)."""
-    response.headers["Access-Control-Allow-Origin"] = "*"
-    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-    return response
