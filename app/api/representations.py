@@ -24,6 +24,8 @@ def client(record: ClientRecord, organization: OrganizationView) -> dict[str, An
         "organization_id": organization.slug,
         **{name: list(value) if isinstance(value, tuple) else value for name, value in values.items()},
         "metadata": dict(record.metadata or {}),
+        "source": record.source,
+        "metadata_document_uri": record.metadata_document_uri,
         "created_at": time(record.created_at),
         "created_by": record.created_by,
         "updated_at": time(record.updated_at),

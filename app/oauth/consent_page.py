@@ -10,6 +10,7 @@ from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
 from app.operations.protocol import authorization_requests
 from app.rules.actor import Actor
+from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
 from app.web.branding import branding_of
 
@@ -70,6 +71,8 @@ def client_words(client: ClientView) -> dict[str, Any]:
         "type": client.type,
         "created_by": client.created_by,
         "created_at": client.created_at,
+        "is_unreviewed": client.is_unreviewed,
+        "document_host": host_of(client.metadata_document_uri) if client.metadata_document_uri else None,
     }
 
 

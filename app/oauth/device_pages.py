@@ -122,6 +122,7 @@ def _must_ask(found: DeviceRequest, allowed: tuple[str, ...]) -> bool:
         is_public=client.is_public,
         allowed=allowed,
         settings=client.organization.settings,
+        is_unreviewed=client.is_unreviewed,
     )
 
 

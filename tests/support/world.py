@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from flask import Flask
+from sqlalchemy import select
 
+from app.extensions import db
+from app.models.failed_request import FailedRequest
 from app.operations.directory import OrganizationView
+from app.operations.evidence import refused_requests
+from app.operations.evidence.refused_requests import RefusedRequest
 from app.operations.people import administrators, invitations
 from app.operations.protocol import signing_keys
 from app.operations.registration import clients, credentials, resources, scopes
+from app.operations.self_registration import initial_access
 from app.operations.signing import keys
 from app.operations.tenancy import organizations
 from app.rules.actor import Actor
+from app.rules.errors import Cause
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient
 
@@ -44,6 +52,8 @@ def absent(corner: Corner) -> dict[str, str]:
         "adminId": public_id("adm", new_id()),
         "kid": secrets.token_urlsafe(32),
         "invitationId": public_id("inv", new_id()),
+        "registrationTokenId": public_id("ria", new_id()),
+        "failedRequestId": public_id("flr", new_id()),
         "resourceId": public_id("res", new_id()),
         "scopeName": "never:was",
     }
@@ -67,7 +77,10 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         keys.rotate_signing_key(Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True)
         invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
         invitations.revoke_invitation(actor, slug, invited)
+        spent = initial_access.create_registration_token(actor, {"name": "Gone"}).record.public_id
+        initial_access.revoke_registration_token(actor, spent)
         fields = {"identifier": "urn:gone", "name": "Gone", "scopes": [{"name": "gone:read"}]}
+        lapsed = _refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
         resources.delete_resource(actor, resource)
     return {
@@ -77,6 +90,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "adminId": admin.public_id,
         "kid": leaked,
         "invitationId": invited,
+        "registrationTokenId": spent,
+        "failedRequestId": lapsed,
         "resourceId": resource,
         "scopeName": "gone:read",
     }
@@ -93,8 +108,10 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         kid = signing_keys.active_key(organization, "EdDSA").kid
         invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
         fields = {"identifier": "urn:api", "name": "API", "scopes": [{"name": f"{slug}:read"}]}
+        failed = _refused(client, datetime.now(UTC))
         resource = resources.define_resource(make.actor(organization), fields)
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
+        initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -102,10 +119,35 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "adminId": admins[-1].public_id,
         "kid": kid,
         "invitationId": invited.public_id,
+        "registrationTokenId": initial.record.public_id,
+        "failedRequestId": failed,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
+
+
+def _refused(client: MadeClient, at: datetime) -> str:
+    """The id of an entry in the log of failed requests; one that is long past has ended."""
+    request_id = public_id("req", new_id())
+    refused = RefusedRequest(
+        client=(client.organization.id, client.registered.client.id),
+        at=at,
+        request_id=request_id,
+        endpoint="token",
+        method="POST",
+        status=400,
+        error="invalid_grant",
+        description="The code has ended.",
+        cause=Cause("code_expired"),
+        parameters={},
+        address=None,
+        path_organization=None,
+    )
+    refused_requests.keep_refused_requests(Actor.system(client.organization.id), [refused])
+    row_id = db.session.scalar(select(FailedRequest.id).where(FailedRequest.request_id == request_id))
+    assert row_id is not None
+    return public_id("flr", row_id)
 
 
 def _admin(make: Factory, organization: OrganizationView) -> Actor:

@@ -19,9 +19,11 @@ from app.api.openapi.parts import (
     success,
     text,
 )
+from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_fields import (
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
+    SOURCES,
     STATUS,
     SUBJECT_TYPES,
     TOKEN_FORMATS,
@@ -91,6 +93,9 @@ _METADATA: dict[str, Schema] = {
     ),
     "software_id": nullable(text(maxLength=100)),
     "software_version": nullable(text(maxLength=100)),
+    "token_exchange": nullable(
+        text("What the token exchange grant may do; needs `clients:trust`.", enum=list(POLICIES))
+    ),
     "resources": _list(text(minLength=1, maxLength=255), 10, "Audiences of its tokens (RFC 8707)."),
     "trust": text("Others than unverified need `clients:trust`.", enum=list(TRUST)),
     "status": text(enum=list(STATUS)),
@@ -106,6 +111,13 @@ _RECORD: dict[str, Schema] = {
     "client_id": CLIENT_ID,
     "organization_id": SLUG,
     **_METADATA,
+    "source": text(
+        "Who registered it: somebody here, the client itself (RFC 7591), or its metadata document.",
+        enum=list(SOURCES),
+    ),
+    "metadata_document_uri": nullable(
+        text("Its client_id on the wire, where that is the address of its metadata.", maxLength=500)
+    ),
     "created_at": moment(),
     "created_by": nullable(text()),
     "updated_at": moment(),
@@ -148,6 +160,7 @@ _FILTERS = (
     query_parameter("type", text(enum=list(CLIENT_TYPES)), "Those of one type."),
     query_parameter("status", text(enum=list(STATUS)), "Those of one status."),
     query_parameter("trust", text(enum=list(TRUST)), "Those of one trust."),
+    query_parameter("source", text(enum=list(SOURCES)), "Those that came in one way."),
     query_parameter(
         "sort", text(enum=["name", "-name", "created_at", "-created_at"], default="name"), "Order."
     ),

@@ -16,6 +16,9 @@ def public_id(prefix: str) -> Schema:
     return text(pattern=f"^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")
 
 
+KID = text(
+    "The key's RFC 7638 thumbprint, as in the headers of what it signed.", pattern="^[A-Za-z0-9_-]{43}$"
+)
 CLIENT_ID = text(pattern="^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$")
 
 SCHEMAS: Schema = {
@@ -78,10 +81,14 @@ def _header(name: str, description: str, **schema: object) -> Schema:
 PARAMETERS: Schema = {
     "OrganizationId": _path("id", SLUG, "The organization."),
     "ClientId": _path("clientId", CLIENT_ID, "The client."),
+    "WireClientId": _path("wireClientId", text(minLength=1, maxLength=200), "The client, as it calls itself."),
     "CredentialId": _path("credentialId", public_id("sec"), "The client secret."),
     "AdminId": _path("adminId", public_id("adm"), "The role assignment."),
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
     "ScopeName": _path("scopeName", {"type": "string", "minLength": 1, "maxLength": 128}, "The scope."),
+    "Kid": _path("kid", KID, "The signing key."),
+    "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
+    "RegistrationTokenId": _path("registrationTokenId", public_id("ria"), "The initial access token."),
     "InvitationId": _path("invitationId", public_id("inv"), "The invitation."),
     "Limit": _query(
         "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "Items on a page."

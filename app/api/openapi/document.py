@@ -14,6 +14,7 @@ from app.api.openapi import (
     oauth,
     organizations,
     pushed_requests,
+    registration,
     resources,
     service,
     settings,
@@ -36,6 +37,7 @@ default.
 _PARTS = (
     clients,
     credentials,
+    registration,
     resources,
     organizations,
     settings,

@@ -44,6 +44,7 @@ def next_interaction(
         is_public=client.is_public or client.type == NATIVE,
         allowed=allowed,
         settings=client.organization.settings,
+        is_unreviewed=client.is_unreviewed,
     )
     now = clock.now()
     subject, is_unknown = _subject_meant(client, parameters)

@@ -15,12 +15,17 @@ from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_client_id
-from app.rules.registration.client_fields import STATUS, TRUST
+from app.rules.registration.client_fields import SOURCES, STATUS, TRUST
 from app.rules.registration.client_types import CLIENT_TYPES
 
 # The id is time-ordered: where clocks were off a row stands a little out of place, and nothing hangs on it.
 SORTS = ("name", "-name", "created_at", "-created_at")
-FILTERS: Mapping[str, tuple[str, ...]] = {"type": tuple(CLIENT_TYPES), "status": STATUS, "trust": TRUST}
+FILTERS: Mapping[str, tuple[str, ...]] = {
+    "type": tuple(CLIENT_TYPES),
+    "status": STATUS,
+    "trust": TRUST,
+    "source": SOURCES,
+}
 
 
 @read
@@ -36,7 +41,7 @@ def list_clients(
     """A page of the clients that the actor may see: all, or with ``clients:read:own`` those they registered.
 
     ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
-    ``trust``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
+    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
     """
     actor.require_some("clients:read")
     _check(filters or {}, sort)
@@ -75,6 +80,8 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     parsed = parse_client_id(query)
     if parsed is not None:
         return statement.where(Client.organization_id == parsed[0], Client.id == parsed[1])
+    if query.startswith("https://"):
+        return statement.where(Client.metadata_document_uri == query)
     # INSTR compares bytes on both engines and knows no wildcards to escape.
     return statement.where(func.instr(Client.name_key, literal(name_key(query), Client.name_key.type)) > 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -103,9 +103,14 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
 def list_registration_tokens(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[RegistrationTokenRecord]:
-    """A page of the organization's tokens, the newest first; those that ended stay a month. Raises Forbidden."""
+    """A page of the organization's tokens, the newest first. Raises Forbidden.
+
+    Those that were revoked are not among them; those that ended by themselves are, for a month.
+    """
     actor.require("clients:read")
-    statement = select(RegistrationToken).where(RegistrationToken.organization_id == actor.organization_id)
+    statement = select(RegistrationToken).where(
+        RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
+    )
     if after is not None:
         begin = decode_uuid(after[0]) if len(after) == 1 else None
         if begin is None:
@@ -120,7 +125,7 @@ def list_registration_tokens(
 
 @read
 def get_registration_token(actor: Actor, token_id: str) -> RegistrationTokenRecord:
-    """The token, without its value. Raises NotFound, Forbidden."""
+    """The token, without its value. Raises NotFound, for one that was revoked too, and Forbidden."""
     actor.require("clients:read")
     return _record(_row(actor, token_id), clock.now())
 
@@ -131,10 +136,12 @@ def revoke_registration_token(
 ) -> RegistrationTokenRecord:
     """Nobody registers by the token any more; what was registered by it stays.
 
-    Raises NotFound, Forbidden, PreconditionFailed. Audit: ``registration_token.revoked``, once.
+    Raises NotFound, for one that was revoked too, Forbidden, PreconditionFailed. Audit:
+    ``registration_token.revoked``.
     """
     actor.require("clients:write")
-    record = _record(_row(actor, token_id), clock.now())
+    now = clock.now()
+    record = _record(_row(actor, token_id), now)
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The token was changed since you read it. Read it again.")
     changed = count_changed(
@@ -144,11 +151,12 @@ def revoke_registration_token(
             RegistrationToken.id == record.id,
             RegistrationToken.revoked_at.is_(None),
         )
-        .values(revoked_at=clock.now())
+        .values(revoked_at=now)
     )
-    if changed:
-        _audit(actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses})
-    return _record(_row(actor, token_id), clock.now())
+    if changed != 1:
+        raise _unknown()
+    _audit(actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses})
+    return replace(record, status=REVOKED, revoked_at=now)
 
 
 def spend(organization_id: str, token: str | None) -> UUID:
@@ -183,16 +191,18 @@ def _row(actor: Actor, token_id: str) -> RegistrationToken:
     row = None
     if row_id is not None:
         row = db.session.get(RegistrationToken, (actor.organization_id, row_id), populate_existing=True)
-    if row is None:
-        raise NotFound("There is no such registration token.")
+    if row is None or row.revoked_at is not None:
+        raise _unknown()
     return row
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such registration token.")
 
 
 def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
     status = LIVE
-    if row.revoked_at is not None:
-        status = REVOKED
-    elif row.expires_at <= now:
+    if row.expires_at <= now:
         status = EXPIRED
     elif row.max_uses is not None and row.uses >= row.max_uses:
         status = USED_UP

@@ -125,14 +125,16 @@ def needs_consent(
     is_public: bool,
     allowed: Collection[str],
     settings: Mapping[str, Any],
+    is_unreviewed: bool = False,
 ) -> bool:
     """Whether the consent page must be shown; ``allowed`` are the scopes of a consent that still stands.
 
     A client that cannot prove who it is is asked about each time, however often it was allowed before and whoever
-    vouches for it: any program could take its place (CO-2, RFC 8252 section 8.6). An organization's own
-    confidential clients are asked about only if it says so.
+    vouches for it: any program could take its place (CO-2, RFC 8252 section 8.6). So is one that registered itself
+    and that nobody here reviewed (DC-1). An organization's own confidential clients are asked about only if it says
+    so.
     """
-    if "consent" in parameters.prompts or is_public or is_local(parameters.redirect_uri):
+    if is_public or is_unreviewed or "consent" in parameters.prompts or is_local(parameters.redirect_uri):
         return True
     if trust == FIRST_PARTY:
         return bool(settings["oauth"]["consent"]["policy"] == "always") and not is_within(

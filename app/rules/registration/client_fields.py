@@ -13,12 +13,14 @@ from app.rules.protocol.resource_indicators import identifier_problem
 from app.rules.protocol.scopes import LONGEST as LONGEST_SCOPE
 from app.rules.protocol.scopes import MOST as MOST_SCOPES
 from app.rules.protocol.scopes import is_scope
+from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
 from app.rules.registration.public_keys import jwks_problem
 from app.rules.registration.redirect_uris import web_address_problem
 
 TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")
+SOURCES = ("person", "dynamic", "metadata_document")
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 TOKEN_FORMATS = ("opaque", "jwt")
 SUBJECT_TYPES = ("public", "pairwise")
@@ -92,16 +94,6 @@ def _seconds(findings: Findings, field: str, value: Any) -> None:
         findings.add(field, "wrong_type", f"This must be a whole number of seconds, not {type_name(value)}.")
     elif not 0 <= value <= LONGEST_MAX_AGE:
         findings.add(field, "out_of_range", f"This must be from 0 to {LONGEST_MAX_AGE} seconds.")
-
-
-def _not_yet(what: str) -> Check:
-    def check(findings: Findings, field: str, value: Any) -> None:
-        _boolean(findings, field, value)
-        # Taking the demand and then handing out unbound tokens would be a false promise.
-        if value is True:
-            findings.add(field, "not_offered", f"This installation does not offer {what}.")
-
-    return check
 
 
 def _scope_problem(value: Any) -> Problem | None:
@@ -181,8 +173,9 @@ CHECKS: dict[str, Check] = {
     "token_endpoint_auth_signing_alg": _one_of(SIGNING_ALGORITHMS),
     "access_token_format": _one_of(TOKEN_FORMATS),
     "dpop_bound_access_tokens": _boolean,
-    "require_pushed_authorization_requests": _not_yet("pushed authorization requests (RFC 9126)"),
+    "require_pushed_authorization_requests": _boolean,
     "security_profile": _one_of(SECURITY_PROFILES),
+    "token_exchange": _one_of(POLICIES),
     "resources": _list_of(identifier_problem, MOST_RESOURCES),
     "software_id": _text(100),
     "software_version": _text(100),
