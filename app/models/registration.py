@@ -45,7 +45,9 @@ class ClientRegistration(Tenant, Base):
         UniqueConstraint("organization_id", "address_digest"),
         Index("ix_client_registrations_idle", "idle_check_at"),
         ForeignKeyConstraint(
-            ["organization_id", "id"], ["clients.organization_id", "clients.id"], name="fk_client_registrations_client"
+            ["organization_id", "id"],
+            ["clients.organization_id", "clients.id"],
+            name="fk_client_registrations_client",
         ),
         owned_by_organization("client_registrations"),
         Base.__table_args__,
@@ -58,7 +60,9 @@ class ClientRegistration(Tenant, Base):
     address_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="of the document's address; NULL once the client has ended"
     )
-    fetched_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the document was last read")
+    fetched_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when the document was last read"
+    )
     fresh_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     idle_check_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"
