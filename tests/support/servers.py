@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from flask import Flask
@@ -28,12 +29,22 @@ def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = TH
 
 
 class LiveServer:
-    """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions."""
+    """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions.
+
+    ``settings`` are the workers' beside the usual ones.
+    """
 
     def __init__(
-        self, database: MariaDBDatabase, instance: Path, log: Path, *, workers: int = WORKERS
+        self,
+        database: MariaDBDatabase,
+        instance: Path,
+        log: Path,
+        *,
+        workers: int = WORKERS,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
+        self.settings = dict(settings or {})
         self.port = process.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.app: Flask = application(database, instance, self.url)
@@ -45,6 +56,7 @@ class LiveServer:
             os.environ
             | environment(self.database, self.instance, self.url)
             | {"GATEHOUSE_LOG_LEVEL": "debug"}
+            | self.settings
         )
         command = granian("tests.support.live:app", self.port, workers=self.workers)
         self._process = process.start(command, self.log, env=env, cwd=ROOT)

@@ -1,0 +1,34 @@
+"""Clients whose back-channel address is one of the test's own servers."""
+
+from __future__ import annotations
+
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.client import Client
+from app.operations import directory
+from app.operations.transaction import transaction
+from app.rules.identifiers import parse_client_id
+from tests.factories import MadeClient
+
+
+def listen(app: Flask, client: MadeClient, uri: str | None) -> None:
+    """The client has the address. Registration takes no loopback one, so it is written beneath it.
+
+    To be called before another process has seen the client.
+    """
+    named = parse_client_id(client.client_id)
+    assert named is not None
+
+    @transaction
+    def act() -> None:
+        mine = (Client.organization_id == named[0]) & (Client.id == named[1])
+        document = db.session.scalar(select(Client.document).where(mine))
+        db.session.execute(
+            update(Client).where(mine).values(document={**document, "backchannel_logout_uri": uri})
+        )
+
+    with app.app_context():
+        act()
+        directory.forget_cached()
