@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from flask import Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.oauth.call import Call
+from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory import ClientView
 from app.rules.errors import DomainError
 from app.rules.protocol.redirects import host_of, with_parameters
@@ -31,8 +33,13 @@ def back_to_client(client: ClientView, sent: Mapping[str, str], answer: Mapping[
     return response
 
 
-def error_page(error: DomainError) -> BaseResponse:
-    """The refusal of a request whose client or redirect URI is wrong, or that is over: never a redirect (law 9)."""
+def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
+    """The refusal of a request whose client or redirect URI is wrong, or that is over: never a redirect (law 9).
+
+    The makers of the client that ``call`` names find it in their log, and one who is signed in here a link to it.
+    """
+    if call is not None:
+        note_refusal(error, call)
     page = render_template(
         "error.html",
         title="This app's request cannot be answered",
@@ -40,6 +47,7 @@ def error_page(error: DomainError) -> BaseResponse:
         hint="Go back to the app and try again. If it happens again, tell the people who make the app.",
         error_code=error.code,
         request_id=request_id(),
+        inspect_url=address_of_entry(call) if call is not None else None,
     )
     return Response(page, 400)
 

@@ -69,7 +69,9 @@ def _begin(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
 def _scopes(client: ClientView, sent: Mapping[str, str]) -> tuple[str, ...]:
     scopes = parse_scope(sent.get("scope", ""))
     if not scopes:
-        raise InvalidScope("The parameter scope is missing, empty or malformed.")
+        raise InvalidScope("The parameter scope is missing, empty or malformed.").because(
+            "parameter_missing", expected="scope"
+        )
     refused = beyond(scopes, client.document["scopes"])
     if refused:
         raise InvalidScope("A scope was asked for that the client was not registered for.").because(

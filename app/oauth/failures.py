@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 from uuid import UUID
 
 from app.operations import clock
@@ -13,6 +15,7 @@ from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.protocol.shown_parameters import shown_parameters
 from app.rules.protocol.tokens import digest
+from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 
 if TYPE_CHECKING:
@@ -52,8 +55,33 @@ def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | N
     )
 
 
+def address_of_entry(call: Call) -> str | None:
+    """Where the person at this browser reads why the request was refused; None for who may not.
+
+    The entry is written a moment later: the address is that of the log, narrowed to the request.
+    """
+    named = _client_of(call, call.sent or {})
+    session = session_for(named[0]) if named is not None else None
+    if session is None or not session.actor().may_some("logs:read"):
+        return None
+    return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': call.request_id})}"
+
+
 def _client_of(call: Call, sent: Mapping[str, str]) -> tuple[str, UUID] | None:
     if call.authenticated is not None:
         return call.authenticated.client.organization.id, call.authenticated.client.id
     client_id = call.presented.client_id if call.presented is not None else sent.get("client_id")
-    return parse_client_id(client_id) if client_id is not None else None
+    if client_id is None:
+        client_id = _name_in(call.authorization or "")
+    return parse_client_id(client_id)
+
+
+def _name_in(header: str) -> str:
+    """The user name of a Basic header that nobody has read yet: what was refused may come before the client."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return b64decode(encoded.strip(), validate=True).decode().partition(":")[0]
+    except ValueError:
+        return ""

@@ -21,7 +21,7 @@ def revoke(call: Call) -> Answer:
         authenticated = _revoke(call, read_form(call))
         given = answer({})
     except InvalidInput as error:
-        given = refusal_of(InvalidGrant(error.description), call)
+        given = refusal_of(InvalidGrant(error.description).because("token_not_own"), call)
     except DomainError as error:
         given = refusal_of(error, call)
     return cors.allow_own_origins(given, call, authenticated)
@@ -30,7 +30,7 @@ def revoke(call: Call) -> Answer:
 def _revoke(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     authenticated = authenticate(call, sent)
     if "token" not in sent:
-        raise OAuthRefusal("The parameter token is missing.")
+        raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
     actor = grants.client_actor(authenticated.client, call.address, call.request_id)
     # The hint only says where to look first, and the token says that itself (RV-3).
     revocation.revoke_token(actor, sent["token"])

@@ -26,6 +26,7 @@ _TABS = (
     ("redirects", "Redirects"),
     ("access", "Access"),
     ("details", "Details"),
+    ("logs", "Logs"),
     ("advanced", "Advanced"),
 )
 
@@ -38,7 +39,7 @@ def client_page(
     tabs = [
         {"label": label, "url": f"{here}/{name}", "current": name == tab}
         for name, label in _TABS
-        if name != "redirects" or "authorization_code" in client.grant_types
+        if _has(visit, client, name)
     ]
     return visit.render(
         f"portal/clients/{tab}.html",
@@ -51,6 +52,12 @@ def client_page(
         may_change=visit.actor.may("clients:write", owner_id=client.created_by_user_id),
         **context,
     )
+
+
+def _has(visit: Visit, client: ClientRecord, tab: str) -> bool:
+    if tab == "logs":
+        return visit.actor.may("logs:read", owner_id=client.created_by_user_id)
+    return tab != "redirects" or "authorization_code" in client.grant_types
 
 
 @portal.get("/portal/<organization>/clients/<client_id>")

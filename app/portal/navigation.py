@@ -22,6 +22,7 @@ class Entry:
 _PAGES = (
     ("Overview", "", "home", "organization:read"),
     ("Clients", "/clients", "apps", "clients:read"),
+    ("Failed requests", "/logs", "warning", "logs:read"),
     ("Administrators", "/administrators", "people", "admins:read"),
     ("Settings", "/settings", "settings", "settings:read"),
 )

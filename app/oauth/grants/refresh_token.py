@@ -34,7 +34,9 @@ class RefreshTokenGrant(grants.RefreshTokenGrant):
             )
         scopes = parse_scope(form.get("scope", ""))
         if scopes is None:
-            raise InvalidScope("The parameter scope is malformed.").because("parameter_malformed", received="scope")
+            raise InvalidScope("The parameter scope is malformed.").because(
+                "parameter_malformed", received="scope"
+            )
         result = refresh_tokens.refresh(
             self.request.client.authenticated,
             presented,

@@ -99,7 +99,8 @@ def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
 
 @transaction
 def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
-    ids = current_unit().once("ids", lambda: [new_id() for _ in rows])
+    # Ids of one millisecond are in no order: the list has the one in which the requests came.
+    ids = current_unit().once("ids", lambda: sorted(new_id() for _ in rows))
     db.session.execute(
         insert(FailedRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
     )

@@ -16,7 +16,12 @@ def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...
     own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
     scopes = parse_scope(asked)
     if scopes is None:
-        raise InvalidScope("The parameter scope is malformed.")
-    if beyond(scopes, own):
-        raise InvalidScope("A scope was asked for that the client may not have for itself.")
+        raise InvalidScope("The parameter scope is malformed.").because(
+            "parameter_malformed", received="scope"
+        )
+    refused = beyond(scopes, own)
+    if refused:
+        raise InvalidScope("A scope was asked for that the client may not have for itself.").because(
+            "scope_not_allowed", received=" ".join(refused), expected=own
+        )
     return scopes or own

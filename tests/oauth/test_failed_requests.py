@@ -1,0 +1,284 @@
+"""Refused requests in the log that their makers read: who, why, what came and what was expected."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from flask import Flask
+
+from app.operations.evidence.failed_requests import FailedRequestRecord, list_failed_requests
+from app.operations.registration.clients import update_client
+from app.operations.registration.credential_ends import revoke_credentials
+from app.operations.registration.credentials import create_credential
+from app.web.failed_requests import FailedRequests
+from tests.factories import basic_header
+from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
+from tests.support.databases import Database
+
+
+def kept(flow: Flow) -> list[FailedRequestRecord]:
+    """The log of the client's organization, the newest first."""
+    waiting: FailedRequests = flow.app.extensions["failed_requests"]
+    with flow.app.app_context():
+        waiting.write_waiting()
+        return list(list_failed_requests(flow.make.system(flow.organization)).items)
+
+
+def only(flow: Flow) -> FailedRequestRecord:
+    """The one entry."""
+    [entry] = kept(flow)
+    return entry
+
+
+def test_a_refused_token_request_is_kept_with_its_cause(flow: Flow) -> None:
+    refused = flow.redeem(flow.code(), code_verifier="w" * 43)
+    entry = only(flow)
+    assert refused.status_code == 400
+    assert entry.request_id == refused.headers["X-Request-Id"]
+    assert (entry.endpoint, entry.method, entry.status) == ("token", "POST", 400)
+    assert (entry.error, entry.cause) == ("invalid_grant", "verifier_mismatch")
+    assert (
+        entry.client_id == flow.client.client_id and entry.client_name == flow.client.registered.client.name
+    )
+    assert entry.address == "127.0.0.1"
+    assert entry.explanation.fix
+
+
+def test_no_secret_of_the_request_is_in_the_entry(flow: Flow) -> None:
+    """LG-1: code, verifier, secret and state are named, and removed."""
+    code = flow.code()
+    flow.token(
+        {},
+        grant_type="authorization_code",
+        client_id=flow.client.client_id,
+        client_secret="canary-secret-0123456789",
+        code=code,
+        code_verifier="canary" + VERIFIER,
+        state="canary-state",
+        redirect_uri=f"{REDIRECT_URI}?access_token=canary-in-a-uri",
+        **{"canary-" + "n" * 100: "canary-value"},
+    )
+    entry = only(flow)
+    told = repr((entry.parameters, entry.received, entry.expected, entry.description))
+    assert code not in told
+    assert "canary" not in told.replace("canary-nnn", "")
+    assert entry.parameters["code"] == "[an authorization code, removed]"
+    assert entry.parameters["grant_type"] == "authorization_code"
+    assert all(len(name) <= 64 for name in entry.parameters)
+
+
+def test_the_wire_says_no_more_than_before(flow: Flow) -> None:
+    """CA-3: whatever the log knows, the sender of a wrong secret does not learn it."""
+    wrong = flow.token(basic_header(flow.client.client_id, "x"), grant_type="client_credentials")
+    unknown = flow.token(
+        basic_header("cli_00000000_00000000000000000000000000", "x"), grant_type="client_credentials"
+    )
+    assert wrong.get_json() == unknown.get_json()
+
+
+def test_a_request_of_no_client_is_kept_nowhere(flow: Flow) -> None:
+    flow.token(basic_header("cli_00000000_00000000000000000000000000", "x"), grant_type="client_credentials")
+    flow.http.post("/oauth/token", data={"grant_type": "client_credentials", "client_id": "nobody"})
+    flow.http.get("/oauth/authorize?client_id=nobody")
+    assert kept(flow) == []
+
+
+def test_a_revoked_secret_is_named_with_who_revoked_it(flow: Flow) -> None:
+    system = flow.make.actor(flow.organization, user=flow.user)
+    with flow.app.app_context():
+        added = create_credential(system, flow.client.client_id, name="2026-05")
+        revoke_credentials(system, flow.client.client_id, credential_id=added.credential.public_id)
+    flow.token(basic_header(flow.client.client_id, added.secret), grant_type="client_credentials")
+    entry = only(flow)
+    assert entry.cause == "secret_revoked"
+    assert entry.received is not None
+    assert entry.received.startswith(f"secret 2026-05 (…{added.credential.hint}), revoked ")
+    assert entry.received.endswith(f" by {flow.user.email}")
+    assert added.secret not in repr(entry)
+
+
+def test_a_wrong_secret_is_unknown_and_the_living_ones_are_named(flow: Flow) -> None:
+    flow.token(basic_header(flow.client.client_id, "x"), grant_type="client_credentials")
+    entry = only(flow)
+    assert entry.cause == "secret_unknown"
+    assert [value.split(" (")[0] for value in entry.expected] != []
+
+
+def test_the_right_secret_in_the_wrong_place_is_a_method_mismatch(flow: Flow) -> None:
+    flow.token(
+        {}, grant_type="client_credentials", client_id=flow.client.client_id, client_secret=flow.client.secret
+    )
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("auth_method_mismatch", "client_secret_post")
+    assert entry.expected == ("client_secret_basic",)
+
+
+def test_no_secret_at_all_is_said_so(flow: Flow) -> None:
+    flow.token({}, grant_type="client_credentials", client_id=flow.client.client_id)
+    assert only(flow).cause == "credentials_missing"
+
+
+def test_another_organizations_issuer_is_told_to_the_clients_own_makers(flow: Flow) -> None:
+    """MX-3: there the client is unknown; here it is not."""
+    other = flow.make.organization()
+    flow.token(path=f"/organizations/{other.slug}/oauth/token", grant_type="client_credentials")
+    entry = only(flow)
+    assert entry.cause == "wrong_organization" and entry.expected == (flow.issuer,)
+    with flow.app.app_context():
+        assert list_failed_requests(flow.make.system(other)).items == ()
+
+
+def test_a_disabled_client_is_said_so(flow: Flow) -> None:
+    with flow.app.app_context():
+        update_client(flow.make.system(flow.organization), flow.client.client_id, {"status": "disabled"})
+    flow.token(grant_type="client_credentials")
+    assert only(flow).cause == "client_disabled"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"redirect_uri": REDIRECT_URI + "/"}, "redirect_uri_mismatch"),
+        ({"code_verifier": None}, "verifier_mismatch"),
+        ({"code": "x"}, "code_unknown"),
+        ({"code": None}, "parameter_missing"),
+        ({"grant_type": "password"}, "grant_type_unsupported"),
+        ({"grant_type": None}, "parameter_missing"),
+        ({"grant_type": "client_credentials"}, "grant_type_not_allowed"),
+    ],
+)
+def test_each_refusal_of_a_redemption_has_its_cause(
+    flow: Flow, changes: dict[str, str | None], cause: str
+) -> None:
+    flow.redeem(**({"code": flow.code()} | changes))
+    assert only(flow).cause == cause
+
+
+def test_a_code_that_was_used_and_one_that_ended(flow: Flow) -> None:
+    from app.models.grant import AuthorizationCode
+
+    code = flow.code()
+    flow.redeem(code)
+    flow.redeem(code)
+    late = flow.code()
+    change_rows(flow, AuthorizationCode, issued_at=clock_ago(flow, 74), expires_at=clock_ago(flow, 14))
+    flow.redeem(late)
+    ended, reused = kept(flow)
+    assert reused.cause == "code_reused"
+    assert ended.cause == "code_expired" and ended.received == "74 s after it was issued"
+    assert ended.expected == ("at most 60 s",)
+
+
+def test_refresh_tokens_that_are_unknown_reused_or_ended(flow: Flow) -> None:
+    first = flow.tokens()["refresh_token"]
+    second = flow.refresh(first).get_json()["refresh_token"]
+    flow.refresh(second)
+    flow.refresh(first)
+    flow.refresh("x")
+    assert [entry.cause for entry in kept(flow)] == ["refresh_unknown", "refresh_reuse"]
+
+
+def test_an_unregistered_redirect_uri_shows_those_that_are(flow: Flow) -> None:
+    """The page for the person has the request id under which the developer finds it."""
+    page = flow.authorize(redirect_uri=REDIRECT_URI + "/")
+    entry = only(flow)
+    assert page.status_code == 400 and page.headers["X-Request-Id"] == entry.request_id
+    assert entry.request_id in page.text
+    assert (entry.endpoint, entry.cause) == ("authorize", "redirect_uri_not_registered")
+    assert entry.received == REDIRECT_URI + "/" and entry.expected == (REDIRECT_URI,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "received"),
+    [
+        ({"redirect_uri": None}, "redirect_uri_missing", None),
+        ({"code_challenge": None}, "pkce_missing", None),
+        ({"code_challenge_method": "plain"}, "pkce_method_unsupported", "plain"),
+        ({"scope": "openid orders:read"}, "scope_not_allowed", "orders:read"),
+        ({"response_type": "token"}, "response_type_unsupported", "token"),
+        ({"prompt": "none", "max_age": "0"}, "login_required", None),
+    ],
+)
+def test_each_refused_authorization_request_has_its_cause(
+    flow: Flow, changes: dict[str, str | None], cause: str, received: str | None
+) -> None:
+    flow.authorize(**changes)
+    entry = only(flow)
+    assert (entry.endpoint, entry.cause, entry.received) == ("authorize", cause, received)
+
+
+def test_a_parameter_sent_twice_is_named(flow: Flow) -> None:
+    flow.http.post(
+        "/oauth/token",
+        data="grant_type=client_credentials&scope=a&scope=b&client_id=" + flow.client.client_id,
+        content_type="application/x-www-form-urlencoded",
+    )
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("parameter_repeated", "scope")
+
+
+def test_introspection_and_revocation_are_kept_too(flow: Flow) -> None:
+    bad = basic_header(flow.client.client_id, "x")
+    for endpoint in ("introspect", "revoke", "device_authorization"):
+        flow.http.post(f"/oauth/{endpoint}", data={"token": "x"}, headers=bad)
+    assert {entry.endpoint for entry in kept(flow)} == {"introspect", "revoke", "device_authorization"}
+
+
+def test_a_device_that_waits_has_not_failed(flow: Flow) -> None:
+    from tests.oauth.device import Device
+
+    device = Device(flow.http, flow.make, flow.user)
+    code = device.code()["device_code"]
+    assert device.poll(code).get_json()["error"] == "authorization_pending"
+    assert kept(flow) == []
+    device.poll(code)
+    assert only(flow).cause == "device_too_fast"
+
+
+def test_an_organization_that_wants_none_has_none(flow: Flow) -> None:
+    organization = flow.make.organization(settings={"audit": {"failed_requests": False}})
+    client = flow.make.client(organization)
+    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
+    other = Flow(flow.app, flow.http, flow.make, client, flow.user)
+    assert kept(other) == []
+
+
+def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) -> None:
+    organization = flow.make.organization(settings={"audit": {"log_retention_days": 3}})
+    client = flow.make.client(organization)
+    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
+    waiting: FailedRequests = flow.app.extensions["failed_requests"]
+    with flow.app.app_context():
+        waiting.write_waiting()
+    [(at, ends)] = database.query("SELECT at, expires_at FROM failed_requests")
+    times = [datetime.fromisoformat(str(value)) for value in (at, ends)]
+    assert times[1] - times[0] == timedelta(days=3)
+
+
+def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.web.failed_requests.MOST_OF_A_CAUSE_PER_HOUR", 3)
+    for _ in range(6):
+        flow.redeem("x")
+    flow.authorize(redirect_uri="https://evil.example")
+    assert [entry.cause for entry in kept(flow)] == ["redirect_uri_not_registered", *["code_unknown"] * 3]
+
+
+def test_a_database_that_is_away_changes_no_refusal(
+    flow: Flow, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written after the answer, by somebody else: the refusal neither waits nor fails."""
+
+    def broken(*_: object) -> int:
+        raise RuntimeError("away")
+
+    monkeypatch.setattr("app.web.failed_requests.keep_refused_requests", broken)
+    assert flow.redeem("x").status_code == 400
+
+
+def test_a_user_who_refuses_is_no_secret(asking: Flow) -> None:
+    page = asking.consent()
+    assert query_of(asking.decide(page, "consent-deny"))["error"] == "access_denied"
+    assert only(asking).cause == "user_refused"
