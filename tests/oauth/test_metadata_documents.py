@@ -20,6 +20,7 @@ from app.models.grant import Consent
 from app.models.registration import ClientRegistration
 from app.operations import clock
 from app.operations.directory import OrganizationView
+from app.operations.registration import resources
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.self_registration import documents
 from app.operations.transaction import transaction
@@ -162,8 +163,13 @@ def test_a_client_is_met_by_its_address(
 def test_the_whole_flow_speaks_of_the_client_by_its_address(
     app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
 ) -> None:
+    api = "https://notes.example/api"
+    with app.app_context():
+        fields = {"identifier": api, "name": "Notes", "scopes": [{"name": "notes:read"}]}
+        resources.define_resource(make.actor(organization), fields)
     publisher.document["grant_types"] = ["authorization_code", "refresh_token"]
-    code = allowed_code(http, make, organization, publisher.client_id, scope="openid offline_access")
+    scope = "openid offline_access notes:read"
+    code = allowed_code(http, make, organization, publisher.client_id, scope=scope, resource=api)
     base = f"/organizations/{organization.slug}/oauth"
     answer = http.post(
         f"{base}/token",
@@ -177,11 +183,11 @@ def test_the_whole_flow_speaks_of_the_client_by_its_address(
     )
     assert answer.status_code == 200, answer.text
     tokens = answer.get_json()
-    checker = make.client(organization, resources=[organization.issuer])
+    checker = make.client(organization, resources=[api])
     told = http.post(
         f"{base}/introspect", data={"token": tokens["access_token"]}, headers=checker.basic
     ).get_json()
-    assert told["active"] is False or told["client_id"] == publisher.client_id
+    assert told["client_id"] == publisher.client_id and api in told["aud"]
     refreshed = http.post(
         f"{base}/token",
         data={
