@@ -1,0 +1,168 @@
+"""Rotation under load (KY-1): relying parties verify by keys that they kept, and none ever fails.
+
+A relying party here is stricter than libraries are: it reads the key set when its copy has grown old, and never
+because it met a ``kid`` that it does not know. Its copy lives for a second where ``Cache-Control`` says five minutes,
+and the day for which the next key is published beforehand is made shorter in the same measure: three seconds.
+
+By itself, for a thousand verifications a second over a minute: ``python -m tests.races.test_key_rotation``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from base64 import urlsafe_b64decode
+from collections import Counter, deque
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import KeySet
+
+from app.operations.directory import organization_by_id
+from app.operations.protocol.signing_keys import active_key
+from app.operations.signing.rotation import PUBLISHED_BEFORE, advance
+from tests.factories import Factory, MadeClient
+from tests.support.crowd import Post, send
+from tests.support.databases import MariaDBDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
+KEPT_SECONDS = 1.0
+PUBLISHED_SECONDS = 3.0
+FAST = {"oauth": {"signing": {"algorithm": "ES256"}, "access_token": {"format": "jwt"}}}
+
+
+class RelyingParty:
+    """An API that checks JWT access tokens by itself."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._read_at = float("-inf")
+        self._keys = KeySet([])
+
+    def verify(self, token: str) -> None:
+        """Raises a JoseError when no kept key verifies it."""
+        if time.monotonic() - self._read_at > KEPT_SECONDS:
+            with urllib.request.urlopen(self.address, timeout=10) as answer:
+                self._keys = KeySet.import_key_set(json.load(answer))
+            self._read_at = time.monotonic()
+        jwt.decode(token, self._keys, algorithms=["ES256"])
+
+
+class Traffic:
+    """One machine that fetches tokens and many relying parties that verify the newest and the oldest of them."""
+
+    def __init__(self, server: LiveServer, client: MadeClient, *, parties: int) -> None:
+        self.server, self.client, self.parties = server, client, parties
+        self.tokens: deque[str] = deque()
+        self.verified: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=self._fetch)]
+        self._threads += [threading.Thread(target=self._check) for _ in range(parties)]
+
+    def __enter__(self) -> Traffic:
+        self._fetch_one()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _fetch(self) -> None:
+        while not self._done.is_set():
+            self._fetch_one()
+            time.sleep(0.02)
+
+    def _fetch_one(self) -> None:
+        post = Post("/oauth/token", {"grant_type": "client_credentials"}, self.client.basic)
+        self.tokens.append(send(self.server.url, post).json["access_token"])
+
+    def _check(self) -> None:
+        party = RelyingParty(f"{self.server.url}/organizations/{self.client.organization.slug}/oauth/jwks")
+        while not self._done.is_set():
+            # The one that was signed a moment ago, by whichever key and worker; or any since the beginning.
+            token = self.tokens[-1] if random.random() < 0.5 else random.choice(tuple(self.tokens))
+            try:
+                party.verify(token)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not happen
+                self.failures.append(repr(error))
+            else:
+                self.verified[json.loads(_header(token))["kid"]] += 1
+
+
+def _header(token: str) -> bytes:
+    return urlsafe_b64decode(token.split(".")[0] + "==")
+
+
+def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties: int) -> Traffic:
+    """What the traffic has met while the keys were rotated so many times."""
+    organization = make.organization(settings=FAST)
+    client = make.machine(organization, "clients:read")
+    kids = []
+    with Traffic(server, client, parties=parties) as traffic:
+        for _ in range(rounds):
+            time.sleep(KEPT_SECONDS)
+            with server.app.app_context():
+                system = make.system(organization)
+                advance(system, "ES256")
+                time.sleep(PUBLISHED_SECONDS)
+                _grow_older(server, organization.id)
+                kids.append(advance(system, "ES256"))
+                assert active_key(organization_by_id(organization.id), "ES256").kid == kids[-1]
+        time.sleep(2 * KEPT_SECONDS)
+    assert set(kids) <= set(traffic.verified), "every key has signed something that was verified"
+    return traffic
+
+
+def _grow_older(server: LiveServer, organization_id: str) -> None:
+    """The next key has been published for the day that it must be."""
+    microseconds = int((PUBLISHED_BEFORE + timedelta(seconds=1)).total_seconds() * 1_000_000)
+    server.database.query(
+        "UPDATE signing_keys SET created_at = created_at - INTERVAL %s MICROSECOND "
+        "WHERE organization_id = %s AND slot = 'next'",
+        microseconds,
+        organization_id.encode(),
+    )
+
+
+def test_no_verification_fails_while_keys_rotate(live_server: LiveServer, live_make: Factory) -> None:
+    """KY-1: rotation drops no verification under load, whichever worker signed and whichever told the keys."""
+    traffic = rotate_under_load(live_server, live_make, rounds=2, parties=6)
+    assert traffic.failures == []
+    assert sum(traffic.verified.values()) > 2_000
+    assert len(traffic.verified) == 3
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "instance").mkdir(mode=0o700)
+        database = MariaDB(folder / "mariadb").start()
+        live = LiveServer(MariaDBDatabase(database, "gatehouse"), folder / "instance", folder / "log")
+        try:
+            live.start()
+            Factory(live.app).root()
+            started = time.monotonic()
+            met = rotate_under_load(live, Factory(live.app), rounds=14, parties=8)
+            count = sum(met.verified.values())
+            seconds = time.monotonic() - started
+            sys.stdout.write(
+                f"{count} verifications, {count / seconds:.0f} a second, {len(met.failures)} failed, "
+                f"by {len(met.verified)} keys\n"
+            )
+        finally:
+            live.stop()
+            database.stop()
+    sys.exit(1 if met.failures else 0)
