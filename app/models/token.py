@@ -57,6 +57,9 @@ class AccessToken(Tenant, Base):
     act: Mapped[dict[str, Any] | None] = mapped_column(
         Json, comment="who acts for the subject (RFC 8693 section 4.1)"
     )
+    parent_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="the token it was exchanged for (RFC 8693): it dies with that one"
+    )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -54,6 +54,7 @@ def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[s
         "jti": active.jti,
         "auth_time": int(active.auth_time.timestamp()) if active.auth_time is not None else None,
         "acr": active.acr,
+        "act": active.act,
         "cnf": {"jkt": active.dpop_jkt} if active.dpop_jkt is not None else None,
         "organization_id": authenticated.client.organization.slug,
     }

@@ -20,10 +20,11 @@ from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.grants.client_credentials import ClientCredentialsGrant
 from app.oauth.grants.device_code import DeviceCodeGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
+from app.oauth.grants.token_exchange import TokenExchangeGrant
 from app.oauth.wire import WireRequest
 from app.operations.protocol import authorization_requests
 
-GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant, DeviceCodeGrant)
+GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant, DeviceCodeGrant, TokenExchangeGrant)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
 GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
 RESPONSE_TYPES = ("code",)

@@ -54,6 +54,7 @@ GRANTS: dict[str, str] = {
     "refresh_token": "Refresh token (stay signed in)",
     "client_credentials": "Client credentials (in its own name)",
     "urn:ietf:params:oauth:grant-type:device_code": "Device code",
+    "urn:ietf:params:oauth:grant-type:token-exchange": "Token exchange (for another API, in a user’s name)",
 }
 SECURITY_PROFILE_WORDS: dict[str, str] = {"fapi2": "FAPI 2.0 (banking, health, government)"}
 AUTH_METHODS: dict[str, str] = {
@@ -94,7 +95,11 @@ HAPPENINGS: dict[str, str] = {
     "organization.suspended": "suspended the organization",
     "organization.updated": "renamed the organization",
     "refresh_token.reused": "used a refresh token twice",
+    "resource.defined": "defined an API",
+    "resource.deleted": "deleted an API",
+    "resource.updated": "changed an API",
     "scope.added": "added a scope",
+    "scope.updated": "changed the words of a scope",
     "session.ended": "signed out",
     "session.others_ended": "signed out everywhere else",
     "session.started": "signed in",
@@ -104,6 +109,7 @@ HAPPENINGS: dict[str, str] = {
     "signing_key.created": "made a signing key",
     "signing_key.removed": "removed a signing key",
     "signing_key.retired": "retired a signing key",
+    "token.exchanged": "exchanged a token",
     "token.revoked": "revoked a token",
     "user.disabled": "disabled a user",
     "user.enabled": "enabled a user",

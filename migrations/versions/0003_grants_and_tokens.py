@@ -136,6 +136,7 @@ def upgrade() -> None:
         sa.Column("audience", sa.String(3200), nullable=False, comment="resource indicators, space-separated (RFC 8707)"),
         sa.Column("dpop_jkt", identifier(43), nullable=True, comment="thumbprint of the key it is bound to (RFC 9449 section 6)"),
         sa.Column("act", JSON_TEXT, nullable=True, comment="who acts for the subject (RFC 8693 section 4.1)"),
+        sa.Column("parent_id", UUID, nullable=True, comment="the token it was exchanged for (RFC 8693): it dies with that one"),
         sa.Column("issued_at", UTC_DATETIME, nullable=False),
         sa.Column("expires_at", UTC_DATETIME, nullable=False),
         sa.Column("revoked_at", UTC_DATETIME, nullable=True),

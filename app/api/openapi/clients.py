@@ -20,6 +20,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.protocol.token_exchange import POLICIES
+from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_fields import (
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
@@ -93,6 +94,9 @@ _METADATA: dict[str, Schema] = {
     ),
     "software_id": nullable(text(maxLength=100)),
     "software_version": nullable(text(maxLength=100)),
+    "token_exchange": nullable(
+        text("What the token exchange grant may do; needs `clients:trust`.", enum=list(POLICIES))
+    ),
     "token_exchange": nullable(
         text("What the token exchange grant may do; needs `clients:trust`.", enum=list(POLICIES))
     ),

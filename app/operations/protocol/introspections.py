@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import bindparam, select
 
@@ -36,6 +38,7 @@ class ActiveToken:
     auth_time: datetime | None
     acr: str | None = None
     dpop_jkt: str | None = None
+    act: Mapping[str, Any] | None = None
 
 
 _FIND_FAMILY = Statement(
@@ -70,7 +73,9 @@ def introspect(caller: ClientView, token: str) -> ActiveToken | None:
     return ActiveToken(
         is_access_token=True,
         client_id=client_id,
-        subject=subject_of(view.client, view.user_id) if view.user_id is not None else client_id,
+        subject=subject_of(view.client, view.user_id)
+        if view.user_id is not None
+        else view.origin.client_id,
         username=view.user_email,
         scopes=view.scopes,
         audience=view.audience,
@@ -80,6 +85,7 @@ def introspect(caller: ClientView, token: str) -> ActiveToken | None:
         auth_time=view.authenticated_at,
         acr=view.acr,
         dpop_jkt=view.dpop_jkt,
+        act=view.act,
     )
 
 

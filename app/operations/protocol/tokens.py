@@ -55,12 +55,23 @@ class TokenView:
     act: Mapping[str, Any] | None
     acr: str | None
     claims: Mapping[str, Any] | None
+    parent: TokenView | None = None
+
+    @property
+    def origin(self) -> ClientView:
+        """The client that the first token of an exchange was issued to; otherwise the token's own."""
+        return self.client if self.parent is None else self.parent.origin
+
+    @property
+    def depth(self) -> int:
+        """How often it was exchanged (RFC 8693)."""
+        return 0 if self.parent is None else self.parent.depth + 1
 
 
 _ISSUE_TO_CLIENT = Statement(insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS}))
 # One round trip by the digest; what a user's token rests on is joined by primary key. Client and organization are
 # known from their views.
-_FIND = Statement(
+_TOKEN = (
     select(
         AccessToken.id,
         AccessToken.client_id,
@@ -72,6 +83,7 @@ _FIND = Statement(
         AccessToken.expires_at,
         AccessToken.dpop_jkt,
         AccessToken.act,
+        AccessToken.parent_id,
         Grant.user_id,
         Grant.auth_time,
         Grant.acr,
@@ -88,11 +100,12 @@ _FIND = Statement(
     .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
     .where(
         AccessToken.organization_id == bindparam("organization_id"),
-        AccessToken.digest == bindparam("digest"),
         AccessToken.revoked_at.is_(None),
         AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
     )
 )
+_FIND = Statement(_TOKEN.where(AccessToken.digest == bindparam("digest")))
+_FIND_PARENT = Statement(_TOKEN.where(AccessToken.id == bindparam("id")))
 
 
 def issue_to_client(
@@ -177,7 +190,7 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
     """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
-        user_id, auth_time, acr, claims, session_id, grant_revoked_at, email, user_status,
+        parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, email, user_status,
     ) = row  # fmt: skip
     if not client.is_active or client.organization.forgot(issued_at):
         return None
@@ -187,6 +200,9 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
         return None
     if grant_id is not None and (grant_revoked_at is not None or user_status != user_model.ACTIVE):
         return None
+    parent = None if parent_id is None else _parent(client.organization.id, parent_id)
+    if parent_id is not None and parent is None:
+        return None  # What it was exchanged for has ended (RFC 8693).
     return TokenView(
         id=token_id,
         client=client,
@@ -203,4 +219,11 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
         act=act,
         acr=acr,
         claims=claims,
+        parent=parent,
     )
+
+
+def _parent(organization_id: str, token_id: UUID) -> TokenView | None:
+    row = _FIND_PARENT.first(organization_id=organization_id, id=token_id, now=clock.now())
+    client = None if row is None else client_of_row(organization_id, row[1])
+    return None if row is None or client is None else _living(client, row)

@@ -21,7 +21,7 @@ _MOST_NAMED = 30
 _BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
 # What a metadata document does not speak of.
 _BESIDE_DOCUMENT = frozenset(
-    {"description", "metadata", "status", "trust", "resources", "optional_scopes", "access_token_format"}
+    {"description", "metadata", "status", "trust", "resources", "optional_scopes", "access_token_format", "token_exchange"}
 )
 
 
@@ -92,6 +92,19 @@ def require_document_agrees(actor: Actor, row: Client, changed: Iterable[str]) -
                 FieldError(name, "in_metadata_document", "This stands in the client's metadata document.")
                 for name in fixed
             ],
+        )
+
+
+def require_exchange(actor: Actor, before: str | None, after: str | None) -> None:
+    """Raise Forbidden when the client is given leave to exchange tokens by somebody who decides no trust.
+
+    It could then have tokens of users that nobody asked for consent.
+    """
+    if after is not None and before != after and not actor.may("clients:trust"):
+        raise Forbidden(
+            "Only somebody with the permission clients:trust lets a client exchange tokens.",
+            permission="clients:trust",
+            field="token_exchange",
         )
 
 

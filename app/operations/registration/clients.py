@@ -28,6 +28,7 @@ from app.operations.registration.client_rights import (
     require_document_agrees,
     require_keeping_trust,
     require_not_above,
+    require_exchange,
     require_resources,
     require_trust,
     settle_scopes,
@@ -94,6 +95,7 @@ def register_client(
     organization = _acting_organization(actor)
     metadata = complete(fields, _policy_of(organization))
     require_trust(actor, _NOTHING.trust, metadata.trust)
+    require_exchange(actor, None, metadata.token_exchange)
     require_resources(actor, _NOTHING.resources, metadata.resources)
     warnings = settle_scopes(actor, metadata, before=(), is_root=organization.is_root)
     now = clock.now()
@@ -145,6 +147,7 @@ def update_client(
             return Updated(record_of(row), [], [])
         require_not_above(actor, row)
         require_trust(actor, before.trust, after.trust)
+        require_exchange(actor, before.token_exchange, after.token_exchange)
         require_keeping_trust(actor, before, after)
         require_document_agrees(actor, row, changed)
         require_resources(actor, before.resources, after.resources)

@@ -14,6 +14,7 @@ from app.rules.registration.client_types import (
     DEVICE_CODE,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
+    TOKEN_EXCHANGE,
 )
 from app.rules.registration.security_profiles import PROFILE_RULES
 
@@ -133,6 +134,15 @@ def _keys_for_assertions(client: Client) -> Problem | None:
     return None
 
 
+def _exchange_has_a_policy(client: Client) -> Problem | None:
+    uses = TOKEN_EXCHANGE in client["grant_types"]
+    if uses and client.get("token_exchange") is None:
+        return Problem("required", "The grant type token-exchange needs a policy: delegation or impersonation.")
+    if not uses and client.get("token_exchange") is not None:
+        return Problem("inconsistent", "Without the grant type token-exchange there is no policy for it.")
+    return None
+
+
 _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("grant_types", (), _grants_fit_type),
     ("grant_types", (), _refresh_has_a_source),
@@ -142,6 +152,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("post_logout_redirect_uris", ("grant_types",), _logout_redirects_fit_grants),
     ("scopes", ("grant_types",), _scopes_fit_grants),
     ("optional_scopes", ("scopes",), _optional_are_scopes),
+    ("token_exchange", ("grant_types",), _exchange_has_a_policy),
     ("jwks_uri", ("jwks",), _one_key_source),
     ("jwks", ("jwks_uri", "token_endpoint_auth_method"), _keys_for_assertions),
     *PROFILE_RULES,

@@ -90,6 +90,7 @@ class ClientMetadata:
     require_pushed_authorization_requests: bool = False
     security_profile: str | None = None
     resources: tuple[str, ...] = ()
+    token_exchange: str | None = None
     software_id: str | None = None
     software_version: str | None = None
     trust: str = "unverified"

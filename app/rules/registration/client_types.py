@@ -13,7 +13,8 @@ AUTHORIZATION_CODE = "authorization_code"
 REFRESH_TOKEN = "refresh_token"
 CLIENT_CREDENTIALS = "client_credentials"
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
-GRANT_TYPES = (AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, DEVICE_CODE)
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+GRANT_TYPES = (AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, DEVICE_CODE, TOKEN_EXCHANGE)
 
 BASIC, POST, PRIVATE_KEY_JWT, NONE = "client_secret_basic", "client_secret_post", "private_key_jwt", "none"
 AUTH_METHODS = (BASIC, POST, PRIVATE_KEY_JWT, NONE)
@@ -56,7 +57,7 @@ CLIENT_TYPES: Mapping[str, ClientType] = {
     "machine": ClientType(
         "a service without users",
         (CLIENT_CREDENTIALS,),
-        (CLIENT_CREDENTIALS,),
+        (CLIENT_CREDENTIALS, TOKEN_EXCHANGE),
         (BASIC, POST, PRIVATE_KEY_JWT),
         (),
     ),

@@ -32,6 +32,8 @@ def _some(*words: str, least: int = 0) -> Listing:
 
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+# What an organization starts with; whoever wants more says so.
 GRANT_TYPES = ("authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT)
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 
@@ -62,7 +64,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, "How long an invitation can be accepted."),
     ("authentication.recovery.password_reset", Flag(), True, "A forgotten password can be reset by e-mail."),
     ("authentication.recovery.reset_ttl_seconds", Number(5 * MINUTE, DAY), 1800, "How long a reset link works."),
-    ("oauth.grant_types", _some(*GRANT_TYPES, least=1), list(GRANT_TYPES), "Grants that clients may use."),
+    ("oauth.grant_types", _some(*GRANT_TYPES, TOKEN_EXCHANGE, least=1), list(GRANT_TYPES), "Grants that clients may use."),
     ("oauth.access_token.format", _words("opaque", "jwt"), "opaque", "Form of access tokens; a resource or client may choose its own."),
     ("oauth.access_token.ttl_seconds", Number(MINUTE, DAY), HOUR, "Life of an opaque access token."),
     ("oauth.access_token.jwt_ttl_seconds", Number(MINUTE, HOUR), 600, "Life of a JWT access token, which others check without asking us."),

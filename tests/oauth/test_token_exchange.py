@@ -1,0 +1,313 @@
+"""Token exchange (RFC 8693): whose token, for whom, with which scopes, until when, and what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.operations.registration import clients, credentials, resources
+from app.rules.errors import DomainError
+from app.rules.protocol.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
+from tests.factories import Factory, MadeClient, bearer_header
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
+from tests.oauth.test_jwt_access_tokens import parts
+from tests.support.databases import Database
+from tests.support.dpop import Prover
+
+ORDERS, STOCK = "https://orders.example", "https://stock.example"
+ALLOWED = {
+    "oauth": {
+        **FAST_KEYS["oauth"],
+        "grant_types": ["authorization_code", "refresh_token", "client_credentials", GRANT_TYPE],
+    }
+}
+
+
+@pytest.fixture
+def web(app: Flask, http: FlaskClient, make: Factory) -> Flow:
+    """A web client whose signed-in user has tokens for the orders API."""
+    organization = make.organization(settings=ALLOWED)
+    with app.app_context():
+        actor = make.actor(organization)
+        for identifier, *names in ((ORDERS, "orders:read"), (STOCK, "stock:read", "stock:write")):
+            scopes = [{"name": name} for name in names]
+            resources.define_resource(actor, {"identifier": identifier, "name": identifier, "scopes": scopes})
+    client = make.client(
+        organization,
+        scopes=[*SCOPES, "orders:read", "stock:read", "stock:write"],
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+    )
+    flow = Flow(app, http, make, client, make.user(organization))
+    flow.sign_in()
+    return flow
+
+
+def service(web: Flow, policy: str | None = "delegation", **fields: Any) -> MadeClient:
+    """The orders API as a client: tokens that are meant for it are its to exchange."""
+    good: dict[str, Any] = {
+        "name": "Orders API",
+        "type": "machine",
+        "redirect_uris": [],
+        "scopes": ["orders:read", "stock:read"],
+        "resources": [ORDERS],
+        "grant_types": ["client_credentials", GRANT_TYPE],
+        "token_exchange": policy,
+    }
+    return web.make.client(web.organization, **(good | fields))
+
+
+@pytest.fixture
+def orders(web: Flow) -> MadeClient:
+    return service(web)
+
+
+def subject(web: Flow, **changes: str) -> dict[str, Any]:
+    return web.tokens(**({"scope": "orders:read stock:read offline_access"} | changes))
+
+
+def exchange(
+    web: Flow, client: MadeClient, token: str, headers: dict[str, str] | None = None, **form: Any
+) -> Any:
+    good = {
+        "grant_type": GRANT_TYPE,
+        "subject_token": token,
+        "subject_token_type": ACCESS_TOKEN_TYPE,
+        "resource": STOCK,
+    }
+    sent = {name: value for name, value in (good | form).items() if value is not None}
+    return web.http.post("/oauth/token", data=sent, headers={**client.basic, **(headers or {})})
+
+
+def told(web: Flow, client: MadeClient, token: str) -> dict[str, Any]:
+    return dict(web.http.post("/oauth/introspect", data={"token": token}, headers=client.basic).get_json())
+
+
+def refusal(answer: Any) -> str:
+    assert answer.status_code == 400, answer.text
+    return str(answer.get_json()["error"])
+
+
+def test_delegation_gives_a_narrower_token_that_says_who_acts(
+    web: Flow, orders: MadeClient, database: Database
+) -> None:
+    given = exchange(web, orders, subject(web)["access_token"]).get_json()
+    assert given["issued_token_type"] == ACCESS_TOKEN_TYPE
+    assert (given["token_type"], given["scope"]) == ("Bearer", "stock:read")
+    assert "refresh_token" not in given
+    assert "id_token" not in given
+    seen = told(web, orders, given["access_token"])
+    assert (seen["sub"], seen["aud"], seen["client_id"]) == (web.user.public_id, STOCK, orders.client_id)
+    assert seen["act"] == {"sub": orders.client_id}
+    assert audited(database, "token.exchanged") == 1
+    assert given["access_token"].encode() not in database.dump()
+
+
+def test_impersonation_says_nothing_of_who_acts(web: Flow) -> None:
+    given = exchange(web, service(web, "impersonation"), subject(web)["access_token"]).get_json()
+    seen = told(web, service(web, resources=[STOCK]), given["access_token"])
+    assert seen["sub"] == web.user.public_id
+    assert "act" not in seen
+
+
+def test_each_further_exchange_adds_to_the_chain(web: Flow, orders: MadeClient) -> None:
+    """RFC 8693 section 4.1: the outermost acts now, those within acted before; impersonation hides none of them."""
+    stock = service(web, name="Stock API", resources=[STOCK])
+    first = exchange(web, orders, subject(web)["access_token"]).get_json()["access_token"]
+    second = exchange(web, stock, first).get_json()["access_token"]
+    chain = {"sub": stock.client_id, "act": {"sub": orders.client_id}}
+    assert told(web, stock, second)["act"] == chain
+    silent = service(web, "impersonation", name="Silent", resources=[STOCK])
+    assert told(web, stock, exchange(web, silent, second).get_json()["access_token"])["act"] == chain
+    token = second
+    for _ in range(3):
+        token = exchange(web, stock, token).get_json()["access_token"]
+    assert refusal(exchange(web, stock, token)) == "invalid_request"
+    for _ in range(5):
+        answer = exchange(web, silent, token)
+        token = answer.get_json().get("access_token", "")
+    assert refusal(answer) == "invalid_request"
+
+
+def test_an_actor_token_names_another_actor(web: Flow, orders: MadeClient) -> None:
+    own = web.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=orders.basic)
+    worker = web.make.client(
+        web.organization, name="Worker", type="machine", redirect_uris=[], scopes=["orders:read"]
+    )
+    theirs = web.http.post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=worker.basic
+    ).get_json()["access_token"]
+    token = subject(web)["access_token"]
+    for actor_token, actor in ((own.get_json()["access_token"], orders), (theirs, worker)):
+        form = {"actor_token": actor_token, "actor_token_type": ACCESS_TOKEN_TYPE}
+        given = exchange(web, orders, token, **form).get_json()
+        assert told(web, orders, given["access_token"])["act"] == {"sub": actor.client_id}
+    assert refusal(exchange(web, orders, token, actor_token=theirs)) == "invalid_request"
+    assert refusal(exchange(web, orders, token, actor_token_type=ACCESS_TOKEN_TYPE)) == "invalid_request"
+    form = {"actor_token": "gth_at_unknown", "actor_token_type": ACCESS_TOKEN_TYPE}
+    assert refusal(exchange(web, orders, token, **form)) == "invalid_request"
+    form = {"actor_token": theirs, "actor_token_type": ACCESS_TOKEN_TYPE}
+    assert refusal(exchange(web, service(web, "impersonation"), token, **form)) == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"subject_token": None}, "invalid_request"),
+        ({"subject_token_type": None}, "invalid_request"),
+        ({"subject_token_type": "urn:ietf:params:oauth:token-type:id_token"}, "invalid_request"),
+        ({"requested_token_type": "urn:ietf:params:oauth:token-type:refresh_token"}, "invalid_request"),
+        ({"requested_token_type": JWT_TYPE}, "invalid_request"),
+        ({"subject_token": "unknown"}, "invalid_request"),
+        ({"resource": "https://unknown.example"}, "invalid_target"),
+        ({"audience": "https://unknown.example"}, "invalid_target"),
+        ({"resource": "stock"}, "invalid_target"),
+        ({"scope": "stock:write"}, "invalid_scope"),
+        ({"scope": "stock:read profile"}, "invalid_scope"),
+        ({"scope": 'a"b'}, "invalid_scope"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_registered_code(
+    web: Flow, orders: MadeClient, database: Database, changes: dict[str, Any], error: str
+) -> None:
+    """RFC 8693 section 2.2.2; scopes only narrow, to the subject token's and to the client's own."""
+    token = subject(web, scope="orders:read stock:read stock:write")["access_token"]
+    assert refusal(exchange(web, orders, token, **changes)) == error
+    assert audited(database, "token.exchanged") == 0
+
+
+def test_a_token_that_was_given_to_nobody_here_is_not_exchanged(web: Flow, make: Factory) -> None:
+    """IT-1: neither issued to the client nor meant for one of its resources; nor another organization's."""
+    token = subject(web)["access_token"]
+    stranger = service(web, resources=[])
+    assert refusal(exchange(web, stranger, token)) == "invalid_request"
+    assert refusal(exchange(web, service(web), subject(web)["refresh_token"])) == "invalid_request"
+    elsewhere = make.organization(settings=ALLOWED)
+    foreign = Flow(web.app, web.http, make, make.client(elsewhere), make.user(elsewhere))
+    assert refusal(exchange(web, service(foreign, scopes=[]), token, resource=ORDERS)) == "invalid_request"
+
+
+def test_who_may_not_exchange_is_an_unauthorized_client(web: Flow, make: Factory) -> None:
+    token = subject(web)["access_token"]
+    assert refusal(exchange(web, web.client, token)) == "unauthorized_client"
+    closed = make.organization(settings=FAST_KEYS)
+    there = Flow(web.app, web.http, make, make.client(closed), make.user(closed))
+    with web.app.app_context(), pytest.raises(DomainError) as refused:
+        service(there, scopes=[])
+    assert refused.value.field == "grant_types"
+
+
+def test_a_bound_token_does_not_become_one_that_anybody_can_use(web: Flow, orders: MadeClient) -> None:
+    """RFC 9449: the new token is bound to the key that the exchanging client proves."""
+    key, own = Prover(), Prover()
+    code = web.code(scope="orders:read stock:read")
+    headers = {**web.client.basic, "DPoP": key.proof("POST", "http://localhost/oauth/token")}
+    token = web.redeem(code, headers=headers).get_json()["access_token"]
+    assert refusal(exchange(web, orders, token)) == "invalid_request"
+    proof = {"DPoP": own.proof("POST", "http://localhost/oauth/token")}
+    given = exchange(web, orders, token, headers=proof).get_json()
+    assert given["token_type"] == "DPoP"
+    assert told(web, orders, given["access_token"])["cnf"] == {"jkt": own.jkt}
+
+
+def test_it_ends_with_the_subject_token_at_the_latest(web: Flow, orders: MadeClient) -> None:
+    token = subject(web)["access_token"]
+    given = exchange(web, orders, token).get_json()
+    assert 0 < given["expires_in"] <= 3600
+    assert told(web, orders, given["access_token"])["exp"] <= told(web, orders, token)["exp"]
+
+
+@pytest.mark.parametrize("end", ["subject", "grant", "client", "exchanger", "secret"])
+def test_it_dies_with_what_it_rests_on(web: Flow, orders: MadeClient, end: str) -> None:
+    """IT-3: the subject token, its grant, both clients, and the secret that exchanged it."""
+    tokens = subject(web)
+    given = exchange(web, orders, tokens["access_token"]).get_json()["access_token"]
+    witness = service(web, resources=[STOCK], name="Witness")
+    assert told(web, witness, given)["active"]
+    if end in {"subject", "grant"}:
+        token = tokens["access_token" if end == "subject" else "refresh_token"]
+        web.http.post("/oauth/revoke", data={"token": token}, headers=web.client.basic)
+    with web.app.app_context():
+        actor = web.make.actor(web.organization)
+        if end == "client":
+            clients.update_client(actor, web.client.client_id, {"status": "disabled"})
+        if end == "exchanger":
+            clients.delete_client(actor, orders.client_id)
+        if end == "secret":
+            credentials.revoke_credentials(actor, orders.client_id, revoke_tokens=True)
+    assert told(web, witness, given) == {"active": False}
+
+
+def test_revoking_it_leaves_the_subject_token_alone(web: Flow, orders: MadeClient) -> None:
+    token = subject(web)["access_token"]
+    given = exchange(web, orders, token).get_json()["access_token"]
+    web.http.post("/oauth/revoke", data={"token": given}, headers=orders.basic)
+    assert told(web, orders, given) == {"active": False}
+    assert told(web, orders, token)["active"]
+
+
+def test_a_clients_own_token_is_exchanged_and_dies_with_its_secret(web: Flow, orders: MadeClient) -> None:
+    worker = web.make.client(
+        web.organization,
+        name="Worker",
+        type="machine",
+        redirect_uris=[],
+        scopes=["orders:read", "stock:read"],
+    )
+    token = web.http.post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=worker.basic
+    ).get_json()["access_token"]
+    given = exchange(web, orders, token).get_json()["access_token"]
+    seen = told(web, orders, given)
+    assert (seen["sub"], seen["client_id"], seen["act"]) == (
+        worker.client_id,
+        orders.client_id,
+        {"sub": orders.client_id},
+    )
+    with web.app.app_context():
+        actor = web.make.actor(web.organization)
+        credentials.revoke_credentials(actor, worker.client_id, revoke_tokens=True)
+    assert told(web, orders, given) == {"active": False}
+
+
+def test_a_resource_that_wants_jwts_gets_one_with_act(web: Flow, orders: MadeClient) -> None:
+    with web.app.app_context():
+        actor = web.make.actor(web.organization)
+        stock = next(item for item in resources.list_resources(actor).items if item.identifier == STOCK)
+        resources.update_resource(actor, stock.public_id, {"access_token_format": "jwt"})
+    given = exchange(web, orders, subject(web)["access_token"], requested_token_type=JWT_TYPE).get_json()
+    assert given["issued_token_type"] == JWT_TYPE
+    _, claims, _ = parts(given["access_token"])
+    assert (claims["act"], claims["sub"], claims["aud"]) == (
+        {"sub": orders.client_id},
+        web.user.public_id,
+        STOCK,
+    )
+
+
+def test_the_audience_parameter_names_a_resource_too(web: Flow, orders: MadeClient) -> None:
+    given = exchange(web, orders, subject(web)["access_token"], resource=None, audience=STOCK).get_json()
+    assert told(web, orders, given["access_token"])["aud"] == STOCK
+
+
+def test_a_token_for_another_resource_opens_nothing_here(web: Flow, orders: MadeClient) -> None:
+    """TK-6."""
+    given = exchange(web, orders, subject(web)["access_token"]).get_json()["access_token"]
+    assert web.http.get("/clients", headers=bearer_header(given)).status_code == 401
+    assert web.http.get("/oauth/userinfo", headers=bearer_header(given)).status_code in {401, 403}
+
+
+def test_only_who_decides_trust_lets_a_client_exchange(web: Flow, make: Factory) -> None:
+    with web.app.app_context():
+        actor = make.actor(web.organization, "clients:write", "resources:write")
+        fields = {"name": "X", "type": "machine", "grant_types": [GRANT_TYPE], "token_exchange": "delegation"}
+        with pytest.raises(DomainError) as refused:
+            clients.register_client(actor, fields)
+        assert refused.value.code == "insufficient_scope"
+        without = fields | {"token_exchange": None}
+        with pytest.raises(DomainError) as refused:
+            clients.register_client(make.actor(web.organization), without)
+        assert refused.value.field == "token_exchange"
