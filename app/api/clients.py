@@ -7,7 +7,7 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.operations.idempotency import Outcome
-from app.operations.registration import clients
+from app.operations.registration import clients, sector_documents
 from app.operations.registration.client_lists import FILTERS
 from app.rules.errors import InvalidInput
 from app.web.bearer import Call, management
@@ -41,6 +41,7 @@ def register_client(call: Call) -> Response:
     body = read_object()
     fields = dict(body)
     _take_organization(call, fields)
+    sector_documents.read_ahead(call.actor, fields.get(sector_documents.FIELD))
 
     def work() -> Outcome:
         registered = clients.register_client(call.actor, fields)

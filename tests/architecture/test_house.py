@@ -29,11 +29,14 @@ WITHOUT_ACTOR = {
         *("management_access.find_token_actor", "dpop_proofs.key_of_request"),
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
-        "authorization_requests.find_asking_client",
+        *("authorization_requests.find_asking_client", "requests.read_logout_request"),
+        *("asked_requests.read_asked", "asked_requests.read_pushed"),
+        *("registration.register_user", "registration.require_open", "interactions.next_interaction"),
     },
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {
         *(
             "codes.redeem_code",
+            "device_codes.redeem_device_code",
             "refresh_tokens.refresh",
             "tokens.issue_to_client",
             "introspections.introspect",

@@ -145,7 +145,7 @@ def test_of_two_who_read_it_open_one_decides(asking: Flow, database: Database) -
         client = find_client(asking.client.client_id)
         assert client is not None
         view = AuthorizationRequestView(
-            row.id, row.organization_id, client, row.parameters, row.created_at, row.shown_digest, None
+            row.id, row.organization_id, client, row.parameters, row.created_at, row.shown_digest, None, None
         )
         deny(actor, client, view)
         for decide_again in (lambda: deny(actor, client, view), lambda: end_request(actor, view)):

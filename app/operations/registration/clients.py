@@ -10,6 +10,7 @@ from app.extensions import db
 from app.models.client import DELETED, Client
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.registration import sector_documents
 from app.operations.registration.client_endings import DeletedClient, end_everything_of
 from app.operations.registration.client_lists import list_clients
 from app.operations.registration.client_origin import Origin, require_room
@@ -26,9 +27,9 @@ from app.operations.registration.client_records import (
 )
 from app.operations.registration.client_rights import (
     require_document_agrees,
+    require_exchange,
     require_keeping_trust,
     require_not_above,
-    require_exchange,
     require_resources,
     require_trust,
     settle_scopes,
@@ -81,7 +82,6 @@ class Updated:
     warnings: list[str]
 
 
-@transaction
 def register_client(
     actor: Actor, fields: Mapping[str, Any], *, origin: Origin = _BY_A_PERSON
 ) -> RegisteredClient:
@@ -90,10 +90,17 @@ def register_client(
     ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
     naming every wrong field, Forbidden, NoRoom. Audit: ``client.registered``.
     """
+    sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD))
+    return _register(actor, fields, origin)
+
+
+@transaction
+def _register(actor: Actor, fields: Mapping[str, Any], origin: Origin) -> RegisteredClient:
     actor.require_some("clients:write")
     require_room(actor.organization_id, origin)
     organization = _acting_organization(actor)
     metadata = complete(fields, _policy_of(organization))
+    sector_documents.require_vouched(None, metadata)
     require_trust(actor, _NOTHING.trust, metadata.trust)
     require_exchange(actor, None, metadata.token_exchange)
     require_resources(actor, _NOTHING.resources, metadata.resources)
@@ -126,7 +133,6 @@ def get_client(actor: Actor, client_id: str) -> ClientRecord:
     return record_of(get_row(actor, client_id, "clients:read"))
 
 
-@transaction
 def update_client(
     actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> Updated:
@@ -136,6 +142,14 @@ def update_client(
     field, NotFound, Forbidden, Conflict for what its metadata document says, PreconditionFailed. Audit:
     ``client.updated`` with the changed fields.
     """
+    if sector_documents.FIELD in fields or "redirect_uris" in fields:
+        standing = _sector_document_of(actor, client_id)
+        sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD, standing))
+    return _update(actor, client_id, fields, expected_version)
+
+
+@transaction
+def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: int | None) -> Updated:
     for _ in range(_MOST_RACES):
         row = get_row(actor, client_id, "clients:write")
         require_version(row, expected_version)
@@ -146,6 +160,7 @@ def update_client(
         if not changed:
             return Updated(record_of(row), [], [])
         require_not_above(actor, row)
+        sector_documents.require_vouched(before, after)
         require_trust(actor, before.trust, after.trust)
         require_exchange(actor, before.token_exchange, after.token_exchange)
         require_keeping_trust(actor, before, after)
@@ -181,6 +196,11 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: int | None 
             _record(actor, "client.deleted", row, {"name": row.name}, after)
             return counts
     raise still_changing()
+
+
+@read
+def _sector_document_of(actor: Actor, client_id: str) -> str | None:
+    return metadata_of(get_row(actor, client_id, "clients:write")).sector_identifier_uri
 
 
 _NOTHING = ClientMetadata(name="", type="")

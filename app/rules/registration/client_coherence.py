@@ -16,6 +16,7 @@ from app.rules.registration.client_types import (
     REFRESH_TOKEN,
     TOKEN_EXCHANGE,
 )
+from app.rules.registration.sectors import sector_problem
 from app.rules.registration.security_profiles import PROFILE_RULES
 
 LONGEST_SCOPE_PARAMETER = 4000
@@ -153,6 +154,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("scopes", ("grant_types",), _scopes_fit_grants),
     ("optional_scopes", ("scopes",), _optional_are_scopes),
     ("token_exchange", ("grant_types",), _exchange_has_a_policy),
+    ("subject_type", ("redirect_uris", "sector_identifier_uri"), sector_problem),
     ("jwks_uri", ("jwks",), _one_key_source),
     ("jwks", ("jwks_uri", "token_endpoint_auth_method"), _keys_for_assertions),
     *PROFILE_RULES,

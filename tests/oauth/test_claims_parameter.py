@@ -1,0 +1,142 @@
+"""The claims parameter at the endpoints (OpenID Connect Core 5.5): told where it was asked, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.transaction import transaction
+from app.rules.protocol.authentication_contexts import PASSWORD
+from tests.factories import bearer_header
+from tests.oauth.conftest import REDIRECT_URI, Flow, is_sign_in, query_of
+from tests.oauth.test_id_token import claims_of
+from tests.rules.test_profile import WHOLE
+
+
+@pytest.fixture
+def known(flow: Flow) -> Flow:
+    """A user whose profile holds everything, and a client that may have all of it."""
+
+    @transaction
+    def fill() -> None:
+        db.session.execute(
+            update(User).where(User.id == flow.user.id).values(profile=WHOLE | {"iss": "evil"})
+        )
+
+    with flow.app.app_context():
+        fill()
+    scopes = ["openid", "profile", "email", "address", "phone", "offline_access"]
+    return flow.other_client(scopes=scopes, trust="first_party", redirect_uris=[REDIRECT_URI])
+
+
+def asking_for(**places: Any) -> str:
+    return json.dumps(places)
+
+
+def userinfo(flow: Flow, tokens: dict[str, Any]) -> dict[str, Any]:
+    answer = flow.http.get("/oauth/userinfo", headers=bearer_header(tokens["access_token"]))
+    assert answer.status_code == 200, answer.text
+    return dict(answer.get_json())
+
+
+def test_each_place_tells_what_was_asked_of_it(known: Flow) -> None:
+    claims = asking_for(
+        userinfo={"email": {"essential": True}, "nickname": None},
+        id_token={"address": None, "phone_number": {"essential": True}, "unheard_of": None},
+    )
+    tokens = known.tokens(scope="openid offline_access", claims=claims)
+    told = userinfo(known, tokens)
+    assert told == {"sub": known.user.public_id, "email": known.user.email, "nickname": "ada"}
+    said = claims_of(known, tokens["id_token"])
+    assert (said["address"], said["phone_number"]) == (WHOLE["address"], WHOLE["phone_number"])
+    assert {"email", "nickname", "name"}.isdisjoint(said)
+    # The grant keeps it: tokens of a refresh tell the same (Core 12.2).
+    renewed = known.refresh(tokens["refresh_token"]).get_json()
+    assert userinfo(known, renewed) == told
+    assert claims_of(known, renewed["id_token"])["address"] == WHOLE["address"]
+
+
+def test_a_whole_profile_is_told_with_right_types(known: Flow) -> None:
+    """Core 5.1: all standard claims; a number that nobody proved is not verified."""
+    told = userinfo(known, known.tokens(scope="openid profile email address phone"))
+    for name, value in WHOLE.items():
+        assert told[name] == value
+    assert told["phone_number_verified"] is False and told["email_verified"] is True
+    assert isinstance(told["updated_at"], int)
+    assert "iss" not in told
+
+
+def test_nothing_asked_for_overwrites_the_tokens_own(known: Flow) -> None:
+    """OI-2: whatever a profile holds."""
+    asked = dict.fromkeys(("iss", "sub", "aud", "exp", "iat", "nonce", "azp", "at_hash", "name"))
+    said = claims_of(
+        known, known.tokens(scope="openid", nonce="n", claims=asking_for(id_token=asked))["id_token"]
+    )
+    assert (said["iss"], said["sub"], said["aud"]) == (
+        known.issuer,
+        known.user.public_id,
+        known.client.client_id,
+    )
+    assert (said["nonce"], said["name"]) == ("n", "Ada Lovelace")
+
+
+def test_a_claim_by_name_is_no_way_round_the_scope(flow: Flow) -> None:
+    """A client that was not registered for the scope address does not get the address."""
+    tokens = flow.tokens(scope="openid", claims=asking_for(userinfo={"address": None, "email": None}))
+    assert set(userinfo(flow, tokens)) == {"sub", "email"}
+
+
+def test_consent_shows_what_claims_mean_and_remembers_it(asking: Flow) -> None:
+    """The person allows the words of the scope that releases the claim."""
+    claims = asking_for(userinfo={"email": None})
+    page = asking.consent(scope="openid", claims=claims)
+    assert 'value="email"' in page.text and 'value="profile"' not in page.text
+    answer = asking.decide(page)
+    tokens = asking.redeem(query_of(answer)["code"]).get_json()
+    assert tokens["scope"] == "openid" if "scope" in tokens else True
+    assert set(userinfo(asking, tokens)) == {"sub", "email"}
+    assert "code" in query_of(asking.authorize(scope="openid", claims=claims)), "allowed before"
+    assert (
+        query_of(asking.authorize(scope="openid", claims=asking_for(id_token={"name": None}), prompt="none"))[
+            "error"
+        ]
+        == "consent_required"
+    )
+
+
+def test_what_the_person_left_out_is_not_told(asking: Flow) -> None:
+    optional = asking.other_client(redirect_uris=[REDIRECT_URI], optional_scopes=["email"])
+    page = optional.consent(scope="openid", claims=asking_for(userinfo={"email": None}))
+    answer = optional.decide(page, scope=["openid"])
+    tokens = optional.redeem(query_of(answer)["code"]).get_json()
+    assert set(userinfo(optional, tokens)) == {"sub"}
+
+
+def test_malformed_claims_go_back_to_the_client(flow: Flow) -> None:
+    answer = query_of(flow.authorize(claims="{", state="x"))
+    assert (answer["error"], answer["state"], answer["iss"]) == ("invalid_request", "x", flow.issuer)
+
+
+def test_a_subject_asked_for_is_the_one_that_answers(flow: Flow) -> None:
+    """Core 5.5.1: another user must not answer in its place."""
+    own = asking_for(id_token={"sub": {"value": flow.user.public_id}})
+    other = asking_for(id_token={"sub": {"value": "usr_somebody_else"}})
+    assert "code" in query_of(flow.authorize(claims=own, prompt="none"))
+    assert query_of(flow.authorize(claims=other, prompt="none"))["error"] == "login_required"
+    assert is_sign_in(flow.authorize(claims=other), flow)
+
+
+def test_the_context_class_is_told_and_an_essential_one_met_or_refused(flow: Flow) -> None:
+    """Core 5.5.1.1, Error Code unmet_authentication_requirements; wishes never fail."""
+    wish = {"id_token": {"acr": {"values": ["urn:phishing-resistant", PASSWORD]}}}
+    for more in ({"acr_values": PASSWORD}, {"acr_values": "urn:other"}, {"claims": json.dumps(wish)}, {}):
+        assert claims_of(flow, flow.tokens(scope="openid", **more)["id_token"])["acr"] == PASSWORD
+    must = asking_for(id_token={"acr": {"essential": True, "values": ["urn:phishing-resistant"]}})
+    assert query_of(flow.authorize(claims=must))["error"] == "unmet_authentication_requirements"
+    met = asking_for(id_token={"acr": {"essential": True, "value": PASSWORD}})
+    assert claims_of(flow, flow.tokens(scope="openid", claims=met)["id_token"])["acr"] == PASSWORD
