@@ -1,0 +1,160 @@
+"""The FAPI 2.0 Security Profile as one switch: what a client of the profile must do, and what it gets."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.operations import directory
+from tests.factories import Factory
+from tests.oauth.conftest import REDIRECT_URI, SCOPES, VERIFIER, Flow, query_of
+from tests.support.dpop import Prover
+from tests.support.signer import Signer
+
+TOKEN_URL = "http://localhost/oauth/token"
+
+
+class Bank(Flow):
+    """A client of the profile, with the key it signs with and the one it proves."""
+
+    signer: Signer
+    prover: Prover
+
+    def send(self, path: str, form: dict[str, str], **proof: Any) -> TestResponse:
+        """The answer to a request with an assertion and a proof."""
+        sent = form | self.signer.fields(self.client.client_id, self.issuer)
+        return self.http.post(
+            path, data=sent, headers=self.prover.headers("POST", f"http://localhost{path}", **proof)
+        )
+
+    def retried(self, path: str, form: dict[str, str]) -> TestResponse:
+        """As ``send``, and once more with the nonce that is asked for."""
+        answer = self.send(path, form)
+        if answer.status_code == 400 and answer.get_json()["error"] == "use_dpop_nonce":
+            answer = self.send(path, form, nonce=answer.headers["DPoP-Nonce"])
+        return answer
+
+    def pushed(self, **changes: str | None) -> str:
+        """The request_uri of a pushed request."""
+        answer = self.retried("/oauth/par", self.parameters(**changes))
+        assert answer.status_code == 201, answer.text
+        return str(answer.get_json()["request_uri"])
+
+    def pushed_code(self) -> str:
+        """The code of a pushed request of everything."""
+        uri = self.pushed(scope=" ".join(SCOPES))
+        return query_of(self.visit(uri))["code"]
+
+    def visit(self, uri: str) -> TestResponse:
+        """The answer to the browser that brings the request_uri."""
+        asked = {"client_id": self.client.client_id, "request_uri": uri}
+        return self.http.get("/oauth/authorize", query_string=asked)
+
+    def redemption(self, code: str) -> dict[str, str]:
+        """The form that redeems the code."""
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER}
+        return form | {"redirect_uri": REDIRECT_URI}
+
+
+@pytest.fixture
+def bank(app: Flask, http: FlaskClient, make: Factory, organization: directory.OrganizationView) -> Bank:
+    """A first-party client of the profile whose user is signed in."""
+    signer = Signer()
+    client = make.client(
+        organization,
+        scopes=SCOPES,
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+        security_profile="fapi2",
+        access_token_format="jwt",
+        jwks=signer.jwks,
+    )
+    bank = Bank(app, http, make, client, make.user(organization))
+    bank.signer, bank.prover = signer, Prover()
+    bank.sign_in()
+    return bank
+
+
+def header_of(jwt: str) -> dict[str, Any]:
+    encoded = jwt.split(".")[0]
+    return dict(json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))))
+
+
+def test_the_whole_way(bank: Bank) -> None:
+    """Pushed, proven, signed without RS256, and refreshed by a token that stays."""
+    answer = bank.retried("/oauth/token", bank.redemption(bank.pushed_code()))
+    tokens = answer.get_json()
+    assert (answer.status_code, tokens["token_type"]) == (200, "DPoP"), answer.text
+    assert {header_of(tokens[name])["alg"] for name in ("id_token", "access_token")} == {"ES256"}
+    form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+    for _ in range(2):
+        renewed = bank.retried("/oauth/token", form)
+        assert renewed.status_code == 200, renewed.text
+        assert (
+            "refresh_token" not in renewed.get_json()
+            or renewed.get_json()["refresh_token"] == form["refresh_token"]
+        )
+
+
+def test_an_organization_that_signs_by_rs256_does_not_for_the_profile(
+    app: Flask, http: FlaskClient, make: Factory
+) -> None:
+    """FAPI 2.0 Security Profile section 5.4.1."""
+    organization, signer, prover = make.organization(), Signer(), Prover()
+    client = make.machine(
+        organization, "reports:read", security_profile="fapi2", access_token_format="jwt", jwks=signer.jwks
+    )
+    nonce = None
+    for _ in range(2):
+        form = {"grant_type": "client_credentials"} | signer.fields(client.client_id, organization.issuer)
+        answer = http.post("/oauth/token", data=form, headers=prover.headers("POST", TOKEN_URL, nonce=nonce))
+        nonce = answer.headers["DPoP-Nonce"]
+    assert header_of(answer.get_json()["access_token"])["alg"] == "PS256"
+
+
+def test_a_request_that_was_not_pushed_is_refused(bank: Bank) -> None:
+    """FAPI 2.0 Security Profile section 5.3.2.2; told to the client, with ``iss``."""
+    answer = query_of(bank.authorize())
+    assert (answer["error"], answer["iss"]) == ("invalid_request", bank.issuer)
+
+
+def test_without_a_proof_there_are_no_tokens(bank: Bank) -> None:
+    form = bank.redemption(bank.pushed_code()) | bank.signer.fields(bank.client.client_id, bank.issuer)
+    answer = bank.http.post("/oauth/token", data=form)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
+
+
+def test_a_proof_prepared_for_later_does_not_count(bank: Bank) -> None:
+    """It must hold a nonce of ours, at resources too."""
+    code = bank.pushed_code()
+    assert bank.send("/oauth/token", bank.redemption(code)).get_json()["error"] == "use_dpop_nonce"
+    token = bank.retried("/oauth/token", bank.redemption(code)).get_json()["access_token"]
+    url = "http://localhost/oauth/userinfo"
+    refused = bank.http.get("/oauth/userinfo", headers=bank.prover.headers("GET", url, access_token=token))
+    assert refused.status_code == 401 and 'error="use_dpop_nonce"' in refused.headers["WWW-Authenticate"]
+    nonce = refused.headers["DPoP-Nonce"]
+    good = bank.prover.headers("GET", url, access_token=token, nonce=nonce)
+    assert bank.http.get("/oauth/userinfo", headers=good).status_code == 200
+
+
+def test_the_key_that_pushed_is_the_key_that_redeems(bank: Bank) -> None:
+    """RFC 9449 section 10.1: the proof at the pushed request binds the code."""
+    code, own = bank.pushed_code(), bank.prover
+    bank.prover = Prover()
+    assert bank.retried("/oauth/token", bank.redemption(code)).get_json()["error"] == "invalid_grant"
+    bank.prover = own
+    assert bank.retried("/oauth/token", bank.redemption(code)).status_code == 200
+
+
+def test_the_token_endpoint_is_no_audience(bank: Bank) -> None:
+    """FAPI 2.0 Security Profile section 5.3.2.1: the issuer alone, as a string."""
+    for audience in (f"{bank.issuer}/oauth/token", [bank.issuer]):
+        form = bank.redemption("x") | bank.signer.fields(bank.client.client_id, audience)
+        answer = bank.http.post("/oauth/token", data=form, headers=bank.prover.headers("POST", TOKEN_URL))
+        assert answer.get_json()["error"] == "invalid_client"
