@@ -15,12 +15,13 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.oauth.authorization_response import back_to_client, error_page
 from app.oauth.call import Call
 from app.oauth.consent_page import account_page, chosen_scopes, consent_words
+from app.oauth.failures import note_refusal
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_authorization_request
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import authorization_requests
+from app.operations.protocol import authorization_requests, pushed_requests
 from app.operations.protocol.authorization_requests import AuthorizationRequestView, RequestEnded
 from app.operations.protocol.interactions import next_interaction
 from app.rules.actor import Actor
@@ -101,8 +102,10 @@ def _proceed(
     token: str | None = None,
     decision: str | None = None,
 ) -> BaseResponse:
-    grant = AuthorizationCodeGrant(WireRequest(sent, Call.current()), server)
-    grant.repeated = repeated
+    call = Call.current()
+    call.sent = sent
+    grant = AuthorizationCodeGrant(WireRequest(sent, call), server)
+    grant.repeated, grant.is_stored = repeated, stored is not None
     try:
         grant.validate_consent_request()
         client = grant.client.view
@@ -112,13 +115,17 @@ def _proceed(
             authorization_requests.deny(actor, client, stored)
             raise AuthorizationRefusal("access_denied", "The user refused.")
         return _take_step(grant, client, session, actor, stored, token, decision)
-    except PageRefusal as error:
-        return error_page(error)
+    except (PageRefusal, RequestEnded) as error:
+        return error_page(error, call)
     except AuthorizationRefusal as error:
         client = grant.client.view
+        if stored is None and grant.pushed_id is not None:
+            pushed_requests.spend(_actor(client, None), grant.pushed_id)
+        note_refusal(error, call, client=(client.organization.id, client.id))
         if stored is not None and error.code != "access_denied":
             authorization_requests.end_request(_actor(client, None), stored)
-        return back_to_client(client, sent, {"error": error.code, "error_description": error.description})
+        refused = {"error": error.code, "error_description": error.description}
+        return back_to_client(client, grant.request.form, refused)
 
 
 def _take_step(
@@ -136,7 +143,9 @@ def _take_step(
     if step is Step.ISSUE and session is not None:
         return _issue(grant, client, session, actor, stored, parameters.consent_scopes, remember=False)
     if token is None or stored is None:
-        token = authorization_requests.begin_request(actor, client, grant.request.form, browser_id())
+        token = authorization_requests.begin_request(
+            actor, client, grant.request.form, browser_id(), pushed_id=grant.pushed_id
+        )
         return redirect(_address_of(client, step, token), _SEE_OTHER)
     if step is not Step.CONSENT or session is None:
         return redirect(_address_of(client, step, token), _SEE_OTHER)
@@ -162,7 +171,14 @@ def _issue(
     remember: bool,
 ) -> BaseResponse:
     code = authorization_requests.allow(
-        actor, client, grant.parameters, session, scopes=scopes, request=stored, remember=remember
+        actor,
+        client,
+        grant.parameters,
+        session,
+        scopes=scopes,
+        request=stored,
+        pushed_id=grant.pushed_id,
+        remember=remember,
     )
     return back_to_client(client, grant.request.form, {"code": code})
 

@@ -23,12 +23,13 @@ from app.oauth.grants.refresh_token import RefreshTokenGrant
 from app.oauth.grants.token_exchange import TokenExchangeGrant
 from app.oauth.wire import WireRequest
 from app.operations.protocol import authorization_requests
+from app.rules.protocol.response_modes import RESPONSE_MODES as RESPONSE_MODES
 
 GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant, DeviceCodeGrant, TokenExchangeGrant)
-TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
+TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
+_GRANT_OF: dict[str, Any] = {grant.GRANT_TYPE: grant for grant in GRANTS}
 RESPONSE_TYPES = ("code",)
-RESPONSE_MODES = ("query",)
 
 
 class AuthorizationServer(AuthlibServer):
@@ -54,6 +55,10 @@ class AuthorizationServer(AuthlibServer):
         """The client that authenticated, by its registered method alone, and the key that its request proves."""
         proven = prove(request.call, authenticate(request.call, request.form))
         return ProtocolClient(proven.client, proven)
+
+    def get_token_grant(self, request: WireRequest) -> Any:
+        """The grant of the request's type, one of ``GRANT_TYPES``; Authlib would ask each in turn."""
+        return _GRANT_OF[request.form["grant_type"]](request, self)
 
     def get_authorization_grant(self, request: WireRequest) -> AuthorizationCodeGrant:
         """There is one; it refuses other response types in the words of ``rules``, which quote no input."""

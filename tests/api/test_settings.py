@@ -57,10 +57,10 @@ def test_what_is_not_offered_is_refused_and_what_has_no_effect_yet_is_told(
 ) -> None:
     acme = make.organization()
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
-    refused = http.put(path, json={"oauth": {"require_par": True}}, headers=headers)
+    refused = http.put(path, json={"authentication": {"mfa": {"policy": "required"}}}, headers=headers)
     assert refused.status_code == 400
     assert [(error["field"], error["code"]) for error in refused.get_json()["errors"]] == [
-        ("oauth.require_par", "not_offered")
+        ("authentication.mfa.policy", "not_offered")
     ]
     body = {"audit": {"notify_root_access": False}, "branding": {"theme": "dark"}}
     meta = http.put(path, json=body, headers=headers).get_json()["meta"]

@@ -29,7 +29,7 @@ ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "prompt none and more": ("invalid_request", {"prompt": "none login"}),
     "a bad max_age": ("invalid_request", {"max_age": "soon"}),
     "fragment": ("invalid_request", {"response_mode": "fragment"}),
-    "a request object": ("request_not_supported", {"request": "e30.e30."}),
+    "a request object": ("invalid_request_object", {"request": "e30.e30."}),
     "a request_uri": ("request_uri_not_supported", {"request_uri": "https://evil.example/"}),
     "a long state": ("invalid_request", {"state": "x" * 2049}),
     "a long nonce": ("invalid_request", {"nonce": "x" * 2049}),

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 from app.oauth import server
 from app.operations.tenancy.organizations import delete_organization, update_organization
 from app.operations.tenancy.settings import update_settings
+from app.rules.protocol import authentication_contexts
 from app.rules.protocol.authorization_request import PROMPTS
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
@@ -34,6 +35,11 @@ REGISTERED = {
     *("claim_types_supported", "claims_parameter_supported", "request_parameter_supported"),
     *("request_uri_parameter_supported", "require_request_uri_registration", "ui_locales_supported"),
     *("authorization_response_iss_parameter_supported", "prompt_values_supported"),
+    *("acr_values_supported", "display_values_supported", "userinfo_signing_alg_values_supported"),
+    *("pushed_authorization_request_endpoint", "require_pushed_authorization_requests"),
+    *("request_object_signing_alg_values_supported", "token_endpoint_auth_signing_alg_values_supported"),
+    "introspection_endpoint_auth_signing_alg_values_supported",
+    "revocation_endpoint_auth_signing_alg_values_supported",
     "dpop_signing_alg_values_supported",
 }
 
@@ -96,16 +102,38 @@ def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> Non
     assert document["response_types_supported"] == list(server.RESPONSE_TYPES) == ["code"]
     assert document["response_modes_supported"] == list(server.RESPONSE_MODES)
     assert document["code_challenge_methods_supported"] == ["S256"]
-    assert document["prompt_values_supported"] == list(PROMPTS)
+    assert document["prompt_values_supported"] == [prompt for prompt in PROMPTS if prompt != "create"]
+    assert document["subject_types_supported"] == ["public", "pairwise"]
+    assert document["acr_values_supported"] == list(authentication_contexts.SUPPORTED)
+    assert (
+        document["userinfo_signing_alg_values_supported"] == document["id_token_signing_alg_values_supported"]
+    )
     assert document["token_endpoint_auth_methods_supported"] == list(server.TOKEN_ENDPOINT_AUTH_METHODS)
     assert "none" not in document["introspection_endpoint_auth_methods_supported"]
     assert "RS256" in document["id_token_signing_alg_values_supported"]
     assert "none" not in document["id_token_signing_alg_values_supported"]
     assert {"openid", "profile", "email", "offline_access"} <= set(document["scopes_supported"])
     assert {"sub", "email", "name", "updated_at"} <= set(document["claims_supported"])
-    for name in ("claims_parameter", "request_parameter", "request_uri_parameter"):
-        assert document[f"{name}_supported"] is False
+    assert document["claims_parameter_supported"] is True
+    assert document["request_parameter_supported"] is True
+    assert document["request_uri_parameter_supported"] is False
+    assert document["require_pushed_authorization_requests"] is False
+    for name in (
+        "token_endpoint_auth",
+        "introspection_endpoint_auth",
+        "revocation_endpoint_auth",
+        "request_object",
+    ):
+        algorithms = document[f"{name}_signing_alg_values_supported"]
+        assert algorithms == ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"]
     assert document["authorization_response_iss_parameter_supported"] is True
+
+
+def test_accounts_can_be_made_where_the_organization_says_so(http: FlaskClient, make: Factory) -> None:
+    """Initiating User Registration 1.0 section 3: ``create`` is listed where it does what it says."""
+    is_open = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
+    document = http.get(addresses(is_open.slug)[0]).get_json()
+    assert document["prompt_values_supported"] == list(PROMPTS)
 
 
 def test_what_the_organization_forbids_is_not_offered(http: FlaskClient, make: Factory) -> None:
@@ -119,6 +147,14 @@ def test_what_the_organization_forbids_is_not_offered(http: FlaskClient, make: F
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["grant_types_supported"] == ["client_credentials"]
     assert document["token_endpoint_auth_methods_supported"] == ["client_secret_post"]
+    assert not [name for name in document if name.endswith("_auth_signing_alg_values_supported")]
+
+
+def test_it_says_where_every_request_must_be_pushed(http: FlaskClient, make: Factory) -> None:
+    """RFC 9126 section 5."""
+    organization = make.organization(settings={"oauth": {"require_par": True}})
+    document = http.get(addresses(organization.slug)[0]).get_json()
+    assert document["require_pushed_authorization_requests"] is True
 
 
 def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory) -> None:

@@ -99,9 +99,6 @@ REFUSED = [
     ("invalid_request", {"max_age": "٣"}),
     ("invalid_request", {"max_age": "9" * 11}),
     ("invalid_request", {"max_age": "315360001"}),
-    # OI-4.
-    ("request_not_supported", {"request": "eyJ.e.y"}),
-    ("request_uri_not_supported", {"request_uri": "https://169.254.169.254/"}),
 ]
 
 

@@ -107,12 +107,6 @@ def test_the_three_fields_of_the_specification_are_enough():
         ("access_token_format", "JWT", "access_token_format", "not_allowed"),
         ("dpop_bound_access_tokens", "true", "dpop_bound_access_tokens", "wrong_type"),
         ("require_pushed_authorization_requests", 1, "require_pushed_authorization_requests", "wrong_type"),
-        (
-            "require_pushed_authorization_requests",
-            True,
-            "require_pushed_authorization_requests",
-            "not_offered",
-        ),
         ("resources", ["api"], "resources[0]", "invalid_resource"),
         ("resources", ["https://api.example/#x"], "resources[0]", "invalid_resource"),
         ("trust", "trusted", "trust", "not_allowed"),

@@ -15,7 +15,7 @@ from app.api.openapi.oauth_parts import (
 )
 from app.api.openapi.parts import REFUSALS, Schema, closed, path_item, query_parameter, ref, text
 
-_AUTHORIZATION = {
+AUTHORIZATION = {
     "response_type": text(enum=["code"]),
     "client_id": words("client_id"),
     "redirect_uri": words("redirect_uri", "One that is registered, code point for code point."),
@@ -27,6 +27,8 @@ _AUTHORIZATION = {
     "prompt": words("prompt"),
     "max_age": words("max_age"),
     "login_hint": words("login_hint"),
+    "request": text("A request object (RFC 9101): the parameters, signed by the client.", maxLength=24576),
+    "request_uri": words("request_uri", "What a pushed request was answered with (RFC 9126)."),
     "dpop_jkt": words(
         "dpop_jkt", "The thumbprint of the key that the code will be bound to (RFC 9449 section 10)."
     ),
@@ -111,7 +113,7 @@ def _of(prefix: str, name: str) -> Schema:
     faults = ("400", "401", "405", "413", "500", "503", *under_issuer)
     shared = ("OrganizationId",) if name else ()
     wanted = [
-        query_parameter(key, schema, schema.get("description", key)) for key, schema in _AUTHORIZATION.items()
+        query_parameter(key, schema, schema.get("description", key)) for key, schema in AUTHORIZATION.items()
     ]
     shown = _SHOWN | ({"404": {"description": REFUSALS["404"][1], "content": PAGE}} if name else {})
 
@@ -128,7 +130,7 @@ def _of(prefix: str, name: str) -> Schema:
                 "Ask a user to authorize, by form",
                 answers=shown,
                 security=UNSECURED,
-                requestBody=form(_AUTHORIZATION),
+                requestBody=form(AUTHORIZATION),
             ),
         ),
         f"{prefix}/oauth/token": path_item(
@@ -141,7 +143,7 @@ def _of(prefix: str, name: str) -> Schema:
                 requestBody=form(_TOKEN, "grant_type"),
             )
             | _PROOF,
-            options=_preflight(called("preflightToken")),
+            options=preflight(called("preflightToken")),
         ),
         f"{prefix}/oauth/introspect": path_item(
             shared,
@@ -165,13 +167,13 @@ def _of(prefix: str, name: str) -> Schema:
                 security=CLIENT,
                 requestBody=form(_ONE_TOKEN, "token"),
             ),
-            options=_preflight(called("preflightRevoke")),
+            options=preflight(called("preflightRevoke")),
         ),
         f"{prefix}/oauth/userinfo": path_item(
             shared,
             get=_userinfo(called("userinfo"), faults),
             post=_userinfo(called("userinfoByPost"), faults),
-            options=_preflight(called("preflightUserinfo")),
+            options=preflight(called("preflightUserinfo")),
         ),
         f"{prefix}/oauth/jwks": path_item(
             shared,
@@ -190,7 +192,8 @@ def _userinfo(identifier: str, faults: tuple[str, ...]) -> Schema:
     return asked | _PROOF
 
 
-def _preflight(identifier: str) -> Schema:
+def preflight(identifier: str) -> Schema:
+    """The OPTIONS of an endpoint that browser apps call."""
     return endpoint(
         identifier,
         "CORS preflight",

@@ -18,6 +18,8 @@ def words(name: str, description: str = "", **more: object) -> Schema:
 CLIENT_FIELDS = {
     "client_id": words("client_id", "When the client does not authenticate by the header."),
     "client_secret": words("client_secret", "With client_secret_post."),
+    "client_assertion_type": words("client_assertion_type", "With private_key_jwt (RFC 7523)."),
+    "client_assertion": text("With private_key_jwt: a JWT that the client signed, once.", maxLength=8192),
 }
 PAGE: Schema = {"text/html": {"schema": {"type": "string"}}}
 

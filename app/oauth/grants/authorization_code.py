@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
+from uuid import UUID
 
 from authlib.oauth2.rfc6749 import grants
 
-from app.operations.protocol import audiences, codes
+from app.oauth.wire import WireRequest
+from app.operations.directory import ClientView
+from app.operations.protocol import asked_requests, audiences, codes
+from app.operations.protocol.asked_requests import AskedRequest
 from app.operations.protocol.codes import PresentedCode, Replayed
 from app.rules.protocol.authorization_request import AuthorizationParameters, checked
 from app.rules.protocol.oauth_errors import (
@@ -22,10 +27,19 @@ from app.rules.protocol.resource_indicators import parse_resources
 class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
     """Both ends of the flow; ``rules/protocol/authorization_request`` and ``operations/protocol/codes`` decide."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
+    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = [
+        "client_secret_basic",
+        "client_secret_post",
+        "private_key_jwt",
+        "none",
+    ]
 
+    request: Any
     parameters: AuthorizationParameters
     repeated: frozenset[str] = frozenset()
+    # How the request came: pushed by the client itself, or read before and stored since.
+    is_pushed = is_stored = False
+    pushed_id: UUID | None = None
 
     def validate_authorization_request(self) -> str:
         """Client and redirect URI first; only when both are right may an error travel by redirect (law 9).
@@ -33,7 +47,6 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         Raises PageRefusal for the error page, AuthorizationRefusal for the client.
         """
         sent = self.request.form
-        redirect_uri = sent.get("redirect_uri")
         client = (
             self.server.find_client(self.request.call, sent["client_id"]) if "client_id" in sent else None
         )
@@ -43,6 +56,13 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             )
         if client is None:
             raise PageRefusal("This app is not known here.")
+        asked = self._read(client.view, sent)
+        if self.is_pushed and asked.refusal is not None:
+            raise asked.refusal  # Whoever pushes is told in the answer: there is no redirect to be careful with.
+        sent, self.pushed_id = asked.sent, asked.pushed_id
+        self.request = WireRequest(sent, self.request.call)
+        self.request.call.sent = sent
+        redirect_uri = sent.get("redirect_uri")
         if redirect_uri is None:
             raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.").because(
                 "redirect_uri_missing", expected=client.view.document["redirect_uris"]
@@ -60,9 +80,21 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             raise AuthorizationRefusal(
                 "unauthorized_client", "The client may not use the authorization code flow."
             )
+        if asked.refusal is not None:
+            raise asked.refusal
         parameters = checked(sent, self.repeated, redirect_uri=redirect_uri, client=client.view.document)
         self.parameters = audiences.authorized(client.view, parameters)
         return redirect_uri
+
+    def _read(self, client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+        """The parameters that count, which may stand behind a ``request_uri`` or in a request object."""
+        if self.is_stored:
+            return AskedRequest(sent)
+        return (
+            asked_requests.read_pushed(client, sent)
+            if self.is_pushed
+            else asked_requests.read_asked(client, sent)
+        )
 
     def validate_token_request(self) -> None:
         """The client is who it says and may use this grant."""
@@ -88,5 +120,7 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             request_id=self.request.call.request_id,
         )
         if isinstance(result, Replayed):
-            raise InvalidGrant().because("code_reused", received="its second use; what the first gave is revoked")
+            raise InvalidGrant().because(
+                "code_reused", received="its second use; what the first gave is revoked"
+            )
         return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

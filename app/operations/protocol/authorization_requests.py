@@ -16,7 +16,7 @@ from app.models.grant import AuthorizationRequest
 from app.operations import audit, clock, directory
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import codes, consents
+from app.operations.protocol import codes, consents, pushed_requests
 from app.operations.protocol.wire_clients import find_wire_client
 from app.operations.registration import scopes as scope_registry
 from app.operations.registration.scopes import ScopeRecord
@@ -45,6 +45,7 @@ class AuthorizationRequestView:
     created_at: datetime
     shown_digest: bytes | None
     selected_session_id: UUID | None
+    pushed_id: UUID | None = None
 
 
 class RequestEnded(NotFound):
@@ -70,9 +71,17 @@ def find_asking_client(
 
 
 @transaction
-def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], browser_id: str) -> str:
+def begin_request(
+    actor: Actor,
+    client: ClientView,
+    sent: Mapping[str, str],
+    browser_id: str,
+    *,
+    pushed_id: UUID | None = None,
+) -> str:
     """The checked request is stored for this browser; returns the clear token that pages carry.
 
+    ``pushed_id`` is the pushed request that it came from, which is spent with this one.
     Of the browser's open requests the oldest ends when there are more than ``MOST_OPEN``.
     """
     token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
@@ -85,6 +94,7 @@ def begin_request(actor: Actor, client: ClientView, sent: Mapping[str, str], bro
             browser_digest=_browser(browser_id),
             client_id=client.id,
             parameters=understood(sent),
+            pushed_request_id=pushed_id,
             created_at=now,
             expires_at=now + LIFE,
         )
@@ -142,6 +152,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
         row.created_at,
         row.shown_digest,
         row.selected_session_id,
+        row.pushed_request_id,
     )
 
 
@@ -190,15 +201,19 @@ def allow(
     *,
     scopes: tuple[str, ...],
     request: AuthorizationRequestView | None,
+    pushed_id: UUID | None = None,
     remember: bool,
 ) -> str:
     """A code for the client; the request under way, if there is one, is spent in the same commit.
 
+    So is the pushed request behind it, or ``pushed_id`` where there was no need to store anything.
     ``scopes`` are those allowed of ``parameters.consent_scopes``; ``remember`` records the user's consent for them.
     Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
     """
     if request is not None:
         _complete(actor, request)
+    elif pushed_id is not None:
+        _spend(actor, pushed_id)
     if remember:
         consents.remember(actor, client, session.user_id, scopes)
     code = codes.add_code(
@@ -243,6 +258,14 @@ def _complete(actor: Actor, request: AuthorizationRequestView) -> None:
         .values(completed_at=clock.now())
     )
     if changed != 1:
+        raise RequestEnded
+    if request.pushed_id is not None:
+        _spend(actor, request.pushed_id)
+
+
+def _spend(actor: Actor, pushed_id: UUID) -> None:
+    # Two tabs may have begun from the same pushed request: it is answered once (OI-4).
+    if not pushed_requests.spend(actor, pushed_id):
         raise RequestEnded
 
 

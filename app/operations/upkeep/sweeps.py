@@ -16,6 +16,7 @@ from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier, ViewChange
 from app.models.failed_request import FailedRequest
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.pushed_request import PushedRequest
 from app.models.registration import ClientRegistration, RegistrationToken
 from app.models.session import Attempt, Session, SessionClient
 from app.models.signing_key import SigningKey
@@ -72,6 +73,8 @@ SWEEPS = (
     _sweep(FailedRequest, "expires_at", timedelta()),
     # Strangers make them; nothing asks for one that has ended.
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
+    # A request that was brought in time may be answered half an hour later.
+    _sweep(PushedRequest, "expires_at"),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
     _sweep(Session, "expires_at"),
     _sweep(SessionClient, "expires_at"),
@@ -92,6 +95,7 @@ CLIENT_ROWS = (
     (AccessToken, "client_id"),
     (AuthorizationCode, "client_id"),
     (AuthorizationRequest, "client_id"),
+    (PushedRequest, "client_id"),
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
     (Consent, "client_id"),

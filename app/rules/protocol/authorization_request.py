@@ -86,7 +86,6 @@ def checked(
     ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client`` is the client's document.
     """
     _require_each_once(repeated)
-    _require_no_request_object(sent)
     _require_code(sent)
     _require_bounded(sent)
     claims = within(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
@@ -134,23 +133,20 @@ def _require_bounded(sent: Mapping[str, str]) -> None:
 
 def _require_each_once(repeated: Collection[str]) -> None:
     if repeated:
-        raise AuthorizationRefusal("invalid_request", "A parameter was sent more than once.")
-
-
-def _require_no_request_object(sent: Mapping[str, str]) -> None:
-    if "request" in sent:
-        raise AuthorizationRefusal("request_not_supported", "Request objects are not supported.")
-    if "request_uri" in sent:
-        raise AuthorizationRefusal("request_uri_not_supported", "The request_uri parameter is not supported.")
+        raise AuthorizationRefusal("invalid_request", "A parameter was sent more than once.").because(
+            "parameter_repeated", received=", ".join(sorted(repeated))
+        )
 
 
 def _require_code(sent: Mapping[str, str]) -> None:
     if "response_type" not in sent:
         raise AuthorizationRefusal(
             "invalid_request", "The parameter response_type is missing; it must be code."
-        )
+        ).because("parameter_missing", expected="response_type=code")
     if sent["response_type"] != "code":
-        raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.")
+        raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.").because(
+            "response_type_unsupported", received=sent["response_type"], expected="code"
+        )
 
 
 def _code_challenge(sent: Mapping[str, str]) -> str:
@@ -158,11 +154,15 @@ def _code_challenge(sent: Mapping[str, str]) -> str:
     if challenge is None:
         raise AuthorizationRefusal(
             "invalid_request", "PKCE is required: the parameter code_challenge is missing."
-        )
+        ).because("pkce_missing")
     if sent.get("code_challenge_method") != pkce.METHOD:
-        raise AuthorizationRefusal("invalid_request", "The parameter code_challenge_method must be S256.")
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter code_challenge_method must be S256."
+        ).because("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=pkce.METHOD)
     if not pkce.is_challenge(challenge):
-        raise AuthorizationRefusal("invalid_request", "The code_challenge must be 43 base64url characters.")
+        raise AuthorizationRefusal(
+            "invalid_request", "The code_challenge must be 43 base64url characters."
+        ).because("pkce_method_unsupported", received=challenge, expected="43 base64url characters")
     return challenge
 
 
@@ -176,11 +176,14 @@ def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
 def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
     scopes = parse_scope(sent.get("scope", ""))
     if not scopes:
-        raise AuthorizationRefusal("invalid_scope", "The parameter scope is missing, empty or malformed.")
-    if beyond(scopes, client_scopes):
+        raise AuthorizationRefusal(
+            "invalid_scope", "The parameter scope is missing, empty or malformed."
+        ).because("parameter_missing", expected="scope")
+    refused = beyond(scopes, client_scopes)
+    if refused:
         raise AuthorizationRefusal(
             "invalid_scope", "A scope was asked for that the client was not registered for."
-        )
+        ).because("scope_not_allowed", received=" ".join(refused), expected=client_scopes)
     return scopes
 
 
@@ -188,22 +191,30 @@ def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return parse_resources(sent.get("resource", ""))
     except InvalidTarget as refused:
-        raise AuthorizationRefusal(refused.code, refused.description) from refused
+        raise AuthorizationRefusal(refused.code, refused.description).because(
+            "resource_not_allowed", received=sent.get("resource")
+        ) from refused
 
 
 def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
     value = sent.get(name)
     if value is not None and len(value.encode()) > longest:
-        raise AuthorizationRefusal("invalid_request", f"The parameter {name} is longer than {longest} bytes.")
+        raise AuthorizationRefusal(
+            "invalid_request", f"The parameter {name} is longer than {longest} bytes."
+        ).because("parameter_malformed", received=f"{name} of {len(value.encode())} bytes")
     return value
 
 
 def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
     prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
     if any(prompt not in PROMPTS for prompt in prompts):
-        raise AuthorizationRefusal("invalid_request", "The parameter prompt holds an unknown value.")
+        raise AuthorizationRefusal("invalid_request", "The parameter prompt holds an unknown value.").because(
+            "parameter_malformed", received=sent["prompt"], expected=PROMPTS
+        )
     if "none" in prompts and len(prompts) > 1:
-        raise AuthorizationRefusal("invalid_request", "The prompt none stands alone.")
+        raise AuthorizationRefusal("invalid_request", "The prompt none stands alone.").because(
+            "parameter_malformed", received=sent["prompt"], expected="none"
+        )
     return prompts
 
 
@@ -216,5 +227,7 @@ def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
-        raise AuthorizationRefusal("invalid_request", "The parameter max_age must be a number of seconds.")
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter max_age must be a number of seconds."
+        ).because("parameter_malformed", received=f"max_age={text}")
     return int(text)

@@ -146,7 +146,10 @@ def _names(algorithm: str) -> tuple[str, ...]:
 
 def _is_made_by(jwt: ClientJwt, algorithm: str, key: Mapping[str, Any]) -> bool:
     kind = str(key["kty"])
-    members = {"kty": kind, **{name: str(key[name]) for name in _MEMBERS[kind] if name in key}}
+    members: dict[str, str | list[str]] = {
+        "kty": kind,
+        **{name: str(key[name]) for name in _MEMBERS[kind] if name in key},
+    }
     try:
         public = _KINDS[kind].import_key(members)
         return bool(JWSRegistry.algorithms[algorithm].verify(jwt.signed, jwt.signature, public))

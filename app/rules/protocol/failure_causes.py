@@ -57,6 +57,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("request_object_refused", "The request came as a request object where none is taken, or without one where it must.", "Look at the client's require_signed_request_object, and at the server's metadata."),
     ("par_required", "The request was not pushed first.", "Push it to the pushed_authorization_request_endpoint; the client or its organization demands it (RFC 9126)."),
     ("par_unknown", "The request_uri has ended, was used, or is not this client's.", "Push a new request for each sign-in, and use its request_uri within a minute, once."),
+    ("par_too_many", "The client has too many pushed requests open.", "Push a request when a person wants to sign in, not ahead of time."),
     ("login_required", "The client asked for no pages, and the person would have had to sign in.", "Send the request again without prompt=none."),
     ("interaction_required", "The client asked for no pages, and the person would have had to decide something.", "Send the request again without prompt=none."),
     ("user_refused", "The person said no.", "Nothing is broken. Tell people why the client needs what it asks for."),

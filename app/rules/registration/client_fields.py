@@ -14,7 +14,6 @@ from app.rules.protocol.scopes import LONGEST as LONGEST_SCOPE
 from app.rules.protocol.scopes import MOST as MOST_SCOPES
 from app.rules.protocol.scopes import is_scope
 from app.rules.protocol.token_exchange import POLICIES
-from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
 from app.rules.registration.public_keys import jwks_problem
 from app.rules.registration.redirect_uris import web_address_problem
@@ -176,7 +175,6 @@ CHECKS: dict[str, Check] = {
     "dpop_bound_access_tokens": _boolean,
     "require_pushed_authorization_requests": _boolean,
     "security_profile": _one_of(SECURITY_PROFILES),
-    "token_exchange": _one_of(POLICIES),
     "token_exchange": _one_of(POLICIES),
     "resources": _list_of(identifier_problem, MOST_RESOURCES),
     "software_id": _text(100),

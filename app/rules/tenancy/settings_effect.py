@@ -17,10 +17,6 @@ NOT_OFFERED: Mapping[str, tuple[tuple[Any, ...], str]] = {
         ("required_for_admins", "required"),
         "Second factors are not offered yet, so they cannot be required.",
     ),
-    "oauth.require_par": (
-        (True,),
-        "Pushed authorization requests (RFC 9126) are not offered yet, so they cannot be required.",
-    ),
 }
 
 # Paths that nothing reads. Whoever makes one count takes it out; a test knows when one was forgotten.
@@ -32,10 +28,7 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.mfa.recovery_codes",
         "authentication.passkeys.enabled",
         "authentication.passkeys.passwordless",
-        "authentication.registration.mode",
-        "authentication.registration.allowed_email_domains",
         "authentication.registration.verify_email",
-        "authentication.registration.default_roles",
         "authentication.recovery.password_reset",
         "authentication.recovery.reset_ttl_seconds",
         "user_permissions.members_can_delete_account",

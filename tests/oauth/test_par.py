@@ -1,0 +1,145 @@
+"""The pushed authorization request endpoint (RFC 9126): who may push, and that all errors are told at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.models.pushed_request import PushedRequest
+from app.operations.protocol import pushed_requests
+from app.operations.registration.clients import update_client
+from tests.factories import Factory, MadeClient
+from tests.oauth.conftest import REDIRECT_URI, Flow, change_rows, clock_ago, on_another_worker
+from tests.support.databases import Database
+from tests.support.dpop import Prover
+from tests.support.signer import Signer
+
+ENDPOINT = "http://localhost/oauth/par"
+
+
+def push(flow: Flow, headers: dict[str, str] | None = None, path: str = "/oauth/par", **changes: str | None):
+    sent = flow.parameters(**changes)
+    return flow.http.post(path, data=sent, headers=flow.client.basic if headers is None else headers)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"token_endpoint_auth_method": "client_secret_post"}, {"type": "spa"}, {"keys": 1}]
+)
+def test_every_way_of_authentication_is_taken(flow: Flow, fields: dict[str, Any]) -> None:
+    signer = Signer()
+    other = flow.other_client(
+        **(signer.registration if "keys" in fields else fields), redirect_uris=[REDIRECT_URI]
+    )
+    sent, headers = other.parameters(), {}
+    if "keys" in fields:
+        sent |= signer.fields(other.client.client_id, ENDPOINT)
+    elif fields.get("type") != "spa":
+        headers = other.client.basic if not fields else {}
+        sent |= {"client_secret": other.client.secret} if fields else {}
+    answer = flow.http.post("/oauth/par", data=sent, headers=headers)
+    assert answer.status_code == 201, answer.text
+
+
+def test_the_header_is_enough_to_say_who_pushes(flow: Flow) -> None:
+    assert push(flow, client_id=None).status_code == 201
+    assert push(flow, client_id="cli_other").status_code == 400
+
+
+def test_who_does_not_authenticate_pushes_nothing(flow: Flow, database: Database) -> None:
+    """CA-1, CA-7: an id alone is no authentication of a confidential client."""
+    for answer in (push(flow, {}), push(flow, {}, client_secret="wrong")):
+        assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+    assert database.query("SELECT COUNT(*) FROM pushed_requests") == [(0,)]
+
+
+def test_another_organization_does_not_know_the_client(flow: Flow, make: Factory) -> None:
+    """MX-3."""
+    own = f"/organizations/{flow.organization.slug}/oauth/par"
+    assert push(flow, path=own).status_code == 201
+    other = f"/organizations/{make.organization().slug}/oauth/par"
+    assert push(flow, path=other).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"redirect_uri": "https://evil.example/"}, "invalid_request"),
+        ({"redirect_uri": None}, "invalid_request"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"response_type": None}, "invalid_request"),
+        ({"scope": "nothing"}, "invalid_scope"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"prompt": "none login"}, "invalid_request"),
+        ({"max_age": "soon"}, "invalid_request"),
+        ({"state": "x" * 2049}, "invalid_request"),
+        ({"request_uri": "urn:ietf:params:oauth:request_uri:x"}, "invalid_request"),
+        ({"request_uri": "https://orchard.example/request"}, "invalid_request"),
+        ({"request": "a.b.c"}, "invalid_request_object"),
+    ],
+)
+def test_what_is_wrong_is_told_to_the_client_at_once(flow: Flow, changes: dict[str, Any], error: str) -> None:
+    """RFC 9126 section 2.3: by 400, never by redirect."""
+    answer = push(flow, **changes)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, error), answer.text
+
+
+def test_a_request_has_the_form_of_a_form(flow: Flow) -> None:
+    """ST-2."""
+    assert (
+        flow.http.post(
+            "/oauth/par?scope=openid", data=flow.parameters(), headers=flow.client.basic
+        ).status_code
+        == 400
+    )
+    twice = {**flow.parameters(), "scope": ["openid", "profile"]}
+    assert flow.http.post("/oauth/par", data=twice, headers=flow.client.basic).status_code == 400
+    assert flow.http.post("/oauth/par", json=flow.parameters(), headers=flow.client.basic).status_code == 400
+    assert flow.http.get("/oauth/par").status_code == 405
+
+
+def test_open_requests_are_limited(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 13 of the data: what anybody may call itself is limited by network."""
+    monkeypatch.setattr(pushed_requests, "MOST_OPEN_PER_NETWORK", 2)
+    monkeypatch.setattr(pushed_requests, "MOST_OPEN", 5)
+    public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+    answers = [push(public, {}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    assert answers[-1].headers["Retry-After"] == "60"
+    assert [push(flow).status_code for _ in range(6)] == [201] * 5 + [429]
+    change_rows(flow, PushedRequest, expires_at=clock_ago(flow, 1))
+    assert push(public, {}).status_code == push(flow).status_code == 201
+
+
+def test_browser_apps_may_push(flow: Flow) -> None:
+    """CR-3."""
+    origin = {"Origin": "https://orchard.example"}
+    public = flow.other_client(type="spa", redirect_uris=[REDIRECT_URI])
+    assert push(public, origin).headers["Access-Control-Allow-Origin"] == origin["Origin"]
+    refused = push(public, {"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in refused.headers
+    preflight = flow.http.options("/oauth/par", headers={"Origin": "https://any.example"})
+    assert preflight.headers["Access-Control-Allow-Origin"] == "https://any.example"
+
+
+def test_a_secret_revoked_on_another_worker_pushes_nothing(flow: Flow, make: Factory) -> None:
+    """F24."""
+    assert push(flow).status_code == 201
+    with flow.app.app_context(), on_another_worker():
+        update_client(make.system(flow.organization), flow.client.client_id, {"status": "disabled"})
+    assert push(flow).status_code == 401
+
+
+def test_a_machine_has_nothing_to_push(flow: Flow, make: Factory) -> None:
+    machine: MadeClient = make.machine(flow.organization, "reports:read")
+    answer = flow.http.post("/oauth/par", data=flow.parameters(client_id=None), headers=machine.basic)
+    assert answer.status_code == 400
+
+
+def test_a_proof_and_a_thumbprint_name_one_key(flow: Flow) -> None:
+    prover = Prover()
+    answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT), dpop_jkt=Prover().jkt)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
+    answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT), dpop_jkt=prover.jkt)
+    assert answer.status_code == 201

@@ -1,0 +1,241 @@
+"""Request objects (RFC 9101) at the authorization endpoint and pushed: signed by the client, and alone what counts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.factories import Factory
+from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, location, query_of
+from tests.support.signer import Signer, compact, new_key
+
+NOW = int(time.time())
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture
+def signing(flow: Flow, signer: Signer) -> Flow:
+    """A first-party client that has a key registered."""
+    return flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)
+
+
+def object_of(flow: Flow, signer: Signer, changes: dict[str, Any] | None = None, **jwt: Any) -> str:
+    return signer.request_object({**flow.parameters(), **(changes or {})}, flow.issuer, **jwt)
+
+
+def bring(flow: Flow, request_object: str, **beside: str | None):
+    query = {"client_id": flow.client.client_id, "request": request_object} | beside
+    sent = {name: value for name, value in query.items() if value is not None}
+    return flow.http.get("/oauth/authorize", query_string=sent)
+
+
+def refusal(flow: Flow, request_object: str) -> str:
+    """The error by redirect when the redirect URI came openly too; without it there is a page."""
+    page = bring(flow, request_object)
+    assert page.status_code == 400 and "Location" not in page.headers, page.text
+    query = query_of(bring(flow, request_object, redirect_uri=REDIRECT_URI, state="outer"))
+    assert query["state"] == "outer" and query["iss"] == flow.issuer and "code" not in query
+    answer = flow.http.post("/oauth/par", data={"request": request_object}, headers=flow.client.basic)
+    assert (answer.status_code, answer.get_json()["error"]) == (400, query["error"])
+    return query["error"]
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"])
+def test_a_signed_request_becomes_a_code(flow: Flow, algorithm: str) -> None:
+    signer = Signer(algorithm)
+    signing = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)
+    query = query_of(bring(signing, object_of(signing, signer)))
+    assert query["state"] == "s" and query["iss"] == signing.issuer
+    assert signing.redeem(query["code"]).status_code == 200
+
+
+def test_it_may_be_pushed(signing: Flow, signer: Signer) -> None:
+    """RFC 9126 section 3: what stands beside it in the form counts for nothing."""
+    fields = {"request": object_of(signing, signer), "state": "outer", "scope": "openid email"}
+    pushed = signing.http.post("/oauth/par", data=fields, headers=signing.client.basic)
+    assert pushed.status_code == 201, pushed.text
+    asked = {"client_id": signing.client.client_id, "request_uri": pushed.get_json()["request_uri"]}
+    query = query_of(signing.http.get("/oauth/authorize", query_string=asked))
+    assert query["state"] == "s"
+    assert signing.redeem(query["code"]).get_json()["scope"] == "openid profile"
+
+
+def test_it_may_come_by_form(signing: Flow, signer: Signer) -> None:
+    sent = {"client_id": signing.client.client_id, "request": object_of(signing, signer)}
+    assert "code" in query_of(signing.http.post("/oauth/authorize", data=sent))
+
+
+def test_nothing_from_beside_it_counts(signing: Flow, signer: Signer) -> None:
+    """RFC 9101 section 6.3: an outer-only state is not returned."""
+    request_object = object_of(signing, signer, {"state": None, "nonce": "inner"})
+    answer = bring(
+        signing, request_object, state="outer", redirect_uri="https://evil.example/", scope="openid email"
+    )
+    assert location(answer).startswith(REDIRECT_URI)
+    query = query_of(answer)
+    assert "state" not in query
+    assert signing.redeem(query["code"]).get_json()["scope"] == "openid profile"
+
+
+def test_numbers_and_objects_are_parameters_too(signing: Flow, signer: Signer) -> None:
+    """The same record as of a query: max_age a number, claims an object, resources a list."""
+    changes = {"max_age": 3600, "claims": {"userinfo": {"email": None}}, "resource": ["https://api.example/"]}
+    client = signing.other_client(
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+        jwks=signer.jwks,
+        resources=["https://api.example/"],
+    )
+    assert "code" in query_of(bring(client, object_of(client, signer, changes | {"of_nobody": [1]})))
+    for wrong in ({"max_age": [1]}, {"scope": ["openid"]}, {"state": True}):
+        assert refusal(client, object_of(client, signer, wrong)) == "invalid_request_object"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"scope": "nothing"}, "invalid_scope"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+    ],
+)
+def test_a_refusal_goes_where_the_object_says(
+    signing: Flow, signer: Signer, changes: dict[str, Any], error: str
+) -> None:
+    query = query_of(bring(signing, object_of(signing, signer, changes)))
+    assert (query["error"], query["state"]) == (error, "s")
+
+
+def test_a_redirect_uri_inside_is_compared_like_any(signing: Flow, signer: Signer) -> None:
+    """RU-1: signed or not."""
+    answer = bring(signing, object_of(signing, signer, {"redirect_uri": "https://evil.example/"}))
+    assert answer.status_code == 400 and "Location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"iss": "cli_other"},
+        {"iss": None},
+        {"aud": "https://other.example"},
+        {"aud": None},
+        {"aud": []},
+        {"aud": {"issuer": True}},
+        {"client_id": "cli_other"},
+        {"client_id": None},
+        {"exp": NOW - 60},
+        {"exp": "soon"},
+        {"nbf": NOW + 600},
+        {"iat": NOW + 600},
+        {"request": "a.b.c"},
+        {"request_uri": "https://orchard.example/"},
+        {"header": {"typ": "dpop+jwt"}},
+        {"header": {"typ": "client-authentication+jwt"}},
+        {"header": {"crit": ["exp"]}},
+    ],
+    ids=str,
+)
+def test_an_object_that_is_not_for_this_server_now_is_refused(
+    signing: Flow, signer: Signer, spoilt: dict[str, Any]
+) -> None:
+    assert refusal(signing, object_of(signing, signer, **spoilt)) == "invalid_request_object"
+
+
+def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
+    """KY-4: no key of the header's, no shared secret, no algorithm that is none."""
+    stranger = Signer(key=new_key())
+    shown = {"header": {"jwk": stranger.jwk, "jku": "https://evil.example/keys"}}
+    good = object_of(signing, signer)
+    head, payload, _ = good.split(".")
+    for wrong in (
+        object_of(signing, stranger),
+        object_of(signing, stranger, **shown),
+        compact({"alg": "none"}, signing.parameters(), None),
+        f"{head}.{payload}.AAAA",
+        f"{head}.{payload}.",
+        "x",
+        "x" * 30_000,
+    ):
+        assert refusal(signing, wrong) == "invalid_request_object"
+    without = signing.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
+    assert refusal(without, object_of(without, signer)) == "invalid_request_object"
+
+
+def test_an_encrypted_one_is_not_supported(signing: Flow) -> None:
+    assert refusal(signing, "a.b.c.d.e") == "request_not_supported"
+
+
+def test_an_assertion_is_no_request_object(signing: Flow, signer: Signer) -> None:
+    """One JWT counts for one thing."""
+    claims = {name: value for name, value in signing.parameters().items() if name != "client_id"}
+    assertion = signer.assertion(signing.client.client_id, signing.issuer, **claims)
+    assert refusal(signing, assertion) == "invalid_request_object"
+
+
+def test_request_and_request_uri_exclude_each_other(signing: Flow, signer: Signer) -> None:
+    uri = "urn:ietf:params:oauth:request_uri:x"
+    query = query_of(bring(signing, object_of(signing, signer), request_uri=uri, redirect_uri=REDIRECT_URI))
+    assert query["error"] == "invalid_request"
+
+
+def test_where_it_is_demanded_nothing_else_is_taken(flow: Flow, signer: Signer) -> None:
+    demanding = flow.other_client(
+        trust="first_party",
+        redirect_uris=[REDIRECT_URI],
+        jwks=signer.jwks,
+        require_signed_request_object=True,
+    )
+    assert query_of(demanding.authorize())["error"] == "invalid_request"
+    plain = flow.http.post("/oauth/par", data=demanding.parameters(), headers=demanding.client.basic)
+    assert (plain.status_code, plain.get_json()["error"]) == (400, "invalid_request")
+    assert "code" in query_of(bring(demanding, object_of(demanding, signer)))
+
+
+def test_the_registered_algorithm_alone_counts(flow: Flow) -> None:
+    rsa = Signer("RS256")
+    client = flow.other_client(
+        trust="first_party", redirect_uris=[REDIRECT_URI], jwks=rsa.jwks, request_object_signing_alg="PS256"
+    )
+    assert refusal(client, object_of(client, rsa)) == "invalid_request_object"
+    assert "code" in query_of(bring(client, object_of(client, Signer("PS256", key=rsa.key))))
+
+
+def test_a_fapi_client_bounds_the_time_of_its_object(flow: Flow, make: Factory, signer: Signer) -> None:
+    """FAPI 2.0 Message Signing: nbf and exp, an hour at most, and no RS256."""
+    client = flow.other_client(
+        security_profile="fapi2", trust="first_party", redirect_uris=[REDIRECT_URI], **signer.registration
+    )
+
+    def pushed(key: Signer = signer, **jwt: Any):
+        fields = signer.fields(client.client.client_id, client.issuer)
+        return flow.http.post("/oauth/par", data=fields | {"request": object_of(client, key, **jwt)})
+
+    assert pushed().status_code == 201, pushed().text
+    wrong = ({"nbf": None}, {"exp": None}, {"nbf": NOW - 3700}, {"exp": NOW + 3700})
+    for answer in (pushed(**changes) for changes in wrong):
+        assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request_object")
+    assert pushed(Signer("RS256", key_id=None)).status_code == 400
+
+
+def test_all_ways_yield_the_same_record(asking: Flow, signer: Signer, database) -> None:
+    """Query, form, object and push: one stored request each, alike in every parameter."""
+    client = asking.other_client(redirect_uris=[REDIRECT_URI], jwks=signer.jwks, scopes=SCOPES)
+    parameters = client.parameters(nonce="n", max_age="3600", login_hint="ada@example.com")
+    signed = signer.request_object(parameters | {"max_age": 3600}, client.issuer)
+    own = {"client_id": client.client.client_id}
+    asking.http.get("/oauth/authorize", query_string=parameters)
+    asking.http.post("/oauth/authorize", data=parameters)
+    asking.http.get("/oauth/authorize", query_string=own | {"request": signed})
+    for fields in (parameters, {"request": signed}):
+        answer = asking.http.post("/oauth/par", data=fields, headers=client.client.basic)
+        asking.http.get(
+            "/oauth/authorize", query_string=own | {"request_uri": answer.get_json()["request_uri"]}
+        )
+    rows = database.query("SELECT parameters FROM authorization_requests")
+    assert len(rows) == 5 and len({row[0] for row in rows}) == 1
