@@ -167,7 +167,7 @@ def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> 
     if payload.get("htm") != method:
         raise InvalidProof("The DPoP proof's htm is missing or not the method of this request.")
     claimed = payload.get("htu")
-    if not isinstance(claimed, str) or _normal(claimed) is None or _normal(claimed) != _normal(url):
+    if not isinstance(claimed, str) or _normal(claimed) != _normal(url):
         raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").because(
             "dpop_invalid", received=str(claimed)[:200], expected=url
         )
@@ -188,7 +188,7 @@ def _normal(url: str) -> tuple[str, str, int | None, str] | None:
 
 def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
     value = payload.get("iat")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)):
         raise InvalidProof("The DPoP proof's iat is missing or no number.")
     seconds = value - now.timestamp()
     if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
