@@ -17,7 +17,7 @@ from app.web import json_api
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
-    r"(?:/organizations/[^/]+)?/(?:login|logout|device|invite|account|portal|setup|static|oauth/(?:authorize|logout))(?:/|$)|/$"
+    r"(?:/organizations/[^/]+)?/(?:login|register|logout|device|invite|account|portal|setup|static|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
 _WORDS = {

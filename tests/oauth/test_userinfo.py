@@ -10,6 +10,7 @@ from app.models.user import User
 from app.operations.transaction import transaction
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, Flow
+from tests.oauth.test_id_token import claims_of, decoded
 
 
 def ask(flow: Flow, token: str, path: str = "/oauth/userinfo"):
@@ -137,3 +138,25 @@ def test_a_token_for_another_resource_is_refused(flow: Flow) -> None:
 
 def test_an_answer_is_stored_nowhere(flow: Flow) -> None:
     assert ask(flow, flow.tokens()["access_token"]).headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
+def test_a_client_that_wants_it_signed_gets_a_jwt(flow: Flow, algorithm: str) -> None:
+    """OIDC Core 5.3.2: ``iss``, ``aud``, and the media type; the same claims."""
+    other = flow.other_client(
+        userinfo_signed_response_alg=algorithm, redirect_uris=[REDIRECT_URI], trust="first_party"
+    )
+    tokens = other.tokens(scope="openid email")
+    answer = ask(other, tokens["access_token"])
+    assert (answer.status_code, answer.content_type) == (200, "application/jwt")
+    assert answer.headers["Cache-Control"] == "no-store"
+    token = decoded(other, answer.text)
+    assert token.header["alg"] == algorithm
+    assert dict(token.claims) == {
+        "iss": flow.issuer,
+        "aud": other.client.client_id,
+        "sub": claims_of(other, tokens["id_token"])["sub"],
+        "email": flow.user.email,
+        "email_verified": True,
+    }

@@ -42,6 +42,7 @@ PUBLIC = {
     "interaction.resume": "the stored request is bound to the browser",
     "interaction.select_account": "the stored request is bound to the browser",
     "interaction.decide": "the stored request is bound to the browser",
+    "interaction.confirm_logout": "ends this browser's own sign-in",
 }
 # What programs reach without a management token, by their own proof or because it is public.
 WIRE = re.compile(r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke")
