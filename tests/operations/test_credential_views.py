@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +15,8 @@ from app.operations.registration import credential_views, credentials
 from app.operations.registration.credential_views import MOST_AN_HOUR, NotRevealable
 from app.operations.tenancy import settings
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, TooManyRequests
-from app.rules.identifiers import new_id
+from app.rules.errors import Forbidden, NotFound, TooManyRequests
+from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory, MadeClient
 from tests.support.databases import Database
 
@@ -61,6 +63,41 @@ def test_without_evidence_no_secret_is_opened(
     with pytest.raises(RuntimeError):
         credentials.reveal_credential(admin, client.client_id, first_of(client))
     assert opened == []
+
+
+@pytest.mark.mariadb
+def test_calls_at_once_do_not_pass_the_limit(app: Flask, make: Factory, database: Database) -> None:
+    """SE-5: each view is written before it is counted."""
+    client = make.client(make.organization())
+    actor = make.actor(client.organization, user=make.user(client.organization))
+    gate = threading.Barrier(3 * MOST_AN_HOUR)
+    shown: list[str] = []
+
+    def view() -> None:
+        with app.app_context():
+            gate.wait(30)
+            with contextlib.suppress(TooManyRequests):
+                shown.append(credentials.reveal_credential(actor, client.client_id, first_of(client)))
+
+    threads = [threading.Thread(target=view) for _ in range(3 * MOST_AN_HOUR)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(shown) <= MOST_AN_HOUR
+    assert actions(database).count("credential.revealed") == len(shown)
+
+
+def test_what_may_not_be_viewed_takes_no_place(
+    context: Flask, client: MadeClient, make: Factory, admin: Actor
+) -> None:
+    stranger = make.actor(client.organization, "clients:read", user=make.user(client.organization))
+    for _ in range(MOST_AN_HOUR + 1):
+        with pytest.raises(Forbidden):
+            credentials.reveal_credential(stranger, client.client_id, first_of(client))
+        with pytest.raises(NotFound):
+            credentials.reveal_credential(admin, client.client_id, public_id("sec", new_id()))
+    assert credentials.reveal_credential(admin, client.client_id, first_of(client)) == client.secret
 
 
 def test_viewing_is_limited_by_the_hour(admin: Actor, client: MadeClient, make: Factory) -> None:

@@ -150,6 +150,13 @@ def test_fields_that_do_not_fit_together(sent, expected):
     assert list(refusals({**WEB, **sent})) == [expected]
 
 
+@pytest.mark.parametrize("kind", ["website", 7, ["web"]])
+def test_under_a_wrong_type_the_rest_is_judged_too(kind):
+    """RU-1: the next try is not to be refused for what could have been said at once."""
+    found = refusals({**WEB, "type": kind, "redirect_uris": ["https://app.acme.example/#part", "http://x"]})
+    assert set(found) == {"type", "redirect_uris[0]", "redirect_uris[1]"}
+
+
 def test_every_wrong_field_is_named_at_once():
     found = refusals({"nmae": "x", "redirect_uris": ["http://a.example/"], "scopes": "openid", "trust": 1})
     assert set(found) == {"nmae", "name", "redirect_uris[0]", "scopes", "trust"}

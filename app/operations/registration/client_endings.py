@@ -11,10 +11,9 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.grant import Consent, Grant
 from app.models.registration import ClientRegistration
-from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.protocol.revocation import revoke_grants_of_client
-from app.operations.registration.credential_rows import revoke_all_secrets
+from app.operations.registration.credential_rows import living_tokens, revoke_all_secrets
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 
@@ -35,14 +34,7 @@ def end_everything_of(actor: Actor, row: Client) -> DeletedClient:
     """Part of the transaction under way. Access tokens and consents end with the client's status, which every
     look-up asks; the janitor removes their rows in batches."""
     here, now = row.organization_id, clock.now()
-    tokens = _count(
-        select(AccessToken.id).where(
-            AccessToken.organization_id == here,
-            AccessToken.client_id == row.id,
-            AccessToken.expires_at > now,
-            AccessToken.revoked_at.is_(None),
-        )
-    )
+    tokens = _count(living_tokens(here, row.id, now))
     consents = _count(select(Consent.id).where(Consent.organization_id == here, Consent.client_id == row.id))
     grants = _count(
         select(Grant.id).where(

@@ -90,16 +90,17 @@ def register_client(
     ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
     naming every wrong field, Forbidden, NoRoom. Audit: ``client.registered``.
     """
+    actor.require_some("clients:write")
     sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD))
-    return _register(actor, fields, origin)
+    # Judged before the unit begins: a document full of URIs is read once, however often the unit runs.
+    metadata = complete(fields, _policy_of(_acting_organization(actor)))
+    return _register(actor, metadata, origin)
 
 
 @transaction
-def _register(actor: Actor, fields: Mapping[str, Any], origin: Origin) -> RegisteredClient:
-    actor.require_some("clients:write")
+def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> RegisteredClient:
     require_room(actor.organization_id, origin)
     organization = _acting_organization(actor)
-    metadata = complete(fields, _policy_of(organization))
     sector_documents.require_vouched(None, metadata)
     require_trust(actor, _NOTHING.trust, metadata.trust)
     require_exchange(actor, None, metadata.token_exchange)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, literal, select, union_all, update
+from sqlalchemy import Select, func, literal, select, union_all, update
 
 from app.extensions import db
 from app.models.client import Client
@@ -233,6 +233,30 @@ def _addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[Ad
     return found
 
 
+def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Select[UUID]:
+    """The ids of the client's access tokens that neither ended themselves nor with their grant or secret."""
+    return (
+        select(AccessToken.id)
+        .outerjoin(
+            Grant,
+            (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
+        )
+        .outerjoin(
+            Credential,
+            (Credential.organization_id == AccessToken.organization_id)
+            & (Credential.id == AccessToken.credential_id),
+        )
+        .where(
+            AccessToken.organization_id == organization_id,
+            AccessToken.client_id == client_id,
+            AccessToken.expires_at > now,
+            AccessToken.revoked_at.is_(None),
+            Grant.revoked_at.is_(None),
+            Credential.tokens_revoked_at.is_(None),
+        )
+    )
+
+
 def _live_tokens(rows: Sequence[Credential], now: datetime) -> dict[UUID, int]:
     """Each count is cut off at its ceiling, so that a busy secret costs no more than a quiet one."""
     minting = [row for row in rows if row.tokens_revoked_at is None]
@@ -240,23 +264,10 @@ def _live_tokens(rows: Sequence[Credential], now: datetime) -> dict[UUID, int]:
         return {}
     counts = []
     for position, row in enumerate(minting):
-        living = (
-            select(AccessToken.id)
-            .outerjoin(
-                Grant,
-                (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
-            )
-            .where(
-                AccessToken.organization_id == row.organization_id,
-                AccessToken.client_id == row.client_id,
-                AccessToken.credential_id == row.id,
-                AccessToken.expires_at > now,
-                AccessToken.revoked_at.is_(None),
-                Grant.revoked_at.is_(None),
-            )
-            .limit(MANY_TOKENS)
-            .subquery()
+        minted = living_tokens(row.organization_id, row.client_id, now).where(
+            AccessToken.credential_id == row.id
         )
+        living = minted.limit(MANY_TOKENS).subquery()
         counts.append(select(literal(position), func.count()).select_from(living))
     return {minting[position].id: number for position, number in db.session.execute(union_all(*counts))}
 

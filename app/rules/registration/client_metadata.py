@@ -188,11 +188,13 @@ def _checked(
         if name in CHECKS:
             CHECKS[name](findings, name, value)
     merged = {**kept, **given}
-    if "type" not in merged:
-        merged["type"] = derive_type(merged)
-    if not findings.touches("type"):
-        _check_uris(findings, merged, given, policy)
-        _check_resources(findings, given, policy)
+    is_typed = not findings.touches("type")
+    if "type" not in merged or not is_typed:
+        # Under a type that is none, the rest is judged as what it looks like: every wrong field is named at once.
+        merged["type"] = derive_type({name: value for name, value in merged.items() if name != "type"})
+    _check_uris(findings, merged, given, policy)
+    _check_resources(findings, given, policy)
+    if is_typed:
         _fill_defaults(findings, merged, policy)
         check_coherence(findings, merged)
         _check_policy(findings, merged, frozenset(sent) if kept else frozenset(FIELDS), policy)
