@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import scenarios
-from tests.bench.instance import Instance
+from tests.bench import proofs, scenarios
+from tests.bench.instance import BASE_URL, Instance
 from tests.bench.load import MakeVisitor, run
 from tests.bench.report import Line, Report
 from tests.bench.servers import cpu_seconds, resident, serving
@@ -135,8 +135,11 @@ class Bench:
         count = self.options.connections
         machine = scenarios.credentials_of(instance.machine)
         self.measure("client_credentials", port, scenarios.client_credentials([machine]), insert)
-        jwt = scenarios.credentials_of(instance.jwt_machine)
-        self.measure("client_credentials, JWT ES256", port, scenarios.client_credentials([jwt]), insert)
+        for algorithm, client in instance.jwt_machines.items():
+            signed = scenarios.client_credentials([scenarios.credentials_of(client)])
+            self.measure(f"client_credentials, JWT {algorithm}", port, signed, insert)
+        bound = proofs.client_credentials_with_proof(machine, BASE_URL)
+        self.measure("client_credentials, DPoP", port, bound, insert)
         tokens = instance.some_tokens(port, 2000)
         self.measure("introspection", port, scenarios.introspection(machine, tokens), insert)
         self.report.ratio("introspection", select)
@@ -144,6 +147,7 @@ class Bench:
         afresh = Prepare(lambda: scenarios.refresh(web, instance.refresh_tokens(port, count)))
         self.measure("refresh", port, afresh, insert)
         self.measure("issue and revoke", port, scenarios.issue_and_revoke(machine), insert)
+        self.measure("pushed request", port, proofs.pushed_request(web), insert)
         self.measure("code flow", port, scenarios.code_flow(web, instance.cookies(count)), insert)
         instance.warm(port, "/oauth/jwks")
         discovery = "/.well-known/openid-configuration"

@@ -35,9 +35,19 @@ class Instance:
         self.make.root()
         self.organization = self.make.organization("orchard")
         self.machine = self.make.machine(self.organization, "clients:read")
-        signed = {"oauth": {"access_token": {"format": "jwt"}, "signing": {"algorithm": "ES256"}}}
-        self.jwt_organization = self.make.organization("signed", settings=signed)
-        self.jwt_machine = self.make.machine(self.jwt_organization, "clients:read")
+        # By algorithm, one organization each: a machine client whose tokens are JWTs.
+        self.jwt_machines = {
+            algorithm: self.make.machine(
+                self.make.organization(
+                    f"signed-{algorithm.lower()}",
+                    settings={
+                        "oauth": {"access_token": {"format": "jwt"}, "signing": {"algorithm": algorithm}}
+                    },
+                ),
+                "clients:read",
+            )
+            for algorithm in ("ES256", "EdDSA", "RS256", "PS256")
+        }
         self.people = self.make.organization(
             "people", settings={"oauth": {"signing": {"algorithm": "ES256"}}}
         )
