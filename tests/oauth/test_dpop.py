@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
+from app.models.device import DeviceCode
+from app.operations.protocol import dpop_proofs
 from app.operations.registration.clients import update_client
 from app.operations.tenancy.settings import update_settings
-from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, query_of
+from tests.oauth.conftest import (
+    REDIRECT_URI,
+    SCOPES,
+    Flow,
+    change_rows,
+    clock_ago,
+    on_another_worker,
+    query_of,
+)
+from tests.oauth.device import Device
 from tests.support.dpop import Prover
 
 TOKEN_URL = "http://localhost/oauth/token"
@@ -150,8 +161,6 @@ class TestNonce:
     def test_an_old_nonce_is_answered_with_a_new_one(
         self, flow: Flow, prover: Prover, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from app.operations.protocol import dpop_proofs
-
         nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
         slot = dpop_proofs._slot
         monkeypatch.setattr(dpop_proofs, "_slot", lambda: slot() + 1)
@@ -229,8 +238,6 @@ class TestForced:
 
     def test_from_the_next_request_on(self, flow: Flow) -> None:
         """Also where another worker was told; and no longer once it is taken back."""
-        from tests.oauth.conftest import on_another_worker
-
         code, system = flow.code(), flow.make.system(flow.organization)
         with flow.app.app_context(), on_another_worker():
             update_client(system, flow.client.client_id, {"dpop_bound_access_tokens": True})
@@ -253,3 +260,21 @@ def test_pages_of_the_client_may_read_the_nonce(spa: Flow, prover: Prover) -> No
 def change(flow: Flow, **oauth: Any) -> None:
     with flow.app.app_context():
         update_settings(flow.make.system(flow.organization), flow.organization.slug, {"oauth": oauth})
+
+
+def test_a_device_gets_tokens_for_its_key(flow: Flow, prover: Prover) -> None:
+    """RFC 9449 section 5: any grant, and each poll with a proof of its own."""
+    device = Device(flow.http, flow.make, flow.user, scopes=SCOPES)
+    codes = device.code(scope=ALL)
+    pending = device.poll(codes["device_code"], prover.headers("POST", TOKEN_URL))
+    assert refused(pending, "authorization_pending")
+    device.sign_in()
+    device.allow(codes["user_code"])
+    change_rows(flow, DeviceCode, next_poll_at=clock_ago(flow, 1))
+    tokens = device.poll(codes["device_code"], prover.headers("POST", TOKEN_URL)).get_json()
+    assert tokens["token_type"] == "DPoP"
+    form = {"grant_type": "refresh_token", "client_id": device.client.client_id}
+    form["refresh_token"] = tokens["refresh_token"]
+    assert refused(flow.http.post("/oauth/token", data=form), "invalid_grant")
+    again = flow.http.post("/oauth/token", data=form, headers=prover.headers("POST", TOKEN_URL))
+    assert again.get_json()["token_type"] == "DPoP"
