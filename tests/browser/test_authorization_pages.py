@@ -1,0 +1,176 @@
+"""The ways through an authorization request in a real Chromium: forms that post themselves, choosers, new accounts."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+
+from tests.browser.test_account_pages import Pages, authorize, caught
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+CALLBACK = "https://orchard.example/callback"
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+@pytest.fixture
+def orchard(make: Factory, acme: Any) -> Any:
+    links = {"policy_uri": "https://orchard.example/privacy", "tos_uri": "https://orchard.example/terms"}
+    return make.client(acme, name="Orchard", trust="first_party", redirect_uris=[CALLBACK], **links)
+
+
+@pytest.fixture
+def pages(page: Any, live_server: Any, acme: Any) -> Pages:
+    return Pages(page, live_server.url, acme)
+
+
+def received(page: Any) -> list[dict[str, str]]:
+    """Forms that the client's callback was posted; it sends the person on to a third origin, as clients do."""
+    forms: list[dict[str, str]] = []
+
+    def answer(route: Any) -> None:
+        forms.append(
+            dict(parse_qsl(route.request.post_data or "")) | {"origin": route.request.headers["origin"]}
+        )
+        route.fulfill(status=303, headers={"Location": "https://www.third.example/welcome"})
+
+    page.route(re.compile(r"https://orchard\.example/callback"), answer)
+    caught(page, r"https://www\.third\.example/")
+    return forms
+
+
+def test_the_answer_posts_itself_to_another_origin(
+    pages: Pages, orchard: Any, ada: Any, live_server: Any
+) -> None:
+    """Form Post Response Mode: under our policy, and through the client's own redirect after it."""
+    forms = received(pages.page)
+    pages.open(authorize(orchard, CALLBACK, response_mode="form_post", state='say "hi" & <b>'))
+    pages.sign_in(ada)
+    pages.page.wait_for_function("document.title === 'the app'")
+    [form] = forms
+    assert form["code"].startswith("gth_ac_")
+    assert form["state"] == 'say "hi" & <b>'
+    assert form["origin"] == live_server.url
+
+
+def test_without_scripts_its_button_does_it(
+    chromium: Any, live_server: Any, acme: Any, orchard: Any, ada: Any
+) -> None:
+    with watched(chromium, java_script_enabled=False) as context:
+        page = context.new_page()
+        pages = Pages(page, live_server.url, acme)
+        forms = received(page)
+        pages.open(authorize(orchard, CALLBACK, response_mode="form_post"))
+        pages.sign_in(ada)
+        page.click("#authorization-continue")
+        page.wait_for_url("https://www.third.example/**")
+    assert "code" in forms[0]
+
+
+def test_a_request_by_another_sites_form_finds_the_sign_in(pages: Pages, orchard: Any, ada: Any) -> None:
+    """POST to the authorization endpoint: SameSite=Lax holds the cookies back, and the person is not asked again."""
+    pages.open("login")
+    pages.sign_in(ada)
+    pages.page.wait_for_url("**/account/profile")
+    address = authorize(orchard, CALLBACK)
+    fields = "".join(
+        f'<input type="hidden" name="{name}" value="{escape(value)}">'
+        for name, value in parse_qsl(urlsplit(address).query)
+    )
+    form = f'<form method="post" action="{pages.base}/oauth/authorize">{fields}<button id="go">Go</button></form>'
+    pages.page.route(
+        "http://orchard.test/", lambda route: route.fulfill(status=200, content_type="text/html", body=form)
+    )
+    seen = caught(pages.page, r"https://orchard\.example/")
+    pages.page.goto("http://orchard.test/")
+    pages.page.click("#go")
+    pages.page.wait_for_function("document.title === 'the app'")
+    assert "code" in parse_qs(urlsplit(seen[0]).query)
+
+
+def test_the_chooser_goes_on_or_leads_to_another_account(
+    pages: Pages, make: Factory, acme: Any, orchard: Any, ada: Any
+) -> None:
+    """prompt=select_account."""
+    seen = caught(pages.page, r"https://orchard\.example/")
+    page = pages.open("login")
+    pages.sign_in(ada)
+    page.wait_for_url("**/account/profile")
+    pages.open(authorize(orchard, CALLBACK, prompt="select_account"))
+    page.click("#account-continue")
+    page.wait_for_function("document.title === 'the app'")
+    pages.open(authorize(orchard, CALLBACK, prompt="select_account"))
+    page.click("#account-other")
+    assert page.input_value("#username") == ""
+    pages.sign_in(make.user(acme, email="eve@acme.example"))
+    page.wait_for_function("document.title === 'the app'")
+    assert len(seen) == 2 and all("code" in parse_qs(urlsplit(address).query) for address in seen)
+
+
+def test_a_new_account_is_made_on_the_way(pages: Pages, orchard: Any) -> None:
+    """prompt=create."""
+    caught(pages.page, r"https://orchard\.example/")
+    page = pages.open(authorize(orchard, CALLBACK, prompt="create", login_hint="new@acme.example"))
+    assert page.input_value("#username") == "new@acme.example"
+    page.fill("#name", "New Person")
+    page.fill("#password", "short")
+    page.click("#register-submit")
+    page.wait_for_selector("#password-error")
+    page.fill("#password", PASSWORD)
+    page.click("#register-submit")
+    page.wait_for_selector("#registered")
+    page.fill("#username", "new@acme.example")
+    page.fill("#password", PASSWORD)
+    page.click("#login-submit")
+    page.wait_for_function("document.title === 'the app'")
+
+
+def test_who_is_signed_in_confirms_by_the_password(pages: Pages, orchard: Any, ada: Any) -> None:
+    """prompt=login: the same account stands there, and the app with its policy and terms."""
+    caught(pages.page, r"https://orchard\.example/")
+    page = pages.open("login")
+    pages.sign_in(ada)
+    page.wait_for_url("**/account/profile")
+    pages.open(authorize(orchard, CALLBACK, prompt="login"))
+    page.wait_for_selector("#confirm")
+    assert page.input_value("#username") == ada.email
+    assert all(page.query_selector(f"#{name}") for name in ("client-logo", "client-policy", "client-tos"))
+    page.fill("#password", PASSWORD)
+    page.click("#login-submit")
+    page.wait_for_function("document.title === 'the app'")
+
+
+def test_a_profile_is_kept_and_a_wrong_claim_is_told_at_its_field(pages: Pages, ada: Any) -> None:
+    page = pages.open("login")
+    pages.sign_in(ada)
+    page.wait_for_url("**/account/profile")
+    page.fill("#birthdate", "soon")
+    page.fill("#phone_number", "+41 44 668 18 00")
+    page.fill("#address-street_address", "Bahnhofstrasse 1\nHinterhaus")
+    page.click("#profile-save")
+    page.wait_for_selector("#birthdate-error")
+    page.fill("#birthdate", "0000-12-10")
+    page.click("#profile-save")
+    page.wait_for_selector("[role=status]")
+    assert page.input_value("#birthdate") == "0000-12-10"
+    assert page.input_value("#phone_number") == "+41446681800"
+    assert page.input_value("#address-street_address") == "Bahnhofstrasse 1\nHinterhaus"
