@@ -14,6 +14,7 @@ from app.operations.tenancy.organizations import delete_organization, update_org
 from app.operations.tenancy.settings import update_settings
 from app.rules.protocol import authentication_contexts
 from app.rules.protocol.authorization_request import PROMPTS
+from app.rules.registration.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
@@ -30,6 +31,8 @@ REGISTERED = {
     ),
     *("response_types_supported", "response_modes_supported", "grant_types_supported", "claims_supported"),
     *("token_endpoint_auth_methods_supported", "revocation_endpoint", "introspection_endpoint"),
+    *("end_session_endpoint", "backchannel_logout_supported", "backchannel_logout_session_supported"),
+    "introspection_signing_alg_values_supported",
     *("revocation_endpoint_auth_methods_supported", "introspection_endpoint_auth_methods_supported"),
     *("code_challenge_methods_supported", "subject_types_supported", "id_token_signing_alg_values_supported"),
     *("claim_types_supported", "claims_parameter_supported", "request_parameter_supported"),
@@ -98,7 +101,9 @@ def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> Non
     """OI-3, PK-2: derived from ``server.py``, by the organization's settings."""
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
-    assert document["grant_types_supported"] == list(server.GRANT_TYPES)
+    # An organization starts without token exchange, which is for clients that it trusts with it.
+    assert {*document["grant_types_supported"], TOKEN_EXCHANGE} == set(server.GRANT_TYPES)
+    assert TOKEN_EXCHANGE not in document["grant_types_supported"]
     assert document["response_types_supported"] == list(server.RESPONSE_TYPES) == ["code"]
     assert document["response_modes_supported"] == list(server.RESPONSE_MODES)
     assert document["code_challenge_methods_supported"] == ["S256"]

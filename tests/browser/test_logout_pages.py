@@ -1,0 +1,116 @@
+"""Logout in a real Chromium: the question, the yes, the way back to the app, and another site's form."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from app.operations.protocol import signing_keys
+from tests.browser.test_account_pages import Pages, caught
+from tests.factories import Factory
+from tests.support.person import Person
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+CALLBACK = "https://orchard.example/callback"
+BACK = "https://orchard.example/signed-out"
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme", settings={"oauth": {"signing": {"algorithm": "ES256"}}})
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme)
+
+
+@pytest.fixture
+def orchard(make: Factory, acme: Any) -> Any:
+    return make.client(acme, trust="first_party", redirect_uris=[CALLBACK], post_logout_redirect_uris=[BACK])
+
+
+@pytest.fixture
+def pages(page: Any, live_server: Any, acme: Any, ada: Any) -> Pages:
+    """Ways through the pages; ada is signed in."""
+    made = Pages(page, live_server.url, acme)
+    made.open("login")
+    made.sign_in(ada)
+    page.wait_for_url("**/account**")
+    return made
+
+
+def id_token(make: Factory, user: Any, client: Any) -> str:
+    """An ID token that tells the client of the user."""
+    claims = {"iss": user.organization.issuer, "aud": client.client_id, "sub": user.public_id}
+    claims |= {"iat": 1, "exp": 2, "auth_time": 1, "at_hash": "x"}
+    with make.app.app_context():
+        return signing_keys.sign(user.organization, "ES256", claims, token_type="JWT")
+
+
+def test_the_question_names_who_asks_and_the_yes_signs_out(pages: Pages, ada: Any, orchard: Any) -> None:
+    """CF-4."""
+    page = pages.open(f"/oauth/logout?{urlencode({'client_id': orchard.client_id})}")
+    assert page.locator("h1").inner_text() == "Sign out of Acme?"
+    assert "Orchard asks for it" in page.locator("main").inner_text()
+    assert ada.email in page.locator("main").inner_text()
+    page.click("#logout-confirm")
+    page.wait_for_selector("#logged-out")
+    pages.open("account/profile")
+    page.wait_for_selector("#login-submit")
+
+
+def test_a_yes_goes_back_to_the_app_under_the_real_headers(
+    pages: Pages, make: Factory, acme: Any, orchard: Any
+) -> None:
+    """The form ends at another site by redirect: a form-action would have cancelled it without a word."""
+    hint = id_token(make, make.user(acme), orchard)
+    seen = caught(pages.page, r"https://orchard\.example/signed-out.*")
+    sent = {"id_token_hint": hint, "post_logout_redirect_uri": BACK, "state": "a state"}
+    page = pages.open(f"/oauth/logout?{urlencode(sent)}")
+    page.click("#logout-confirm")
+    page.wait_for_url("https://orchard.example/**")
+    assert seen == [f"{BACK}?state=a%20state"]
+
+
+def test_the_apps_own_form_signs_out_although_cookies_do_not_come_with_it(
+    pages: Pages, make: Factory, ada: Any, orchard: Any
+) -> None:
+    """SameSite=Lax leaves the cookie out of another site's POST; the browser sends it when it follows our redirect."""
+    hint = id_token(make, ada, orchard)
+    page = pages.page
+    form = f"""
+      <form method="post" action="{pages.base}/oauth/logout"><input name="id_token_hint" value="{hint}">
+      <input name="post_logout_redirect_uri" value="{BACK}"><button id="leave">Leave</button></form>"""
+    page.route(
+        "https://orchard.example/leave",
+        lambda route: route.fulfill(status=200, content_type="text/html", body=form),
+    )
+    seen = caught(page, r"https://orchard\.example/signed-out.*")
+    page.goto("https://orchard.example/leave")
+    page.click("#leave")
+    page.wait_for_url("https://orchard.example/signed-out**")
+    assert seen == [BACK]
+    pages.open("account/profile")
+    page.wait_for_selector("#login-submit")
+
+
+def test_staying_signed_in_is_as_easy(pages: Pages, orchard: Any) -> None:
+    page = pages.open(f"/oauth/logout?{urlencode({'client_id': orchard.client_id})}")
+    page.click("text=Stay signed in")
+    page.wait_for_url("**/account**")
+
+
+def test_it_works_without_a_script(live_server: Any, acme: Any, ada: Any, orchard: Any) -> None:
+    person = Person(live_server.url)
+    page = person.visit(f"/organizations/{acme.slug}/login")
+    person.sign_in(page, ada.email, ada.password)
+    page = person.press(person.visit(f"/oauth/logout?client_id={orchard.client_id}"), "logout-confirm")
+    assert page.has("logged-out")
