@@ -25,6 +25,7 @@ from app.oauth import (
 from app.oauth.call import Answer, Call
 from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
+from app.rules.protocol.protected_resource import WELL_KNOWN
 
 _ORGANIZATION = "/organizations/<organization>"
 
@@ -124,6 +125,9 @@ def _device_pages() -> Blueprint:
 def _metadata() -> Blueprint:
     blueprint = Blueprint("discovery", __name__)
     blueprint.url_value_preprocessor(take_organization)
+    blueprint.add_url_rule(
+        f"{WELL_KNOWN}/management", "protected_resource", _flask(documents.protected_resource)
+    )
     for kind in ("openid-configuration", "oauth-authorization-server"):
         blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _flask(documents.metadata))
         blueprint.add_url_rule(

@@ -127,6 +127,14 @@ class Call:
         """The web origin that asks, where a browser says so."""
         return self.environ.get("HTTP_ORIGIN")
 
+    def accepts(self, media_type: str) -> bool:
+        """Whether the caller names the media type in its Accept header, by itself and not as one of all."""
+        ranges = str(self.environ.get("HTTP_ACCEPT", "")).lower().split(",")
+        return any(
+            name.strip() == media_type and not _is_refused(parameters)
+            for name, _, parameters in (item.partition(";") for item in ranges)
+        )
+
     @property
     def address(self) -> str | None:
         """The caller's network address."""
@@ -162,6 +170,12 @@ class Call:
         if len(body) > LONGEST_BODY:
             raise TooLarge
         return body
+
+
+def _is_refused(parameters: str) -> bool:
+    # A weight of nothing says no (RFC 9110 section 12.4.2).
+    weights = [part.strip() for part in parameters.split(";") if part.strip().startswith("q=")]
+    return bool(weights) and weights[0].removeprefix("q=").strip("0.") == ""
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "introspection_endpoint_auth_methods_supported": [name for name in methods if name != "none"],
         "revocation_endpoint_auth_methods_supported": methods,
         **_assertions(methods),
+        "introspection_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
         "code_challenge_methods_supported": [METHOD],
         "dpop_signing_alg_values_supported": list(dpop.ALGORITHMS),
         "claims_supported": list(SUPPORTED_CLAIMS),

@@ -14,7 +14,7 @@ from app.oauth.discovery import document_of
 from app.operations import directory
 from app.operations.directory import OrganizationView
 from app.operations.kept_views import KeptViews
-from app.operations.protocol import signing_keys
+from app.operations.protocol import protected_resources, signing_keys
 from app.web.headers import program_headers
 
 # What relying parties keep for as long: a key is published a day before it signs.
@@ -52,6 +52,11 @@ def metadata(call: Call) -> Answer:
 def jwks(call: Call) -> Answer:
     """The public keys of the issuer (RFC 7517)."""
     return _answer(call, "jwks", lambda organization: {"keys": signing_keys.published_keys(organization)})
+
+
+def protected_resource(call: Call) -> Answer:
+    """The metadata of the management API as a resource (RFC 9728)."""
+    return _answer(call, "protected resource", lambda _: protected_resources.management_metadata())
 
 
 def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, Any]]) -> Answer:

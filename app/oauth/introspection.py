@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer, refusal_of
+from app.oauth.call import Answer, Call, answer, refusal_of, signed_answer
 from app.oauth.wire import read_form
 from app.operations.protocol import introspections, usage
 from app.operations.protocol.access_tokens import BEARER, DPOP
@@ -15,7 +15,8 @@ from app.operations.protocol.introspections import ActiveToken
 from app.rules.errors import DomainError
 from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
 
-MOST_VIEWS = 3
+# What a resource server asks for that wants to prove later what it was told (RFC 9701 section 4).
+SIGNED = "application/token-introspection+jwt"
 # The same bytes for unknown, ended, revoked, malformed and others' tokens (IT-2).
 INACTIVE = {"active": False}
 
@@ -27,7 +28,10 @@ def introspect(call: Call) -> Answer:
     except DomainError as error:
         return refusal_of(error, call)
     usage.note_use(authenticated, call.address)
-    return answer(INACTIVE if active is None else _document(authenticated, active))
+    document = INACTIVE if active is None else _document(authenticated, active)
+    if not call.accepts(SIGNED):
+        return answer(document)
+    return signed_answer(introspections.sign(authenticated.client, document), SIGNED)
 
 
 def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:

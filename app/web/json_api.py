@@ -12,6 +12,7 @@ from app.config import Config
 from app.extensions import csrf
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.protocol.dpop_proofs import fresh_nonce
+from app.operations.protocol.protected_resources import management_metadata_address
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.protocol.presented_token import is_by_dpop
 from app.rules.strict_json import LARGEST_BODY, load_object
@@ -147,7 +148,9 @@ def error_code(status: int) -> str:
 def _resource() -> str:
     """How a challenge describes this API."""
     config: Config = current_app.config["GATEHOUSE"]
-    return f'realm="{config.base_url}/management"'
+    described = f'realm="{config.base_url}/management"'
+    # Who knows this API's address alone finds out where tokens are had (RFC 9728 section 5.1).
+    return f'{described}, resource_metadata="{management_metadata_address()}"'
 
 
 def _offer_nonce(response: Response) -> Response:

@@ -42,7 +42,7 @@ WITHOUT_ACTOR = {
             "introspections.introspect",
         ),
         *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
-        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange", "introspections.sign"),
+        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange", "introspections.sign", "introspections.sign"),
     },
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
@@ -59,6 +59,7 @@ WITHOUT_ACTOR = {
             "demo.fill",
         ),
         *("master_key.require_master_key", "master_key.master_key_fits"),
+        *("protected_resources.management_metadata", "protected_resources.management_metadata_address"),
         *("protected_resources.management_metadata", "protected_resources.management_metadata_address"),
         *("doctor.pending_migrations", "signing_keys.published_keys", "signing_keys.active_key"),
         *("passwords.new_password_hash", "dpop_proofs.fresh_nonce"),

@@ -298,16 +298,3 @@ def test_a_token_for_another_resource_opens_nothing_here(web: Flow, orders: Made
     given = exchange(web, orders, subject(web)["access_token"]).get_json()["access_token"]
     assert web.http.get("/clients", headers=bearer_header(given)).status_code == 401
     assert web.http.get("/oauth/userinfo", headers=bearer_header(given)).status_code in {401, 403}
-
-
-def test_only_who_decides_trust_lets_a_client_exchange(web: Flow, make: Factory) -> None:
-    with web.app.app_context():
-        actor = make.actor(web.organization, "clients:write", "resources:write")
-        fields = {"name": "X", "type": "machine", "grant_types": [GRANT_TYPE], "token_exchange": "delegation"}
-        with pytest.raises(DomainError) as refused:
-            clients.register_client(actor, fields)
-        assert refused.value.code == "insufficient_scope"
-        without = fields | {"token_exchange": None}
-        with pytest.raises(DomainError) as refused:
-            clients.register_client(make.actor(web.organization), without)
-        assert refused.value.field == "token_exchange"

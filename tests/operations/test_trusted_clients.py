@@ -10,6 +10,7 @@ from flask import Flask
 from app.operations.registration import clients
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
+from app.rules.registration.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 
 OWN = ("clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own")
@@ -105,3 +106,36 @@ def test_the_service_itself_is_nobodys_resource(context: Flask, make: Factory, r
     client_id = clients.register_client(actor, GOOD).client.client_id
     with pytest.raises(InvalidInput):
         clients.update_client(actor, client_id, {"resources": [base.upper().replace("HTTP", "http") + rest]})
+
+
+def test_only_who_decides_trust_lets_a_client_exchange_tokens(context: Flask, make: Factory) -> None:
+    """RFC 8693: it could have tokens of users whom nobody asked."""
+    grant_types = ["client_credentials", TOKEN_EXCHANGE]
+    organization = make.organization(settings={"oauth": {"grant_types": grant_types}})
+    fields = {
+        "name": "API",
+        "type": "machine",
+        "grant_types": grant_types,
+        "scopes": [],
+        "token_exchange": "delegation",
+    }
+    developer = make.actor(organization, "clients:write", "resources:write")
+    with pytest.raises(Forbidden) as refused:
+        clients.register_client(developer, fields)
+    assert refused.value.field == "token_exchange"
+    plain = clients.register_client(
+        developer, fields | {"grant_types": ["client_credentials"], "token_exchange": None}
+    )
+    changes = {"grant_types": grant_types, "token_exchange": "impersonation"}
+    with pytest.raises(Forbidden):
+        clients.update_client(developer, plain.client.client_id, changes)
+    admin = make.actor(organization)
+    assert clients.register_client(admin, fields).client.token_exchange == "delegation"
+    for wrong in (
+        {"token_exchange": None},
+        {"grant_types": ["client_credentials"]},
+        {"token_exchange": "both"},
+    ):
+        with pytest.raises(InvalidInput) as unfit:
+            clients.register_client(admin, fields | wrong)
+        assert unfit.value.field == "token_exchange"

@@ -107,6 +107,15 @@ _PROOF: Schema = {
 }
 
 
+_INTROSPECTED: Schema = {
+    "description": "What it is; signed where the Accept header asks for it (RFC 9701).",
+    "content": {
+        "application/json": {"schema": ref("Introspection")},
+        "application/token-introspection+jwt": {"schema": {"type": "string"}},
+    },
+}
+
+
 def _of(prefix: str, name: str) -> Schema:
     """The endpoints at one prefix; ``name`` begins their operation ids."""
     under_issuer = ("404",) if name else ()
@@ -150,7 +159,7 @@ def _of(prefix: str, name: str) -> Schema:
             post=endpoint(
                 called("introspect"),
                 "Introspect a token (RFC 7662)",
-                answers={"200": plain("What it is.", ref("Introspection")), **refusals(*faults)},
+                answers={"200": _INTROSPECTED, **refusals(*faults)},
                 security=CLIENT,
                 requestBody=form(_ONE_TOKEN, "token"),
             ),

@@ -8,6 +8,7 @@ from app.api.openapi.parts import (
     answer,
     closed,
     created,
+    json_content,
     moment,
     nullable,
     operation,
@@ -126,6 +127,24 @@ SCHEMAS: Schema = {
 }
 
 PATHS: Schema = {
+    "/.well-known/oauth-protected-resource/management": path_item(
+        (),
+        get={
+            "operationId": "managementApiMetadata",
+            "summary": "The management API as a protected resource (RFC 9728)",
+            "tags": ["Metadata"],
+            "security": [{}],
+            "responses": {
+                "200": {
+                    "description": "Its scopes, and where tokens for it are had.",
+                    "content": json_content({"type": "object"}),
+                },
+                "404": {"$ref": "#/components/responses/NotFound"},
+                "405": {"$ref": "#/components/responses/MethodNotAllowed"},
+                "500": {"$ref": "#/components/responses/InternalServerError"},
+            },
+        },
+    ),
     "/resources": path_item(
         (),
         get=operation(

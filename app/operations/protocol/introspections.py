@@ -15,11 +15,14 @@ from app.models.grant import Grant
 from app.models.user import User
 from app.operations import clock, keyring
 from app.operations.directory import ClientView
-from app.operations.protocol import tokens
+from app.operations.protocol import signing_keys, tokens
 from app.operations.protocol.subjects import subject_of
 from app.operations.statements import Statement
 from app.rules.identifiers import public_id
 from app.rules.protocol.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
+from app.rules.registration.demands import algorithm_for
+
+SIGNED_TYPE = "token-introspection+jwt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,22 @@ def introspect(caller: ClientView, token: str) -> ActiveToken | None:
         dpop_jkt=view.dpop_jkt,
         act=view.act,
     )
+
+
+def sign(caller: ClientView, document: Mapping[str, Any]) -> str:
+    """The answer as a JWT for the caller, by the algorithm it chose or RS256 (RFC 9701 sections 5 and 6).
+
+    ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
+    """
+    chosen = caller.document.get("introspection_signed_response_alg") or "RS256"
+    algorithm = algorithm_for(caller.document, caller.organization.settings, chosen)
+    claims = {
+        "iss": caller.organization.issuer,
+        "aud": caller.client_id,
+        "iat": int(clock.now().timestamp()),
+        "token_introspection": dict(document),
+    }
+    return signing_keys.sign(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
 
 
 def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> ActiveToken | None:
