@@ -162,6 +162,13 @@ _TOPICS = (
                     ("user_permissions.members_can_register_clients", "Members may register clients"),
                 ),
             ),
+            (
+                "Demanded of every client",
+                (
+                    ("oauth.require_par", "Requests are pushed first (PAR)"),
+                    ("oauth.require_dpop", "Tokens are bound to a key (DPoP)"),
+                ),
+            ),
         ),
     ),
     Topic(
