@@ -11,7 +11,7 @@ from app.portal.blueprint import portal
 # Each module adds its views to the blueprint by being imported.
 _PAGES = (
     "chooser", "overview", "clients", "client_pages", "credentials", "settings", "signing_keys", "roles", "administrators",
-    "organizations", "logs", "theme", "setup",
+    "organizations", "logs", "theme", "setup", "registration_tokens",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from app.operations.registration.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import AUTH_METHODS, GRANTS, SECURITY_PROFILE_WORDS, TRUST, TYPES
+from app.portal.words import AUTH_METHODS, GRANTS, SECURITY_PROFILE_WORDS, SOURCE_WORDS, TRUST, TYPES
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.rules.registration.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
@@ -48,6 +48,7 @@ def client_page(
         client_url=here,
         words=TYPES[client.type],
         trust_words=TRUST,
+        source_words=SOURCE_WORDS,
         tabs=tabs,
         may_change=visit.actor.may("clients:write", owner_id=client.created_by_user_id),
         **context,

@@ -12,7 +12,7 @@ from app.portal.blueprint import portal
 from app.portal.client_form import scope_choices
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import REGISTRABLE, TYPES
+from app.portal.words import REGISTRABLE, SOURCE_WORDS, TYPES
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, lines, text, ticked
@@ -24,7 +24,10 @@ def clients(visit: Visit) -> Answer:
     """The clients that the visitor may see, by name; ``q`` searches, ``type`` narrows."""
     query = request.args.get("q", "").strip()[:100]
     wanted = request.args.get("type", "")
+    source = request.args.get("source", "")
     filters = {"type": wanted} if wanted in TYPES else {}
+    if source in SOURCE_WORDS:
+        filters["source"] = source
     page = list_clients(
         visit.actor,
         after=position(visit.organization.id, "portal clients"),
@@ -37,6 +40,10 @@ def clients(visit: Visit) -> Answer:
         query=query,
         type=wanted,
         types=TYPES,
+        source=source,
+        sources=SOURCE_WORDS,
+        registers_by_token=visit.organization.settings["oauth"]["dynamic_registration"]["mode"]
+        == "initial_access_token",
         is_filtered=bool(query or filters),
         pager=pages_of(page, visit.organization.id, "portal clients"),
     )

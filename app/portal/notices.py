@@ -17,6 +17,7 @@ _TEXTS = {
     "key-published": "The next key is published. It signs by itself after a day.",
     "key-signs": "The next key signs from now on. The one before verifies for another day.",
     "keys-replaced": "A fresh key signs from now on. The ones before are gone: what they signed verifies no more.",
+    "registration-token-revoked": "The token is revoked. Nobody registers clients by it any more.",
     "role-removed": "The role is removed.",
     "organization-suspended": "The organization is suspended: sign-ins, tokens and its API are refused from now on.",
     "organization-resumed": "The organization works again.",

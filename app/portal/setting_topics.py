@@ -172,6 +172,29 @@ _TOPICS = (
         ),
     ),
     Topic(
+        "self-registration",
+        "Apps that register themselves",
+        "AI agents (MCP) and other apps that nobody here registers first. People see that such an app is not reviewed.",
+        "apps",
+        (
+            (
+                "AI agents and MCP clients",
+                _rows(
+                    "oauth.dynamic_registration",
+                    client_id_metadata_documents="Apps may bring an id of their own",
+                ),
+            ),
+            (
+                "Dynamic registration (RFC 7591)",
+                _rows(
+                    "oauth.dynamic_registration",
+                    mode="Who may register apps",
+                    idle_ttl_seconds="An app that nobody uses ends after",
+                ),
+            ),
+        ),
+    ),
+    Topic(
         "branding",
         "Branding",
         "Name, colour and words of the sign-in page.",
@@ -226,6 +249,8 @@ CHOICE_WORDS: dict[str, str] = {
     "refresh_token": "Refresh token",
     "client_credentials": "Client credentials",
     "urn:ietf:params:oauth:grant-type:device_code": "Device code",
+    "initial_access_token": "Whoever holds an initial access token of yours",
+    "open": "Everybody; agents that cannot bring an id of their own need this",
     "client_secret_basic": "Secret in the header (client_secret_basic)",
     "client_secret_post": "Secret in the body (client_secret_post)",
     "private_key_jwt": "Signed assertion (private_key_jwt)",
@@ -234,6 +259,7 @@ CHOICE_WORDS: dict[str, str] = {
 # Where one word means different things.
 PATH_WORDS: dict[tuple[str, str], str] = {
     ("oauth.consent.policy", "always"): "All clients, first-party ones too",
+    ("oauth.dynamic_registration.mode", "off"): "Nobody",
 }
 # What leaving a field empty means where null is a value.
 NOTHING_WORDS: dict[str, str] = {

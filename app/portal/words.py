@@ -116,3 +116,10 @@ HAPPENINGS: dict[str, str] = {
     "user.password_changed": "changed the password",
     "user.updated": "changed a profile",
 }
+
+# Who registered a client.
+SOURCE_WORDS: dict[str, str] = {
+    "person": "Registered here",
+    "dynamic": "Registered itself",
+    "metadata_document": "Has an id of its own",
+}

@@ -61,6 +61,14 @@ SCHEMAS: Schema = {
             "expires_at": nullable(
                 text(f"RFC 3339, with its zone; at most {LONGEST_LIFE.days} days away.", minLength=1)
             ),
+            "expires_in_days": nullable(
+                {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": LONGEST_LIFE.days,
+                    "description": "In place of expires_at; 30 when both are left out.",
+                }
+            ),
             "max_uses": _USES,
         },
         required=("name",),

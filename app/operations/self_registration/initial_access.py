@@ -65,7 +65,7 @@ class NewRegistrationToken:
 def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewRegistrationToken:
     """Whoever holds the token may register clients until it ends. Returns it in clear, this once.
 
-    ``fields``: name, expires_at (RFC 3339; thirty days when left out), max_uses (None: no bound of its own). Raises
+    ``fields``: name, expires_at (RFC 3339) or expires_in_days (30), max_uses (None: no bound of its own). Raises
     InvalidInput naming every wrong field, Forbidden, Conflict when a hundred live. Audit:
     ``registration_token.created``.
     """

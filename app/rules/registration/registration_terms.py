@@ -10,7 +10,7 @@ from typing import Any
 from app.rules.fields import Findings, find_unknown, text_problem, type_name
 from app.rules.registration.credential_terms import moment_sent
 
-FIELDS = ("name", "expires_at", "max_uses")
+FIELDS = ("name", "expires_at", "expires_in_days", "max_uses")
 READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
 DEFAULT_LIFE = timedelta(days=30)
 LONGEST_LIFE = timedelta(days=365)
@@ -19,7 +19,7 @@ MOST_USES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a token is made with; ``max_uses`` None lets it register as many clients as the organization has room for."""
+    """What a token is made with; ``max_uses`` None: as many clients as there is room for."""
 
     name: str
     expires_at: datetime
@@ -35,18 +35,29 @@ def check_terms(now: datetime, sent: Mapping[str, Any]) -> Terms:
         findings.add("name", "required", "Say who the token is for.")
     else:
         findings.add_problem("name", text_problem(name, longest=100))
-    ends = now + DEFAULT_LIFE
+    days = _number(findings, sent, "expires_in_days", LONGEST_LIFE.days)
+    ends = now + (DEFAULT_LIFE if days is None else timedelta(days=days))
     if sent.get("expires_at") is not None:
         ends = moment_sent(findings, sent["expires_at"]) or ends
-        if ends <= now:
+        if days is not None:
+            findings.add("expires_at", "inconsistent", "Send the end or the days until it, not both.")
+        elif ends <= now:
             findings.add("expires_at", "in_the_past", "This time has passed.")
         elif ends - now > LONGEST_LIFE:
             findings.add("expires_at", "too_far", f"A token lives at most {LONGEST_LIFE.days} days.")
-    uses = sent.get("max_uses")
-    if uses is not None:
-        if not isinstance(uses, int) or isinstance(uses, bool):
-            findings.add("max_uses", "wrong_type", f"This must be a whole number, not {type_name(uses)}.")
-        elif not 1 <= uses <= MOST_USES:
-            findings.add("max_uses", "out_of_range", f"This must be from 1 to {MOST_USES}.")
+    uses = _number(findings, sent, "max_uses", MOST_USES)
     findings.raise_if_any()
     return Terms(str(name), ends, uses)
+
+
+def _number(findings: Findings, sent: Mapping[str, Any], field: str, most: int) -> int | None:
+    value = sent.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        findings.add(field, "wrong_type", f"This must be a whole number, not {type_name(value)}.")
+        return None
+    if not 1 <= value <= most:
+        findings.add(field, "out_of_range", f"This must be from 1 to {most}.")
+        return None
+    return value

@@ -86,7 +86,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("oauth.clients.rotation_overlap_seconds", Number(0, 30 * DAY), DAY, "For how long the old secret still works after a rotation; 0: not at all."),
     ("oauth.clients.token_endpoint_auth_methods", _some(*AUTH_METHODS, least=1), list(AUTH_METHODS), "How clients may authenticate."),
     ("oauth.dynamic_registration.mode", _words("off", "initial_access_token", "open"), "off", "Who may register clients by RFC 7591."),
-    ("oauth.dynamic_registration.client_id_metadata_documents", Flag(), False, "Addresses as client ids."),
+    ("oauth.dynamic_registration.client_id_metadata_documents", Flag(), False, "A client_id may be the address of the app's metadata: what agents (MCP) use first."),
     ("oauth.dynamic_registration.idle_ttl_seconds", Number(DAY, 365 * DAY), 30 * DAY, "When a client that registered itself and is unused ends."),
     ("oauth.require_par", Flag(), False, "Every authorization request is pushed first (RFC 9126); others are refused."),
     ("oauth.require_dpop", Flag(), False, "Every token is bound to a key (RFC 9449); clients that prove none get no tokens."),
