@@ -1,0 +1,138 @@
+"""The device pages and the log of failed requests in a real Chromium: narrow, dark, by keyboard, without scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from tests.factories import PASSWORD, Factory
+from tests.oauth.device import GRANT
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+NARROW = {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"}
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def television(make: Factory, acme: Any) -> Any:
+    fields = {"type": "device", "redirect_uris": [], "token_endpoint_auth_method": "none"}
+    return make.client(acme, name="Television in the living room", scopes=["openid", "profile"], **fields)
+
+
+def ask(live_server: Any, client: Any) -> dict[str, Any]:
+    form = {"client_id": client.client_id, "scope": "openid profile"}
+    answer = requests.post(f"{live_server.url}/oauth/device_authorization", data=form, timeout=10)
+    assert answer.ok, answer.text
+    return dict(answer.json())
+
+
+def poll(live_server: Any, client: Any, codes: dict[str, Any]) -> requests.Response:
+    form = {"grant_type": GRANT, "device_code": codes["device_code"], "client_id": client.client_id}
+    return requests.post(f"{live_server.url}/oauth/token", data=form, timeout=10)
+
+
+def fits(page: Any) -> bool:
+    """Whether nothing has to be scrolled sideways (WCAG 1.4.10)."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+def is_dark(page: Any) -> bool:
+    """Whether the page took the person's choice of a dark scheme."""
+    color = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    return sum(int(part) for part in color.removeprefix("rgb(").rstrip(")").split(",")) < 150
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_person_lets_a_device_in_on_a_narrow_dark_screen(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, television: Any, scripts: bool
+) -> None:
+    """DV-1: from the link on the device to the tokens, through sign-in and back."""
+    user = make.user(acme)
+    codes = ask(live_server, television)
+    with watched(chromium, **NARROW, java_script_enabled=scripts) as browser:
+        page = browser.new_page()
+        page.goto(codes["verification_uri_complete"])
+        page.fill("#username", user.email)
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_selector("#user-code")
+        assert page.input_value("#user-code") == codes["user_code"]
+        assert fits(page) and is_dark(page)
+        page.click("#device-find")
+        assert page.inner_text("#device-client") == "Television in the living room"
+        assert page.inner_text("#device-address") == "127.0.0.1"
+        assert fits(page)
+        page.click("#device-continue")
+        page.wait_for_selector("#consent-allow")
+        assert fits(page)
+        page.click("#consent-allow")
+        page.wait_for_selector("#device-allowed")
+        assert fits(page)
+    assert poll(live_server, television, codes).status_code == 200
+
+
+def test_the_keyboard_alone_is_enough_and_typing_is_forgiving(
+    page: Any, live_server: Any, make: Factory, acme: Any, television: Any
+) -> None:
+    user = make.user(acme)
+    codes = ask(live_server, television)
+    page.goto(codes["verification_uri"])
+    page.keyboard.type(user.email)
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#user-code:focus")
+    page.keyboard.type(codes["user_code"].lower().replace("-", " "))
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#device-stop")
+    page.focus("#device-stop")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#device-denied")
+    assert poll(live_server, television, codes).json()["error"] == "access_denied"
+
+
+def test_a_developer_finds_the_cause_and_mends_it(
+    chromium: Any, live_server: Any, make: Factory, acme: Any
+) -> None:
+    """From the error page to the entry, which the thread of a worker wrote, to the button."""
+    admin = make.user(acme, role="admin")
+    client = make.client(acme, redirect_uris=["https://orchard.example/callback"])
+    address = (
+        f"{live_server.url}/oauth/authorize?client_id={client.client_id}&response_type=code"
+        "&redirect_uri=https://orchard.example/callback/"
+    )
+    with watched(chromium, **NARROW) as browser:
+        page = browser.new_page()
+        page.goto(f"{live_server.url}/organizations/{acme.slug}/login")
+        page.fill("#username", admin.email)
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_url("**/portal/**")
+        page.goto(address)
+        page.click("#inspect")
+        row = page.locator("tbody a", has_text="not registered")
+        for _ in range(20):
+            if row.count():
+                break
+            page.wait_for_timeout(250)
+            page.reload()
+        assert fits(page)
+        row.first.click()
+        assert page.inner_text("#received mark") == "/"
+        assert fits(page) and is_dark(page)
+        page.click("button:has-text('Add this URI')")
+        page.wait_for_selector("text=The redirect URI is registered")
+    answer = requests.get(address, allow_redirects=False, timeout=10)
+    assert answer.headers["Location"].startswith("https://orchard.example/callback/?error=")
