@@ -1,0 +1,227 @@
+"""Keys at a client's jwks_uri: read when they are needed, not more often, and an address that fails harms nobody."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+from werkzeug.test import TestResponse
+
+from app.extensions import db
+from app.models.client import Client
+from app.operations import view_changes
+from app.operations.protocol import client_keys
+from app.operations.transaction import transaction
+from tests.factories import Factory, MadeClient
+from tests.oauth.conftest import REDIRECT_URI, Flow, query_of
+from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
+from tests.support.signer import Signer, new_key
+
+
+class Publisher:
+    """A client's server; a test changes what stands at its one address."""
+
+    def __init__(self, *signers: Signer) -> None:
+        self.server: HttpsServer
+        self.keys: list[Any] = [signer.jwk for signer in signers]
+        self.status, self.headers, self.raw = 200, {"Content-Type": "application/jwk-set+json"}, b""
+        self.seconds = 0.0
+
+    def answer(self, request: Request) -> Response:
+        """What stands at every path."""
+        time.sleep(self.seconds)
+        return Response(self.status, self.raw or json.dumps({"keys": self.keys}).encode(), self.headers)
+
+    @property
+    def times_read(self) -> int:
+        """How often it was asked."""
+        return len(self.server.requests)
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture
+def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    client_keys.forget_kept()
+    made = Publisher(signer)
+    with https_server(made.answer) as server:
+        made.server = server
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
+        yield made
+    client_keys.forget_kept()
+
+
+def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
+    """The client's keys stand at the address, as if it had been registered: the loopback interface is refused there."""
+
+    @transaction
+    def act() -> None:
+        row = db.session.execute(select(Client).where(Client.id == client.registered.client.id)).scalar_one()
+        document = {**row.document, "jwks": None, "jwks_uri": uri}
+        db.session.execute(update(Client).where(Client.id == row.id).values(document=document))
+        view_changes.mark(row.organization_id)
+
+    with app.app_context():
+        act()
+
+
+@pytest.fixture
+def publishing(app: Flask, make: Factory, publisher: Publisher, signer: Signer) -> MadeClient:
+    """A client of private_key_jwt whose keys stand at its publisher."""
+    client = make.machine(make.organization(), "reports:read", **signer.registration)
+    publishes_at(app, client, f"{publisher.server.base_url}/keys")
+    return client
+
+
+def authenticate(app: Flask, client: MadeClient, signer: Signer, **header: Any) -> TestResponse:
+    fields = signer.fields(client.client_id, client.organization.issuer, header=header)
+    return app.test_client().post("/oauth/token", data={"grant_type": "client_credentials"} | fields)
+
+
+def test_keys_are_read_once_for_many_requests(app: Flask, publisher, publishing: MadeClient, signer) -> None:
+    assert [authenticate(app, publishing, signer).status_code for _ in range(5)] == [200] * 5
+    assert publisher.times_read == 1
+    assert publisher.server.requests[0].path == "/keys"
+
+
+def test_an_unknown_kid_has_them_read_again(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client rotates without telling anybody; the key that went counts no longer."""
+    assert authenticate(app, publishing, signer).status_code == 200
+    successor = Signer(key=new_key(), key_id="two")
+    publisher.keys = [successor.jwk]
+    monkeypatch.setattr(client_keys, "RETRY_SECONDS", 0.0)
+    assert authenticate(app, publishing, successor).status_code == 200
+    assert authenticate(app, publishing, signer).status_code == 401
+
+
+def test_strangers_cannot_have_them_read_at_will(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer
+) -> None:
+    """SF-4: an unknown kid costs a fetch only now and then."""
+    assert authenticate(app, publishing, signer).status_code == 200
+    stranger = Signer(key=new_key())
+    answers = [authenticate(app, publishing, stranger, kid=f"kid {number}") for number in range(5)]
+    assert {answer.status_code for answer in answers} == {401}
+    assert publisher.times_read == 1
+
+
+def test_they_are_read_again_after_minutes(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that its owner took away dies without a new one being used."""
+    assert authenticate(app, publishing, signer).status_code == 200
+    publisher.keys = [Signer(key=new_key()).jwk]
+    monkeypatch.setattr(client_keys, "LIFE_SECONDS", 0.0)
+    assert authenticate(app, publishing, signer).status_code == 401
+
+
+def test_keys_without_kid_and_other_keys_are_passed_by(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer
+) -> None:
+    nameless = {name: value for name, value in signer.jwk.items() if name != "kid"}
+    publisher.keys = [
+        7,
+        {"kty": "oct", "k": "AAAA"},
+        signer.jwk | {"use": "enc"},
+        nameless | {"x5c": ["AAAA"]},
+    ]
+    publisher.keys[-1] = nameless
+    assert authenticate(app, publishing, signer).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"status": 500},
+        {"status": 302, "headers": {"Location": "https://localhost/", "Content-Type": "application/json"}},
+        {"raw": b"no json"},
+        {"raw": b"[]"},
+        {"raw": b'{"keys": 7, "keys": []}'},
+        {"raw": b'{"keys": "' + b"x" * 70_000 + b'"}'},
+        {"headers": {"Content-Type": "text/html"}},
+    ],
+    ids=str,
+)
+def test_an_address_that_gives_none_is_a_passing_fault(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer, spoilt: dict[str, Any]
+) -> None:
+    """P5: never a 500, and not asked again by the next request."""
+    for name, value in spoilt.items():
+        setattr(publisher, name, value)
+    for _ in range(3):
+        answer = authenticate(app, publishing, signer)
+        assert (answer.status_code, answer.get_json()["error"]) == (503, "temporarily_unavailable")
+        assert answer.headers["Retry-After"]
+    assert publisher.times_read == 1
+
+
+def test_an_address_that_may_not_be_called_is_not(
+    app: Flask, make: Factory, publisher, signer: Signer
+) -> None:
+    """SF-2."""
+    client = make.machine(make.organization(), "reports:read", **signer.registration)
+    for uri in (
+        "https://169.254.169.254/keys",
+        "https://localhost:1/keys",
+        "https://no-such-host.invalid/keys",
+    ):
+        publishes_at(app, client, uri)
+        assert authenticate(app, client, signer).status_code == 503
+    assert publisher.times_read == 0
+
+
+def test_while_it_is_down_what_was_read_before_counts(
+    app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F22: for an hour, no longer."""
+    assert authenticate(app, publishing, signer).status_code == 200
+    publisher.status = 500
+    monkeypatch.setattr(client_keys, "LIFE_SECONDS", 0.0)
+    assert authenticate(app, publishing, signer).status_code == 200
+    assert publisher.times_read == 2
+    monkeypatch.setattr(client_keys, "LONGEST_LIFE_SECONDS", 0.0)
+    assert authenticate(app, publishing, signer).status_code == 503
+    publisher.status = 200
+    monkeypatch.setattr(client_keys, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(client_keys, "LONGEST_LIFE_SECONDS", 3600.0)
+    assert authenticate(app, publishing, signer).status_code == 200
+
+
+def test_many_at_once_are_one_fetch(app: Flask, publisher, publishing: MadeClient, signer: Signer) -> None:
+    """SF-4: a slow address occupies one thread, and the others wait a moment for what it brings."""
+    publisher.seconds = 0.3
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: authenticate(app, publishing, signer).status_code, range(6)))
+    assert answers == [200] * 6
+    assert publisher.times_read == 1
+
+
+def test_request_objects_use_them_too(app: Flask, flow: Flow, publisher, signer: Signer) -> None:
+    client = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
+    publishes_at(app, client.client, f"{publisher.server.base_url}/keys")
+    own = {"client_id": client.client.client_id}
+
+    def bring() -> TestResponse:
+        signed = signer.request_object(client.parameters(), client.issuer)
+        beside = {"request": signed, "redirect_uri": REDIRECT_URI, "state": "outer"}
+        return flow.http.get("/oauth/authorize", query_string=own | beside)
+
+    assert "code" in query_of(bring())
+    client_keys.forget_kept()
+    publisher.status = 500
+    query = query_of(bring())
+    assert (query["error"], query["state"]) == ("temporarily_unavailable", "outer")
+    pushed = {"request": signer.request_object(client.parameters(), client.issuer)}
+    answer = flow.http.post("/oauth/par", data=pushed, headers=client.client.basic)
+    assert answer.get_json()["error"] == "temporarily_unavailable"

@@ -1,0 +1,106 @@
+"""A thousand at once on one client assertion and on one pushed request: one winner, and nobody gets a 5xx."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from app.rules.protocol.pkce import challenge_of
+from tests.factories import Factory, MadeClient
+from tests.journeys.conftest import REDIRECT_URI, VERIFIER
+from tests.support.crowd import Post, Reply, at_once, send
+from tests.support.servers import LiveServer
+from tests.support.signer import Signer
+
+CROWD = 1000
+
+
+def statuses(replies: list[Reply]) -> Counter[int]:
+    return Counter(reply.status for reply in replies)
+
+
+def both_workers_answered(server: LiveServer, replies: list[Reply]) -> bool:
+    return {reply.worker for reply in replies} == set(server.worker_pids())
+
+
+@pytest.fixture
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture
+def client(live_make: Factory, signer: Signer) -> MadeClient:
+    """A first-party client of private_key_jwt, whose users are not asked."""
+    organization = live_make.organization()
+    fields: dict[str, Any] = {
+        "grant_types": ["authorization_code", "client_credentials"],
+        "redirect_uris": [REDIRECT_URI],
+    }
+    return live_make.client(
+        organization, trust="first_party", scopes=["openid", "reports:read"], **fields, **signer.registration
+    )
+
+
+def pushed(server: LiveServer, client: MadeClient, signer: Signer) -> dict[str, str]:
+    """A pushed request, as a browser brings it."""
+    form = {
+        "response_type": "code",
+        "redirect_uri": REDIRECT_URI,
+        "scope": "openid",
+        "code_challenge": challenge_of(VERIFIER),
+        "code_challenge_method": "S256",
+    }
+    fields = signer.fields(client.client_id, client.organization.issuer)
+    answer = send(server.url, Post("/oauth/par", form | fields))
+    assert answer.status == 201, answer.body
+    return {"client_id": client.client_id, "request_uri": answer.json["request_uri"]}
+
+
+def test_one_assertion_proves_its_client_once(
+    live_server: LiveServer, client: MadeClient, signer: Signer
+) -> None:
+    """CA-6: a unique key decides (Hydra GHSA-3p3g-vpw6-4w66)."""
+    form = {"grant_type": "client_credentials"} | signer.fields(client.client_id, client.organization.issuer)
+    replies = at_once(live_server.url, [Post("/oauth/token", form)] * CROWD)
+    assert statuses(replies) == {200: 1, 401: CROWD - 1}
+    assert {reply.json["error"] for reply in replies if reply.status == 401} == {"invalid_client"}
+    assert both_workers_answered(live_server, replies)
+
+
+def test_one_pushed_request_is_answered_once(
+    live_server: LiveServer, live_make: Factory, client: MadeClient, signer: Signer
+) -> None:
+    """OI-4: a conditional UPDATE in the transaction of the code decides."""
+    user = live_make.user(client.organization)
+    cookie = f"{live_make.cookie_name(client.organization)}={live_make.sign_in(user).token}"
+    form = pushed(live_server, client, signer)
+    replies = at_once(live_server.url, [Post("/oauth/authorize", form, {"Cookie": cookie})] * CROWD)
+    assert statuses(replies) == {303: 1, 400: CROWD - 1}
+    [winner] = [reply for reply in replies if reply.status == 303]
+    assert winner.headers["location"].startswith(f"{REDIRECT_URI}?code=")
+    assert both_workers_answered(live_server, replies)
+    assert live_server.database.query(
+        "SELECT COUNT(*) FROM authorization_codes WHERE organization_id = %s", client.organization.id.encode()
+    ) == [(1,)]
+
+
+def test_a_crowd_that_pushes_is_served(live_server: LiveServer, client: MadeClient, signer: Signer) -> None:
+    """Each with an assertion of its own: none disturbs another."""
+    issuer, own = client.organization.issuer, client.client_id
+    request = signer.request_object(
+        {
+            "client_id": own,
+            "response_type": "code",
+            "redirect_uri": REDIRECT_URI,
+            "scope": "openid",
+            "code_challenge": challenge_of(VERIFIER),
+            "code_challenge_method": "S256",
+        },
+        issuer,
+    )
+    posts = [Post("/oauth/par", {"request": request} | signer.fields(own, issuer)) for _ in range(200)]
+    replies = at_once(live_server.url, posts)
+    assert statuses(replies) == {201: 200}
+    assert len({reply.json["request_uri"] for reply in replies}) == 200
