@@ -38,6 +38,7 @@ def main() -> None:
     ):
         in_child(prepare, options.demo)
     say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
+    let_workers_end_at_once()
     Server(
         "wsgi:app",
         address=options.host,
@@ -130,14 +131,28 @@ def in_child(work: Any, *arguments: Any) -> None:
         raise SystemExit(os.waitstatus_to_exitcode(status))
 
 
-def load_application() -> Any:
-    """The WSGI application, in a worker that has just begun.
+def let_workers_end_at_once() -> None:
+    """A worker that is told to end before Granian's handlers stand in it ends.
 
-    Until Granian's handlers stand, the worker has inherited those of the main process, which would swallow a
-    SIGTERM: it ends at once instead.
+    From its first moment it would have the main process's handlers, which swallow the signal, and would then serve
+    until it is killed. What is sent while it is being forked waits until it has its own.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+    told = (signal.SIGTERM, signal.SIGINT)
+
+    def be_mortal() -> None:
+        for number in told:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
+
+    os.register_at_fork(
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, told),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, told),
+        after_in_child=be_mortal,
+    )
+
+
+def load_application() -> Any:
+    """The WSGI application, in a worker that has just begun."""
     from wsgi import app
 
     return app

@@ -95,7 +95,36 @@ def test_on_mariadb_it_knows_that_it_stands(copy: Path, tmp_path: Path, mariadb:
         assert "schema" not in server.output()
         assert "setup?token" not in server.output()
         assert server.end() == 0
-    assert stands(settings["DATABASE_URL"], copy / "migrations" / "versions")
+    opened: list[str] = []
+    versions = copy / "migrations" / "versions"
+    assert stands(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key))
+    assert len(opened) == 1, "root's data key was tried"
+
+
+def test_with_another_master_key_it_does_not_start(copy: Path, tmp_path: Path) -> None:
+    """KY-6: a database is not touched by who cannot read it."""
+    instance = tmp_path / "instance"
+    with started(copy, "--demo", GATEHOUSE_INSTANCE=str(instance)) as server:
+        server.answers()
+        assert server.end() == 0
+    kept = instance / "master.key"
+    own = kept.read_text()
+    kept.write_text("0123456789abcdef7f3a9c5be2d4180695a7c3e1b8f2d604" + "c91e5a7d3b8f2064\n")
+    before = {path.name: path.read_bytes() for path in instance.glob("*.sqlite3*")}
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
+        assert server.process.wait(30) == 78
+        assert "The master key is not the one" in server.output()
+        assert "keys rewrap" in server.output()
+    assert {path.name: path.read_bytes() for path in instance.glob("*.sqlite3")} == {
+        name: content for name, content in before.items() if name.endswith(".sqlite3")
+    }
+    with started(
+        copy,
+        GATEHOUSE_INSTANCE=str(instance),
+        GATEHOUSE_PREVIOUS_MASTER_KEY=own.strip(),
+    ) as server:
+        server.answers()
+        assert server.end() == 0
 
 
 def test_no_request_fails_while_it_reloads(copy: Path, tmp_path: Path) -> None:
@@ -128,10 +157,12 @@ def test_no_request_fails_while_it_reloads(copy: Path, tmp_path: Path) -> None:
         assert server.end() == 0
 
 
-def test_told_to_end_while_it_begins_it_ends(copy: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_told_to_end_while_it_begins_it_ends(copy: Path, tmp_path: Path, workers: int) -> None:
+    """F11: at the very moment when so many workers have been forked."""
     with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
-        process.wait_until(lambda: "serves" in server.output(), "the workers to begin", seconds=30)
-        time.sleep(0.2)
+        process.wait_until(lambda: "serves" in server.output(), "the workers to begin", seconds=30, pause=0)
+        process.wait_until(lambda: len(server.workers()) >= workers, "workers", seconds=30, pause=0)
         begun = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(40)
