@@ -1,0 +1,198 @@
+"""An MCP client that others wrote meets the documented example server knowing its address alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import requests
+from mcp import Client
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from app.operations.directory import OrganizationView
+from app.operations.registration.resources import define_resource
+from tests.factories import Factory, MadeUser
+from tests.support import process
+from tests.support.databases import MariaDBDatabase
+from tests.support.https_server import Request, Response, https_server
+from tests.support.mariadb import MariaDB
+from tests.support.person import Person
+from tests.support.servers import ROOT, LiveServer
+
+CALLBACK = "http://127.0.0.1:33418/callback"
+EXAMPLE = ROOT / "docs" / "examples" / "mcp_server.py"
+
+
+class Memory:
+    """What an agent keeps: tokens, and what it is registered as."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+def agent_of(
+    client_id: str | None, url: str, person: Person, user: MadeUser, memory: Memory
+) -> OAuthClientProvider:
+    """An agent on the person's device; ``client_id`` is the address of its metadata, where it has one."""
+    came_back: dict[str, str] = {}
+
+    async def open_browser(address: str) -> None:
+        page = await asyncio.to_thread(person.visit, address)
+        if page.left is None and page.has("login-submit"):
+            page = await asyncio.to_thread(person.sign_in, page, user.email, user.password)
+        assert page.left is None and page.has("client-origin"), page.text[:2000]
+        assert "127.0.0.1:33418" in page.text, "DC-4: the page names where the answer goes"
+        page = await asyncio.to_thread(person.press, page, "consent-allow")
+        assert page.left is not None and page.left.startswith(CALLBACK), page.text[:2000]
+        came_back.update(page.query)
+
+    async def wait_for_callback() -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(
+            code=came_back["code"], state=came_back["state"], iss=came_back.get("iss")
+        )
+
+    return OAuthClientProvider(
+        server_url=url,
+        client_metadata=OAuthClientMetadata(
+            client_name="Heron Agent",
+            redirect_uris=[AnyUrl(CALLBACK)],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+            token_endpoint_auth_method="none",
+        ),
+        storage=memory,
+        redirect_handler=open_browser,
+        callback_handler=wait_for_callback,
+        client_metadata_url=client_id,
+    )
+
+
+async def tool_answer(url: str, agent: OAuthClientProvider) -> str:
+    """What the tool says to an agent that knows the server's address and nothing else."""
+    async with httpx2.AsyncClient(auth=agent, timeout=20, follow_redirects=True) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport) as client:
+            result = await client.call_tool("read_note", {"number": 7})
+    return "".join(getattr(part, "text", "") for part in result.content)
+
+
+@pytest.fixture
+def example(scratch: Path) -> Iterator[Callable[[Factory, OrganizationView], str]]:
+    """Starts the documented server for an organization; returns its address."""
+    started = []
+
+    def start(make: Factory, organization: OrganizationView) -> str:
+        port = process.free_port()
+        url = f"http://127.0.0.1:{port}/mcp"
+        with make.app.app_context():
+            fields = {"identifier": url, "name": "Field notes", "scopes": [{"name": "notes:read"}]}
+            define_resource(make.actor(organization), fields)
+        checker = make.client(
+            organization,
+            name="Field notes server",
+            type="machine",
+            scopes=[],
+            redirect_uris=[],
+            grant_types=["client_credentials"],
+            resources=[url],
+        )
+        env = os.environ | {
+            "ISSUER": organization.issuer,
+            "RESOURCE": url,
+            "CLIENT_ID": checker.client_id,
+            "CLIENT_SECRET": checker.secret,
+        }
+        log = scratch / f"mcp-{port}.log"
+        started.append(process.start([sys.executable, str(EXAMPLE)], log, env=env, cwd=ROOT))
+        process.wait_until(lambda: _answers(url), f"the example server (log: {log})", seconds=30)
+        return url
+
+    yield start
+    for running in started:
+        process.stop(running)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.post(url, json={}, timeout=2).status_code == 401
+    except requests.RequestException:
+        return False
+
+
+def test_an_agent_registers_itself_and_calls_a_tool(
+    live_server: LiveServer, live_make: Factory, example: Callable[[Factory, OrganizationView], str]
+) -> None:
+    """Metadata of the server, metadata of the organization, RFC 7591, code with PKCE and resource, then the tool."""
+    organization = live_make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+    user, memory = live_make.user(organization), Memory()
+    url = example(live_make, organization)
+    agent = agent_of(None, url, Person(live_server.url), user, memory)
+    assert asyncio.run(tool_answer(url, agent)) == f"Note 7 of {user.public_id}: herons by the weir."
+    assert memory.client is not None and str(memory.client.client_id).startswith("cli_")
+    assert memory.tokens is not None and memory.tokens.refresh_token
+
+
+def test_an_agent_brings_its_own_id_and_calls_a_tool(
+    mariadb: MariaDB,
+    instance: Path,
+    scratch: Path,
+    worker: str,
+    example: Callable[[Factory, OrganizationView], str],
+) -> None:
+    """One setting makes an organization an authorization server for agents that bring an id (DC-3)."""
+
+    def document(request: Request) -> Response:
+        body: dict[str, Any] = {
+            "client_id": address,
+            "client_name": "Heron Agent",
+            "redirect_uris": [CALLBACK],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_method": "none",
+        }
+        return Response(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    with https_server(document) as publisher:
+        address = f"{publisher.base_url}/agent.json"
+        server = LiveServer(
+            MariaDBDatabase(mariadb, f"mcp_{worker}"),
+            instance,
+            scratch / "mcp-gatehouse.log",
+            settings=publisher.settings,
+        )
+        server.start()
+        try:
+            make = Factory(server.app)
+            rules = {"dynamic_registration": {"client_id_metadata_documents": True}}
+            organization = make.organization(settings={"oauth": rules})
+            user, memory = make.user(organization), Memory()
+            url = example(make, organization)
+            agent = agent_of(address, url, Person(server.url), user, memory)
+            told = asyncio.run(tool_answer(url, agent))
+        finally:
+            server.stop()
+    assert told == f"Note 7 of {user.public_id}: herons by the weir."
+    assert memory.client is not None and memory.client.client_id == address
+    assert len(publisher.requests) >= 1
