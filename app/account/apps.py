@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.protocol.consents import ConsentRecord, list_consents, withdraw_consent
+from app.operations.registration.login_addresses import login_addresses
 from app.operations.registration.scopes import list_scopes
 from app.rules.errors import NotFound
 
@@ -15,7 +16,9 @@ from app.rules.errors import NotFound
 @own_account
 def apps_page(visit: Visit) -> Response:
     """The apps that may act for this person, with what each may do in words."""
-    return visit.render("account/apps.html", apps=list_consents(visit.actor), words=_words(visit))
+    apps = list_consents(visit.actor)
+    addresses = login_addresses(visit.actor, [app.client_id for app in apps])
+    return visit.render("account/apps.html", apps=apps, addresses=addresses, words=_words(visit))
 
 
 @account.get("/organizations/<organization>/account/apps/<consent_id>/remove")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask import Flask
@@ -41,6 +42,20 @@ def test_what_an_app_may_do_stands_in_words(
     assert "Orchard &amp; Sons" in page
     assert "Sign you in" in page
     assert "Keep access while you are away" in page
+
+
+def test_an_app_that_says_where_is_opened_from_here(
+    make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
+) -> None:
+    """OIDC Core section 4: with ``iss``, so that the app knows whom to ask; others have no link."""
+    there = make.client(acme, name="There", initiate_login_uri="https://there.example/start?a=1")
+    for client in (orchard, there):
+        allow(make, app, client, ada)
+    visitor.sign_in(ada)
+    page = visitor.get(f"/organizations/{acme.slug}/account/apps").text
+    issuer = quote(acme.issuer, safe="")
+    assert f'href="https://there.example/start?a=1&amp;iss={issuer}"' in page
+    assert page.count(">Open<") == 1
 
 
 def test_removing_is_asked_and_then_done(
