@@ -105,10 +105,11 @@ def remove_administrator(call: Call, slug: str, admin_id: str) -> Response:
 
 def _outcome(slug: str, added: AddedAdministrator) -> Outcome:
     if added.admin is not None:
-        return created(administrator(added.admin), added.admin.public_id)
+        etag = {"ETag": etag_of(added.admin.version)}
+        return created(administrator(added.admin), added.admin.public_id, headers=etag)
     if added.invitation is None:
         raise RuntimeError("somebody was added or invited")
     view = added.invitation.invitation
-    outcome = created(invited(added.invitation), view.public_id)
+    outcome = created(invited(added.invitation), view.public_id, headers={"ETag": etag_of(view.version)})
     location = outcome.headers["Location"].replace("/admins/", "/invitations/")
     return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})

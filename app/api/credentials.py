@@ -34,7 +34,8 @@ def list_credentials(call: Call, client_id: str) -> Response:
         representations.credential(record, client_id, secret=secrets.get(record.public_id))
         for record in listed
     ]
-    return envelope(data, meta={"next_cursor": None})
+    etag = etag_of(credentials.ledger_version(listed))
+    return envelope(data, meta={"next_cursor": None}, headers={"ETag": etag})
 
 
 @api.get("/clients/<client_id>/credentials/<credential_id>")
@@ -103,21 +104,19 @@ def revoke_credential(call: Call, client_id: str, credential_id: str) -> Respons
 def _made(new: credentials.NewCredential, client_id: str) -> Outcome:
     data: dict[str, Any] = representations.credential(new.credential, client_id, secret=new.secret)
     data["retired"] = [representations.credential(record, client_id) for record in new.retired]
-    outcome = created(data, new.credential.public_id)
+    outcome = created(data, new.credential.public_id, headers={"ETag": etag_of(new.credential.version)})
     location = outcome.headers["Location"].replace("/credentials/rotation/", "/credentials/")
     return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})
 
 
 def _revoked(call: Call, client_id: str, credential_id: str | None) -> Response:
     revokes_tokens = flag(call.parameters, "revoke_tokens")
-    # Read even where it does not count: a header that names no version is refused, not ignored.
-    version = expected_version()
     counts = credentials.revoke_credentials(
         call.actor,
         client_id,
         credential_id=credential_id,
         revoke_tokens=revokes_tokens,
-        expected_version=version if credential_id is not None else None,
+        expected_version=expected_version(),
     )
     return envelope(
         {

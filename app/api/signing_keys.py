@@ -13,6 +13,7 @@ from app.operations.signing import keys
 from app.operations.signing.keys import SigningKeyRecord
 from app.rules.fields import Findings, find_unknown
 from app.web.bearer import Call, management
+from app.web.etag import etag_of
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
 
@@ -45,7 +46,8 @@ def list_signing_keys(call: Call, slug: str) -> Response:
 @management(names_organization=False)
 def get_signing_key(call: Call, slug: str, kid: str) -> Response:
     """One published key."""
-    return envelope(signing_key(keys.get_signing_key(call.actor, slug, kid)))
+    record = keys.get_signing_key(call.actor, slug, kid)
+    return envelope(signing_key(record), headers={"ETag": etag_of(record.version)})
 
 
 @api.post("/organizations/<slug>/signing-keys/rotations")
@@ -61,6 +63,7 @@ def rotate_signing_keys(call: Call, slug: str) -> Response:
         record = keys.rotate_signing_key(call.actor, slug, **body)
         outcome = created(signing_key(record), record.kid)
         location = outcome.headers["Location"].replace("/signing-keys/rotations/", "/signing-keys/")
-        return Outcome(outcome.status, outcome.data, outcome.meta, {"Location": location})
+        headers = {"Location": location, "ETag": etag_of(record.version)}
+        return Outcome(outcome.status, outcome.data, outcome.meta, headers)
 
     return once(call.actor, body, work)

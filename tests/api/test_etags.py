@@ -42,3 +42,37 @@ def test_a_rotation_is_a_change_of_the_secret_before_it(app: Flask, http: FlaskC
     for address in (url, whole):
         assert http.delete(address, headers={**headers, "If-Match": tag}).status_code == 412
     assert http.get(url, headers=headers).get_json()["data"]["status"] == "expiring"
+
+
+def test_all_secrets_are_revoked_as_they_were_read(app: Flask, http: FlaskClient, make: Factory) -> None:
+    corner, _ = build(app, make)
+    headers = bearer_header(make.bearer(corner.organization))
+    url = f"/clients/{corner.ids['clientId']}/credentials"
+    tag = http.get(url, headers=headers).headers["ETag"]
+    assert http.get(url, headers=headers).headers["ETag"] == tag
+    assert http.post(url, json={}, headers=headers).status_code == 201
+    refused = http.delete(url, headers={**headers, "If-Match": tag})
+    assert refused.status_code == 412
+    assert {entry["status"] for entry in http.get(url, headers=headers).get_json()["data"]} == {"active"}
+    tag = http.get(url, headers=headers).headers["ETag"]
+    assert http.delete(url, headers={**headers, "If-Match": tag}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/organizations/{id}/admins", {"email": "new.person@example.com"}),
+        ("/clients/{clientId}/credentials", {}),
+        ("/clients/{clientId}/credentials/rotation", {}),
+        ("/organizations/{id}/signing-keys/rotations", {"algorithm": "EdDSA"}),
+    ],
+)
+def test_what_was_made_has_the_etag_that_it_is_read_with(
+    app: Flask, http: FlaskClient, make: Factory, path: str, body: dict[str, str]
+) -> None:
+    corner, _ = build(app, make)
+    headers = bearer_header(make.bearer(corner.organization))
+    made = http.post(path.format(**corner.ids), json=body, headers=headers)
+    assert made.status_code == 201
+    read = http.get(made.headers["Location"], headers=headers)
+    assert read.headers["ETag"] == made.headers["ETag"]

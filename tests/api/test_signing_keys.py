@@ -47,7 +47,8 @@ def test_a_rotation_publishes_the_next_key(
     made = answer.get_json()["data"]
     assert made["state"] == "next"
     assert answer.headers["Location"] == f"{PATH}/{made['kid']}"
-    assert http.get(answer.headers["Location"], headers=headers).get_json()["data"] == made
+    read = http.get(answer.headers["Location"], headers=headers)
+    assert read.get_json()["data"] == made and read.headers["ETag"] == answer.headers["ETag"]
     published = http.get("/organizations/acme/oauth/jwks").get_json()["keys"]
     assert made["public_jwk"] in published
 

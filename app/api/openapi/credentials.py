@@ -88,7 +88,7 @@ _REVEAL = query_parameter(
 )
 
 _MADE = {
-    "201": answer("The new secret.", created(ref("CreatedCredential")), headers=("Location",)),
+    "201": answer("The new secret.", created(ref("CreatedCredential")), headers=("Location", "ETag")),
 }
 _ENDED = {"200": answer("How many ended.", success(ref("RevokedCredentials")))}
 
@@ -102,7 +102,7 @@ PATHS: Schema = {
             scope="credentials:read",
             description="The newest 50, ended ones included.",
             query=(_REVEAL,),
-            answers={"200": answer("The ledger.", page(ref("Credential")))},
+            answers={"200": answer("The ledger.", page(ref("Credential")), headers=("ETag",))},
             extra=("404", "409"),
         ),
         post=operation(
@@ -121,7 +121,7 @@ PATHS: Schema = {
             "Revoke the credentials of a client application",
             tag="Credentials",
             scope="credentials:write",
-            description="If-Match counts with `credential_id` alone.",
+            description="If-Match names the ledger's version, or with `credential_id` the secret's.",
             parameters=("IfMatch",),
             query=(_ONE, _REVOKE_TOKENS),
             answers=_ENDED,

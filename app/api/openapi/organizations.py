@@ -210,7 +210,7 @@ PATHS: Schema = {
                 "201": answer(
                     "The administrator, or who was invited.",
                     created(ref("Administrator")),
-                    headers=("Location",),
+                    headers=("Location", "ETag"),
                 )
             },
             extra=("404",),

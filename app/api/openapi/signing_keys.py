@@ -78,7 +78,7 @@ PATHS: Schema = {
             "Read a signing key",
             tag=_TAG,
             scope="settings:read",
-            answers={"200": answer("The key.", success(ref("SigningKey")))},
+            answers={"200": answer("The key.", success(ref("SigningKey")), headers=("ETag",))},
             extra=("404",),
         ),
     ),
@@ -95,7 +95,7 @@ PATHS: Schema = {
             body=ref("KeyRotation"),
             is_body_optional=True,
             answers={
-                "201": answer("The successor.", created(ref("SigningKey")), headers=("Location",)),
+                "201": answer("The successor.", created(ref("SigningKey")), headers=("Location", "ETag")),
             },
             extra=("404", "409"),
         ),

@@ -17,7 +17,12 @@ from app.operations.directory import organization_by_id
 from app.operations.protocol.revocation import end_grants
 from app.operations.registration.client_records import change_row, get_row, still_changing
 from app.operations.registration.client_rights import require_not_above
-from app.operations.registration.credential_rows import live_condition, log_ended_tokens, records_of
+from app.operations.registration.credential_rows import (
+    ledger_version,
+    live_condition,
+    log_ended_tokens,
+    records_of,
+)
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed
@@ -47,8 +52,8 @@ def revoke_credentials(
     """No live secret of the client works any more, or the one named does not.
 
     ``revoke_tokens`` ends every token that was minted with them, too, those of secrets revoked before included
-    when one is named. ``expected_version`` is of the one named. Repeating is harmless. Raises NotFound, Forbidden,
-    PreconditionFailed. Audit: ``credential.revoked`` for each.
+    when one is named. ``expected_version`` is of the one named, or of the ledger. Repeating is harmless. Raises
+    NotFound, Forbidden, PreconditionFailed. Audit: ``credential.revoked`` for each.
     """
     counts, flagged = _revoke(actor, client_id, credential_id, revoke_tokens, expected_version)
     # Access tokens are dead by the flag on their secret. What refresh tokens hang from goes in small batches.
@@ -76,8 +81,9 @@ def _revoke(
             continue
         settings = organization_by_id(actor.organization_id).settings
         records = records_of(rows, settings)
-        if credential_id is not None and expected_version not in {None, records[0].version}:
-            raise PreconditionFailed("The secret was changed since you read it. Read it again.")
+        standing = ledger_version(records) if credential_id is None else records[0].version
+        if expected_version not in {None, standing}:
+            raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
         ended = [row for row in rows if _end(actor, row)]
         flagged = [row for row in rows if revoke_tokens and _flag(row)]
         for row in {row.id: row for row in (*ended, *flagged)}.values():

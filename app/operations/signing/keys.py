@@ -21,6 +21,7 @@ from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.fields import Findings, type_name
+from app.rules.versions import version_of
 
 _MOST = 50
 
@@ -41,6 +42,11 @@ class SigningKeyRecord:
     retired_at: datetime | None
     changes_at: datetime
     public_jwk: dict[str, Any]
+
+    @property
+    def version(self) -> int:
+        """Another number in another state."""
+        return version_of(self.kid, self.state)
 
 
 @read
@@ -80,7 +86,8 @@ def rotate_signing_key(
     ``emergency`` a fresh key signs now and every other of the algorithm is removed: whatever they had signed verifies
     no more. A person needs a fresh sign-in for that. Returns the successor.
 
-    Raises InvalidInput naming every wrong field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit: ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
+    Raises InvalidInput naming every wrong field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit:
+    ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("settings:write")
