@@ -143,3 +143,38 @@ def test_a_proof_and_a_thumbprint_name_one_key(flow: Flow) -> None:
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_dpop_proof")
     answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT), dpop_jkt=prover.jkt)
     assert answer.status_code == 201
+
+
+HOSTILE = [
+    "\0",
+    "ü☃🦉",
+    '"\\',
+    "\r\nSet-Cookie: a=b",
+    "x" * 5000,
+    "null",
+    "[]",
+    "{}",
+    " ",
+    "e30.e30.e30",
+    "....",
+    "%00",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_are_never_a_500(flow: Flow, value: str) -> None:
+    """JS-6: any parameter, and each way by which a client signs."""
+    signed = (
+        "request",
+        "request_uri",
+        "client_assertion",
+        "client_assertion_type",
+        "client_secret",
+        "dpop_jkt",
+    )
+    for name in (*flow.parameters(), *signed, "claims", "nonce", "prompt", "max_age", "resource"):
+        for headers in (flow.client.basic, {}):
+            answer = push(flow, headers, **{name: value})
+            assert answer.status_code in {201, 400, 401, 429}, (name, answer.status_code, answer.text)
+            description = answer.get_json().get("error_description", "")
+            assert description.isascii() and not set(description) & set('"\\')

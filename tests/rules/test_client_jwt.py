@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -159,3 +160,30 @@ def test_a_key_with_a_long_exponent_is_not_registered() -> None:
     key = Signer("RS256").jwk
     assert jwks_problem({"keys": [key]}) is None
     assert jwks_problem({"keys": [key | {"e": "A" * 300}]}) is not None
+
+
+def test_no_bytes_make_it_fail() -> None:
+    """JS-6: of a spoilt JWT it is said that it is one, or that nobody signed it; nothing else is raised."""
+    chance = random.Random(7523)
+    good = Signer().sign(CLAIMS | {"exp": SECONDS})
+    alphabet = "ABCabc019-_.=+/ \0ü{}[]\"'"
+    signed = 0
+    for _ in range(3000):
+        text = list(good)
+        for _ in range(chance.randint(1, 4)):
+            text[chance.randrange(len(text))] = chance.choice(alphabet)
+        try:
+            jwt = read("".join(text), longest=8192)
+        except MalformedJwt:
+            continue
+        signed += is_signed_by(jwt, [Signer().jwk, Signer("RS256").jwk])
+    # The last character of a signature carries bits that count for nothing.
+    assert signed < 60
+
+
+@pytest.mark.parametrize("value", ["", "A", "AA", "=", "ü", "A" * 5000, 7, None, [], {}, ["A"]])
+def test_no_key_makes_it_fail(value: Any) -> None:
+    for algorithm, members in (("ES256", "xy"), ("EdDSA", "x"), ("RS256", "ne")):
+        jwt = read(Signer(algorithm).sign(CLAIMS), longest=8192)
+        for member in members:
+            assert not is_signed_by(jwt, [Signer(algorithm).jwk | {member: value}])

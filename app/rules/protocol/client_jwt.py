@@ -146,10 +146,12 @@ def _names(algorithm: str) -> tuple[str, ...]:
 
 def _is_made_by(jwt: ClientJwt, algorithm: str, key: Mapping[str, Any]) -> bool:
     kind = str(key["kty"])
-    members: dict[str, str | list[str]] = {
-        "kty": kind,
-        **{name: str(key[name]) for name in _MEMBERS[kind] if name in key},
-    }
+    members: dict[str, str | list[str]] = {"kty": kind}
+    for name in _MEMBERS[kind]:
+        value = key.get(name)
+        if not isinstance(value, str):
+            return False
+        members[name] = value
     try:
         public = _KINDS[kind].import_key(members)
         return bool(JWSRegistry.algorithms[algorithm].verify(jwt.signed, jwt.signature, public))
