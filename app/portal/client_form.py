@@ -69,9 +69,11 @@ def details_sent(actor: Actor) -> dict[str, Any]:
     return sent
 
 
-def advanced_sent() -> dict[str, Any]:
-    """The fields of the Advanced tab."""
+def advanced_sent(actor: Actor) -> dict[str, Any]:
+    """The fields of the Advanced tab; token exchange is sent by who sees its field."""
+    exchange = {"token_exchange": text("token_exchange") or None} if actor.may("clients:trust") else {}
     return {
+        **exchange,
         "grant_types": ticked("grant_types"),
         "token_endpoint_auth_method": text("token_endpoint_auth_method"),
         "access_token_format": text("access_token_format") or None,

@@ -15,7 +15,15 @@ from app.operations.registration.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import AUTH_METHODS, GRANTS, SECURITY_PROFILE_WORDS, SOURCE_WORDS, TRUST, TYPES
+from app.portal.words import (
+    AUTH_METHODS,
+    EXCHANGE,
+    GRANTS,
+    SECURITY_PROFILE_WORDS,
+    SOURCE_WORDS,
+    TRUST,
+    TYPES,
+)
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.rules.registration.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
@@ -105,7 +113,7 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
         visit,
         client_id,
         "advanced",
-        client_form.advanced_sent,
+        lambda: client_form.advanced_sent(visit.actor),
         grant_choices=[(name, GRANTS[name], None) for name in kind.possible_grant_types],
         method_choices=[(name, AUTH_METHODS[name]) for name in kind.auth_methods],
         format_choices=[("", "As the organization decides"), *((name, name) for name in TOKEN_FORMATS)],
@@ -113,6 +121,7 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
             ("", "As the organization decides"),
             *((name, name) for name in SIGNING_ALGORITHMS),
         ],
+        exchange_choices=[("", "None"), *EXCHANGE.items()] if visit.actor.may("clients:trust") else [],
         profile_choices=[("", "None"), *((name, SECURITY_PROFILE_WORDS[name]) for name in SECURITY_PROFILES)],
     )
 
@@ -178,6 +187,7 @@ _NAMES = {
     "advanced": (
         "grant_types", "token_endpoint_auth_method", "access_token_format", "id_token_signed_response_alg",
         "jwks_uri", "security_profile", "dpop_bound_access_tokens", "require_pushed_authorization_requests",
+        "token_exchange",
         "resources",
     ),
 }  # fmt: skip

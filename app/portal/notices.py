@@ -4,6 +4,8 @@ from __future__ import annotations
 
 _TEXTS = {
     "saved": "Saved. It is live now.",
+    "api-defined": "The API is defined. Clients may ask for it now.",
+    "api-deleted": "The API is deleted. Its scopes are gone from every client.",
     "unchanged": "Nothing was different, so nothing was changed.",
     "reset": "Back to the default. It is live now.",
     "redirect-added": "The redirect URI is registered. It is live now.",

@@ -57,6 +57,10 @@ GRANTS: dict[str, str] = {
     "urn:ietf:params:oauth:grant-type:token-exchange": "Token exchange (for another API, in a user’s name)",
 }
 SECURITY_PROFILE_WORDS: dict[str, str] = {"fapi2": "FAPI 2.0 (banking, health, government)"}
+EXCHANGE: dict[str, str] = {
+    "delegation": "Delegation: its tokens say who acts",
+    "impersonation": "Impersonation: its tokens say nothing of it",
+}
 AUTH_METHODS: dict[str, str] = {
     "client_secret_basic": "Secret in the Authorization header (client_secret_basic)",
     "client_secret_post": "Secret in the body (client_secret_post)",

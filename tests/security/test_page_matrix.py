@@ -93,6 +93,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "client_id": corner.ids["clientId"],
         "credential_id": corner.ids["credentialId"],
         "admin_id": corner.ids["adminId"],
+        "api_id": corner.ids["resourceId"],
         "failed_request_id": corner.ids["failedRequestId"],
         "invitation_id": corner.ids["invitationId"],
         "consent_id": public_id("con", new_id()),
@@ -171,7 +172,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     before = _contents(database)
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
-        if not re.search("<(client_id|credential_id|failed_request_id|admin_id|invitation_id|slug)>", pattern):
+        if not re.search("<(client_id|api_id|credential_id|failed_request_id|admin_id|invitation_id|slug)>", pattern):
             continue
         pages = []
         for corner in (matrix.globex, never):

@@ -89,7 +89,7 @@ def records_of(rows: Sequence[Resource]) -> list[ResourceRecord]:
         found = db.session.scalars(
             select(Scope)
             .where(Scope.organization_id == rows[0].organization_id, Scope.resource_id.in_(scopes))
-            .order_by(Scope.id)
+            .order_by(Scope.name)
             .execution_options(populate_existing=True)
         )
         for scope in found:

@@ -87,8 +87,16 @@ def change(current: ResourceFields, sent: Mapping[str, Any], base_url: str) -> R
 
 
 def changed_fields(before: ResourceFields, after: ResourceFields) -> list[str]:
-    """The names of the fields that differ, in their order."""
-    return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
+    """The names of the fields that differ, in their order; that of scopes means nothing."""
+    return [name for name in FIELDS if _compared(before, name) != _compared(after, name)]
+
+
+def _compared(fields: ResourceFields, name: str) -> Any:
+    return frozenset(fields.scopes) if name == "scopes" else getattr(fields, name)
+
+
+def _compared(fields: ResourceFields, name: str) -> Any:
+    return frozenset(fields.scopes) if name == "scopes" else getattr(fields, name)
 
 
 def check_words(findings: Findings, sent: Mapping[str, Any], at: str = "") -> None:

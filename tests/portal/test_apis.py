@@ -1,0 +1,164 @@
+"""APIs at the portal: defined, changed and deleted by forms alone, with what stops working."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.registration import clients, resources
+from tests.factories import Factory
+from tests.portal.conftest import Person
+
+GOOD: dict[str, Any] = {
+    "identifier": "https://orders.example/api",
+    "name": "Orders",
+    "description": "All about orders.",
+    "scope_name": ["orders:read", "", "orders:write"],
+    "scope_title": ["See your orders", "", ""],
+    "scope_description": ["All of them.", "left out", ""],
+    "access_token_format": "jwt",
+    "access_token_ttl_seconds": "300",
+}
+
+
+@pytest.fixture
+def defined(app: Flask, acme: Any, make: Factory) -> resources.ResourceRecord:
+    with app.app_context():
+        fields = {
+            "identifier": "urn:api",
+            "name": "API",
+            "scopes": [{"name": "api:read"}, {"name": "api:write"}],
+        }
+        return resources.define_resource(make.actor(acme), fields)
+
+
+def only(app: Flask, make: Factory, organization: Any) -> resources.ResourceRecord:
+    with app.app_context():
+        [found] = resources.list_resources(make.actor(organization)).items
+        return found
+
+
+def test_an_api_is_defined_by_a_form(app: Flask, ada: Person, acme: Any, make: Factory) -> None:
+    ada.get("/apis")
+    assert "No APIs yet" in ada.text
+    ada.send("/apis/new", **GOOD)
+    ada.follow()
+    assert "Clients may ask for it now" in ada.text
+    made = only(app, make, acme)
+    assert (made.identifier, made.name, made.access_token_format) == (GOOD["identifier"], "Orders", "jwt")
+    assert made.access_token_ttl_seconds == 300
+    assert [(scope.name, scope.title, scope.description) for scope in made.scopes] == [
+        ("orders:read", "See your orders", "All of them."),
+        ("orders:write", None, None),
+    ]
+    # RFC 9728: what the API serves, and the header of its 401.
+    assert "https://orders.example/.well-known/oauth-protected-resource/api" in ada.text
+    assert '"authorization_servers": [ "http://localhost/organizations/acme" ]' in ada.text
+    assert "WWW-Authenticate: Bearer resource_metadata=" in ada.text
+    ada.get("/apis?q=orders")
+    assert GOOD["identifier"] in ada.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"identifier": "orders"}, "absolute URI"),
+        ({"name": ""}, "must not be empty"),
+        ({"access_token_ttl_seconds": "soon"}, "whole number of seconds"),
+        ({"access_token_ttl_seconds": "5"}, "from 60 to 86400"),
+        ({"scope_name": ["a b", "", ""]}, "Line 1"),
+    ],
+)
+def test_what_is_wrong_stands_at_its_field_and_what_was_typed_stays(
+    ada: Person, changes: dict[str, Any], words: str
+) -> None:
+    answer = ada.send("/apis/new", **(GOOD | changes))
+    assert answer.status_code == 400
+    assert words in ada.text
+    assert "All about orders." in ada.text
+
+
+def test_a_change_is_live_and_somebody_elses_is_not_lost(
+    app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
+) -> None:
+    path = f"/apis/{defined.public_id}"
+    fields: dict[str, Any] = {
+        "name": "Renamed",
+        "scope_name": ["api:read"],
+        "scope_title": ["See"],
+        "scope_description": [""],
+    }
+    ada.get(path)
+    version = ada.hidden("version")
+    ada.send(path, version=version, **fields)
+    ada.follow()
+    assert "Saved" in ada.text
+    changed = only(app, make, acme)
+    assert (changed.name, changed.status, len(changed.scopes)) == ("Renamed", "disabled", 1)
+    stale = ada.send(path, version=version, **fields)
+    assert stale.status_code == 412
+
+
+def test_what_clients_hold_is_taken_only_by_a_tick(
+    app: Flask, ada: Person, acme: Any, make: Factory, defined: resources.ResourceRecord
+) -> None:
+    holder = make.client(acme, name="Shop", scopes=["openid", "api:read", "api:write"])
+    path = f"/apis/{defined.public_id}"
+    fields: dict[str, Any] = {
+        "name": "API",
+        "is_active": "1",
+        "scope_name": ["api:read"],
+        "scope_title": [""],
+        "scope_description": [""],
+    }
+    answer = ada.send(path, **fields)
+    assert answer.status_code == 400
+    assert "held by 1 client" in ada.text
+    assert "Take the scopes that are left out" in ada.text
+    ada.send(path, confirmed="1", **fields)
+    ada.follow()
+    with app.app_context():
+        assert clients.get_client(make.actor(acme), holder.client_id).scopes == ("openid", "api:read")
+    ada.get(f"{path}/delete")
+    assert "1 client loses them" in ada.text
+    assert "Shop" in ada.text
+    wrong = ada.send(f"{path}/delete", name="Apy")
+    assert wrong.status_code == 400
+    ada.send(f"{path}/delete", name="API")
+    ada.follow()
+    assert "The API is deleted" in ada.text
+    with app.app_context():
+        assert clients.get_client(make.actor(acme), holder.client_id).scopes == ("openid",)
+
+
+def test_who_may_only_look_gets_no_form(acme: Any, person: Any, defined: resources.ResourceRecord) -> None:
+    auditor = person(acme, "auditor")
+    auditor.get(f"/apis/{defined.public_id}")
+    assert "You may look at this API, and not change it." in auditor.text
+    assert auditor.get(f"/apis/{defined.public_id}/delete").status_code == 403
+    assert auditor.get("/apis/new").status_code == 403
+    developer = person(acme, "developer")
+    assert developer.get(f"/apis/{defined.public_id}").status_code == 404
+    assert developer.get("/apis/new").status_code == 200
+
+
+def test_a_client_is_let_exchange_tokens_under_advanced(app: Flask, make: Factory, person: Any) -> None:
+    exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+    organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
+    ada = person(organization)
+    client = make.client(organization, type="machine", redirect_uris=[], scopes=[], name="API")
+    path = f"/clients/{client.client_id}/advanced"
+    ada.get(path)
+    fields = {
+        "version": ada.hidden("version"),
+        "grant_types": ["client_credentials", exchange],
+        "token_endpoint_auth_method": "client_secret_basic",
+    }
+    assert ada.send(path, **fields).status_code == 400
+    ada.send(path, **fields, token_exchange="delegation")
+    ada.follow()
+    with app.app_context():
+        found = clients.get_client(make.actor(organization), client.client_id)
+    assert found.token_exchange == "delegation"
