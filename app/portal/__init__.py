@@ -10,8 +10,8 @@ from app.portal.blueprint import portal
 
 # Each module adds its views to the blueprint by being imported.
 _PAGES = (
-    "chooser", "overview", "clients", "client_pages", "credentials", "settings", "signing_keys", "roles", "administrators",
-    "organizations", "logs", "theme", "setup", "registration_tokens",
+    "chooser", "overview", "clients", "client_pages", "apis", "credentials", "settings", "signing_keys",
+    "roles", "administrators", "organizations", "logs", "theme", "setup", "registration_tokens",
 )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ FIELDS = {
         "software_id",
         "software_version",
     ),
-    *("require_pushed_authorization_requests", "resources", "trust", "status", "description", "metadata"),
+    *("require_pushed_authorization_requests", "resources", "token_exchange"),
+    *("trust", "status", "description", "metadata"),
     *("created_at", "created_by", "updated_at", "last_used_at"),
 }
 

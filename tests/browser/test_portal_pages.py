@@ -10,6 +10,8 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
 from app.operations.protocol.signing_keys import active_key
+from app.operations.registration.resources import define_resource
+from app.operations.registration.resources import define_resource
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
 
@@ -35,6 +37,11 @@ PAGES = [
     "/clients/{client}/advanced",
     "/clients/{client}/delete",
     "/clients/{public}/credentials",
+    "/apis",
+    "/apis?q=nothing+like+it",
+    "/apis/new",
+    "/apis/{api}",
+    "/apis/{api}/delete",
     "/administrators",
     "/administrators/new",
     "/administrators/{admin}/remove",
@@ -215,9 +222,17 @@ def test_every_page_is_whole_in_every_look(
     )
     with live_server.app.app_context():
         active_key(acme, "EdDSA")
+        scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
+        fields = {"identifier": "https://a-long-name.orders.example/api/v1", "name": "Orders", "scopes": scopes}
+        api = define_resource(make.actor(acme), fields)
+        scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
+        fields = {"identifier": "https://a-long-name.orders.example/api/v1", "name": "Orders", "scopes": scopes}
+        api = define_resource(make.actor(acme), fields)
     names = {
         "client": client.client_id,
         "public": public.client_id,
+        "api": api.public_id,
+        "api": api.public_id,
         "secret": client.registered.credential.public_id,
     }
     with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:
