@@ -42,6 +42,7 @@ def redirects_sent() -> dict[str, Any]:
     return {
         "redirect_uris": lines("redirect_uris"),
         "post_logout_redirect_uris": lines("post_logout_redirect_uris"),
+        "backchannel_logout_uri": text("backchannel_logout_uri") or None,
     }
 
 

@@ -179,7 +179,7 @@ def _edit(
 
 
 _NAMES = {
-    "redirects": ("redirect_uris", "post_logout_redirect_uris"),
+    "redirects": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri"),
     "access": ("scopes", "optional_scopes"),
     "details": (
         "name", "description", "contacts", "status", "client_uri", "policy_uri", "tos_uri", "trust",

@@ -113,6 +113,14 @@ def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> 
     ("tab", "fields", "shown"),
     [
         ("redirects", {"redirect_uris": "https://orchard.example/new"}, "https://orchard.example/new"),
+        (
+            "redirects",
+            {
+                "redirect_uris": "https://orchard.example/callback",
+                "backchannel_logout_uri": "https://orchard.example/out",
+            },
+            "https://orchard.example/out",
+        ),
         ("access", {"scopes": ["openid", "profile"], "optional_scopes": ["profile"]}, "optional_scopes"),
         (
             "details",
