@@ -15,6 +15,7 @@ from app.extensions import db
 from app.models.grant import Grant
 from app.operations import clock
 from app.operations.transaction import transaction
+from app.rules.protocol.dpop import ALGORITHMS
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.support.dpop import Prover
 from tests.support.user_tokens import user_token
@@ -48,6 +49,13 @@ def refused_as(answer: TestResponse, error: str) -> str:
     assert (body["success"], body["error"]) == (False, error), body
     assert f'error="{error}"' in answer.headers["WWW-Authenticate"]
     return answer.headers["WWW-Authenticate"]
+
+
+def test_the_api_says_that_it_takes_proofs(http: FlaskClient, make: Factory) -> None:
+    """RFC 9728 section 2, RFC 9449 section 7.1: an app learns it before it asks for a token."""
+    make.root()
+    document = http.get("/.well-known/oauth-protected-resource/management").get_json()
+    assert document["dpop_signing_alg_values_supported"] == list(ALGORITHMS)
 
 
 def test_with_its_key_a_bound_token_is_good(http: FlaskClient, prover: Prover, token: str) -> None:
@@ -120,9 +128,9 @@ def test_a_caller_by_dpop_who_may_not_is_told_so_by_dpop(
     url = "http://localhost/organizations"
     answer = http.get("/organizations", headers=prover.headers("GET", url, access_token=token))
     assert answer.status_code == 403
-    assert answer.headers["WWW-Authenticate"].startswith(
-        'DPoP realm="http://localhost/management", error="insuf'
-    )
+    challenge = answer.headers["WWW-Authenticate"]
+    assert challenge.startswith('DPoP realm="http://localhost/management"')
+    assert 'error="insufficient_scope"' in challenge
 
 
 def test_who_signed_in_too_long_ago_is_asked_to_step_up(

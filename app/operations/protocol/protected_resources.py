@@ -12,6 +12,7 @@ from app.operations.registration.resources import get_resource
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.protocol import dpop
 from app.rules.protocol.protected_resource import challenge_of, metadata_address, metadata_of
 
 
@@ -41,9 +42,10 @@ def metadata_for(actor: Actor, resource_id: str) -> ResourceMetadata:
 def management_metadata() -> dict[str, Any]:
     """The document of the management API; the endpoints at the base URL serve every organization's clients."""
     scopes = (*PERMISSIONS, *ROOT_ONLY)
-    return metadata_of(
+    document = metadata_of(
         management_audience(), issuer=current().base_url, scopes=scopes, name="Gatehouse management API"
     )
+    return document | {"dpop_signing_alg_values_supported": list(dpop.ALGORITHMS)}
 
 
 def management_metadata_address() -> str:
