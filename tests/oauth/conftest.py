@@ -16,11 +16,14 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.operations import clock, directory
+from app.operations.directory import OrganizationView
 from app.operations.transaction import transaction
 from app.rules.protocol.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
+from tests.support.https_server import https_server, reaching
 from tests.support.person import Page
+from tests.support.publisher import Publisher
 
 REDIRECT_URI = "https://orchard.example/callback"
 VERIFIER = "v" * 43
@@ -230,3 +233,22 @@ def asking(app: Flask, http: FlaskClient, make: Factory, organization: directory
     flow = Flow(app, http, make, client, make.user(organization))
     flow.sign_in()
     return flow
+
+
+@pytest.fixture
+def open_to_all(make: Factory) -> OrganizationView:
+    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+
+
+@pytest.fixture
+def by_token(make: Factory) -> OrganizationView:
+    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}})
+
+
+@pytest.fixture
+def publisher(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    made = Publisher()
+    with https_server(made.answer) as server:
+        made.server = server
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
+        yield made

@@ -1,71 +1,20 @@
-"""Clients that register themselves: RFC 7591, RFC 7592, DC-1 and DC-2."""
+"""Clients that register themselves: RFC 7591, DC-1 and DC-2."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import select
-from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import Client
-from app.models.registration import ClientRegistration, RegistrationToken
+from app.models.registration import ClientRegistration
 from app.operations.directory import OrganizationView
-from app.operations.registration import client_origin
-from app.operations.registration.clients import update_client
-from app.operations.self_registration import dynamic
-from app.operations.self_registration.initial_access import (
-    create_registration_token,
-    revoke_registration_token,
-)
 from app.rules.people.permissions import EVERY_PERMISSION
-from tests.factories import Factory, bearer_header
-
-GOOD: dict[str, Any] = {
-    "client_name": "Weather Bot",
-    "redirect_uris": ["https://weather.example/callback"],
-    "grant_types": ["authorization_code", "refresh_token"],
-}
-
-
-@pytest.fixture
-def open_to_all(make: Factory) -> OrganizationView:
-    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
-
-
-@pytest.fixture
-def by_token(make: Factory) -> OrganizationView:
-    return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}})
-
-
-def register(
-    http: FlaskClient, organization: OrganizationView, token: str | None = None, **changes: Any
-) -> TestResponse:
-    body = {name: value for name, value in (GOOD | changes).items() if value is not None}
-    return http.post(
-        f"/organizations/{organization.slug}/oauth/register",
-        json=body,
-        headers=bearer_header(token) if token else {},
-    )
-
-
-def own(http: FlaskClient, registered: dict[str, Any], method: str, **body: Any) -> TestResponse:
-    path = registered["registration_client_uri"].removeprefix("http://localhost")
-    headers = bearer_header(registered["registration_access_token"])
-    return http.open(path, method=method, headers=headers, json=body or None)
-
-
-def everything_stored(app: Flask) -> str:
-    with app.app_context():
-        tables = [db.session.execute(select(model.__table__)).all() for model in _STORED]
-    return repr(tables)
-
-
-_STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
+from tests.factories import Factory
+from tests.support.registering import GOOD, register
 
 
 def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskClient, make: Factory) -> None:
@@ -289,159 +238,6 @@ def test_the_type_follows_from_what_the_client_says(
     assert told["token_endpoint_auth_method"] == ("none" if kind in ("native", "spa") else method)
     with app.app_context():
         assert db.session.scalars(select(Client.type).where(Client.source == "dynamic")).one() == kind
-
-
-def test_an_initial_access_token_is_needed_where_the_organization_says_so(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
-) -> None:
-    """DC-1."""
-    other = make.organization()
-    with app.app_context():
-        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 2})
-        foreign = create_registration_token(make.actor(other), {"name": "CI"})
-    without = register(http, by_token)
-    assert without.status_code == 401 and without.headers["WWW-Authenticate"] == 'Bearer realm="gatehouse"'
-    wrong = register(http, by_token, foreign.token)
-    assert wrong.status_code == 401 and 'error="invalid_token"' in wrong.headers["WWW-Authenticate"]
-    assert [register(http, by_token, made.token).status_code for _ in range(3)] == [201, 201, 401]
-
-
-def test_a_refused_registration_costs_no_use(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
-) -> None:
-    with app.app_context():
-        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 1})
-    assert register(http, by_token, made.token, redirect_uris=["nowhere"]).status_code == 400
-    assert register(http, by_token, made.token).status_code == 201
-
-
-def test_a_revoked_token_registers_nothing(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
-) -> None:
-    with app.app_context():
-        made = create_registration_token(make.actor(by_token), {"name": "CI"})
-        assert register(http, by_token, made.token).status_code == 201
-        revoke_registration_token(make.actor(by_token), made.record.public_id)
-    assert register(http, by_token, made.token).status_code == 401
-
-
-def test_tables_hold_digests_alone(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
-) -> None:
-    """CD-1's rule for these tokens too: neither of them stands in a row."""
-    with app.app_context():
-        made = create_registration_token(make.actor(by_token), {"name": "CI"})
-    told = register(http, by_token, made.token).get_json()
-    stored = everything_stored(app)
-    assert made.token not in stored
-    assert told["registration_access_token"] not in stored and told["client_secret"] not in stored
-
-
-def test_one_network_registers_so_many(
-    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DC-1: a rate limit where no token is asked for."""
-    monkeypatch.setattr(dynamic, "MOST_PER_NETWORK", dynamic.MOST_PER_NETWORK.from_failure(2))
-    answers = [register(http, open_to_all) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [201, 201, 429]
-    assert int(answers[2].headers["Retry-After"]) > 0
-
-
-def test_an_organization_has_room_for_so_many(
-    http: FlaskClient, open_to_all: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DC-1: a quota; scale.md rule 13 for all clients."""
-    monkeypatch.setattr(client_origin, "MOST_SELF_REGISTERED", 1)
-    assert register(http, open_to_all).status_code == 201
-    full = register(http, open_to_all)
-    assert full.status_code == 409 and full.get_json()["error"] == "too_many_clients"
-    make.client(open_to_all)
-    monkeypatch.setattr(client_origin, "MOST_CLIENTS", 2)
-    with pytest.raises(client_origin.NoRoom):
-        make.client(open_to_all)
-
-
-def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_all: OrganizationView) -> None:
-    """RFC 7592: a change replaces everything, what is left out has its default again."""
-    told = register(http, open_to_all, contacts=["dev@weather.example"]).get_json()
-    read = own(http, told, "GET")
-    assert read.status_code == 200
-    assert {**read.get_json(), "client_secret": told["client_secret"]} == told
-    changed = own(
-        http, told, "PUT", client_id=told["client_id"], redirect_uris=["https://weather.example/new"]
-    )
-    assert changed.status_code == 200, changed.text
-    now = changed.get_json()
-    assert now["redirect_uris"] == ["https://weather.example/new"]
-    assert "contacts" not in now and now["grant_types"] == ["authorization_code"]
-    assert now["client_name"] == "weather.example"
-    assert now["registration_access_token"] == told["registration_access_token"]
-    gone = own(http, told, "DELETE")
-    assert gone.status_code == 204 and gone.data == b""
-    assert own(http, told, "GET").status_code == 401
-
-
-def test_a_client_that_needs_a_secret_now_gets_one(http: FlaskClient, open_to_all: OrganizationView) -> None:
-    told = register(http, open_to_all, token_endpoint_auth_method="none").get_json()
-    assert "client_secret" not in told
-    body = GOOD | {"client_id": told["client_id"], "token_endpoint_auth_method": "client_secret_post"}
-    changed = own(http, told, "PUT", **body).get_json()
-    assert changed["client_secret"].startswith("gth_cs_") and changed["client_secret_expires_at"] == 0
-    again = own(http, told, "PUT", **body).get_json()
-    assert "client_secret" not in again and again["client_secret_expires_at"] == 0
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"client_id": "cli_other"},
-        {"client_id": None},
-        {"registration_access_token": "x"},
-        {"registration_client_uri": "x"},
-        {"client_secret_expires_at": 0},
-        {"client_id_issued_at": 1},
-    ],
-)
-def test_a_change_must_name_the_client_and_nothing_that_is_ours(
-    http: FlaskClient, open_to_all: OrganizationView, extra: dict[str, Any]
-) -> None:
-    told = register(http, open_to_all).get_json()
-    body = GOOD | {"client_id": told["client_id"]} | extra
-    answer = own(http, told, "PUT", **body)
-    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
-
-
-def test_a_registration_access_token_opens_its_own_client_alone(
-    http: FlaskClient, open_to_all: OrganizationView
-) -> None:
-    first, second = (register(http, open_to_all).get_json() for _ in range(2))
-    mixed = second | {"registration_access_token": first["registration_access_token"]}
-    for method in ("GET", "PUT", "DELETE"):
-        assert own(http, mixed, method, **(GOOD if method == "PUT" else {})).status_code == 401
-    assert own(http, second | {"registration_access_token": "nonsense"}, "GET").status_code == 401
-    assert own(http, second, "GET").status_code == 200
-
-
-def test_a_client_that_was_vouched_for_cannot_change_itself(
-    app: Flask, http: FlaskClient, open_to_all: OrganizationView, make: Factory
-) -> None:
-    """Trust was given to this name and these addresses."""
-    told = register(http, open_to_all).get_json()
-    with app.app_context():
-        update_client(make.actor(open_to_all), told["client_id"], {"trust": "verified"})
-    answer = own(http, told, "PUT", **(GOOD | {"client_id": told["client_id"], "client_name": "Acme"}))
-    assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
-
-
-def test_other_organizations_do_not_know_the_client(
-    http: FlaskClient, open_to_all: OrganizationView, make: Factory
-) -> None:
-    """MX-3."""
-    other = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
-    told = register(http, open_to_all).get_json()
-    path = f"/organizations/{other.slug}/oauth/register/{told['client_id']}"
-    headers = bearer_header(told["registration_access_token"])
-    assert http.get(path, headers=headers).status_code == 401
 
 
 def test_without_a_path_it_is_roots_endpoint(http: FlaskClient, make: Factory) -> None:

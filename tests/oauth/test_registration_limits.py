@@ -1,0 +1,101 @@
+"""Who may register clients, and how many: DC-1."""
+
+from __future__ import annotations
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.client import Client
+from app.models.registration import ClientRegistration, RegistrationToken
+from app.operations.directory import OrganizationView
+from app.operations.registration import client_origin
+from app.operations.self_registration import dynamic
+from app.operations.self_registration.initial_access import (
+    create_registration_token,
+    revoke_registration_token,
+)
+from tests.factories import Factory
+from tests.support.registering import register
+
+
+def everything_stored(app: Flask) -> str:
+    with app.app_context():
+        tables = [db.session.execute(select(model.__table__)).all() for model in _STORED]
+    return repr(tables)
+
+
+_STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
+
+
+def test_an_initial_access_token_is_needed_where_the_organization_says_so(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    """DC-1."""
+    other = make.organization()
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 2})
+        foreign = create_registration_token(make.actor(other), {"name": "CI"})
+    without = register(http, by_token)
+    assert without.status_code == 401 and without.headers["WWW-Authenticate"] == 'Bearer realm="gatehouse"'
+    wrong = register(http, by_token, foreign.token)
+    assert wrong.status_code == 401 and 'error="invalid_token"' in wrong.headers["WWW-Authenticate"]
+    assert [register(http, by_token, made.token).status_code for _ in range(3)] == [201, 201, 401]
+
+
+def test_a_refused_registration_costs_no_use(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 1})
+    assert register(http, by_token, made.token, redirect_uris=["nowhere"]).status_code == 400
+    assert register(http, by_token, made.token).status_code == 201
+
+
+def test_a_revoked_token_registers_nothing(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI"})
+        assert register(http, by_token, made.token).status_code == 201
+        revoke_registration_token(make.actor(by_token), made.record.public_id)
+    assert register(http, by_token, made.token).status_code == 401
+
+
+def test_tables_hold_digests_alone(
+    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+) -> None:
+    """CD-1's rule for these tokens too: neither of them stands in a row."""
+    with app.app_context():
+        made = create_registration_token(make.actor(by_token), {"name": "CI"})
+    told = register(http, by_token, made.token).get_json()
+    stored = everything_stored(app)
+    assert made.token not in stored
+    assert told["registration_access_token"] not in stored and told["client_secret"] not in stored
+
+
+def test_one_network_registers_so_many(
+    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DC-1: a rate limit where no token is asked for."""
+    monkeypatch.setattr(dynamic, "MOST_PER_NETWORK", dynamic.MOST_PER_NETWORK.from_failure(2))
+    answers = [register(http, open_to_all) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [201, 201, 429]
+    assert int(answers[2].headers["Retry-After"]) > 0
+
+
+def test_an_organization_has_room_for_so_many(
+    http: FlaskClient, open_to_all: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DC-1: a quota; scale.md rule 13 for all clients."""
+    monkeypatch.setattr(client_origin, "MOST_SELF_REGISTERED", 1)
+    assert register(http, open_to_all).status_code == 201
+    full = register(http, open_to_all)
+    assert full.status_code == 409 and full.get_json()["error"] == "too_many_clients"
+    make.client(open_to_all)
+    monkeypatch.setattr(client_origin, "MOST_CLIENTS", 2)
+    with pytest.raises(client_origin.NoRoom):
+        make.client(open_to_all)

@@ -1,0 +1,97 @@
+"""Clients that manage their own registration: RFC 7592."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.operations.directory import OrganizationView
+from app.operations.registration.clients import update_client
+from tests.factories import Factory, bearer_header
+from tests.support.registering import GOOD, own, register
+
+
+def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    """RFC 7592: a change replaces everything, what is left out has its default again."""
+    told = register(http, open_to_all, contacts=["dev@weather.example"]).get_json()
+    read = own(http, told, "GET")
+    assert read.status_code == 200
+    assert {**read.get_json(), "client_secret": told["client_secret"]} == told
+    changed = own(
+        http, told, "PUT", client_id=told["client_id"], redirect_uris=["https://weather.example/new"]
+    )
+    assert changed.status_code == 200, changed.text
+    now = changed.get_json()
+    assert now["redirect_uris"] == ["https://weather.example/new"]
+    assert "contacts" not in now and now["grant_types"] == ["authorization_code"]
+    assert now["client_name"] == "weather.example"
+    assert now["registration_access_token"] == told["registration_access_token"]
+    gone = own(http, told, "DELETE")
+    assert gone.status_code == 204 and gone.data == b""
+    assert own(http, told, "GET").status_code == 401
+
+
+def test_a_client_that_needs_a_secret_now_gets_one(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    told = register(http, open_to_all, token_endpoint_auth_method="none").get_json()
+    assert "client_secret" not in told
+    body = GOOD | {"client_id": told["client_id"], "token_endpoint_auth_method": "client_secret_post"}
+    changed = own(http, told, "PUT", **body).get_json()
+    assert changed["client_secret"].startswith("gth_cs_") and changed["client_secret_expires_at"] == 0
+    again = own(http, told, "PUT", **body).get_json()
+    assert "client_secret" not in again and again["client_secret_expires_at"] == 0
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"client_id": "cli_other"},
+        {"client_id": None},
+        {"registration_access_token": "x"},
+        {"registration_client_uri": "x"},
+        {"client_secret_expires_at": 0},
+        {"client_id_issued_at": 1},
+    ],
+)
+def test_a_change_must_name_the_client_and_nothing_that_is_ours(
+    http: FlaskClient, open_to_all: OrganizationView, extra: dict[str, Any]
+) -> None:
+    told = register(http, open_to_all).get_json()
+    body = GOOD | {"client_id": told["client_id"]} | extra
+    answer = own(http, told, "PUT", **body)
+    assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_client_metadata"
+
+
+def test_a_registration_access_token_opens_its_own_client_alone(
+    http: FlaskClient, open_to_all: OrganizationView
+) -> None:
+    first, second = (register(http, open_to_all).get_json() for _ in range(2))
+    mixed = second | {"registration_access_token": first["registration_access_token"]}
+    for method in ("GET", "PUT", "DELETE"):
+        assert own(http, mixed, method, **(GOOD if method == "PUT" else {})).status_code == 401
+    assert own(http, second | {"registration_access_token": "nonsense"}, "GET").status_code == 401
+    assert own(http, second, "GET").status_code == 200
+
+
+def test_a_client_that_was_vouched_for_cannot_change_itself(
+    app: Flask, http: FlaskClient, open_to_all: OrganizationView, make: Factory
+) -> None:
+    """Trust was given to this name and these addresses."""
+    told = register(http, open_to_all).get_json()
+    with app.app_context():
+        update_client(make.actor(open_to_all), told["client_id"], {"trust": "verified"})
+    answer = own(http, told, "PUT", **(GOOD | {"client_id": told["client_id"], "client_name": "Acme"}))
+    assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
+
+
+def test_other_organizations_do_not_know_the_client(
+    http: FlaskClient, open_to_all: OrganizationView, make: Factory
+) -> None:
+    """MX-3."""
+    other = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
+    told = register(http, open_to_all).get_json()
+    path = f"/organizations/{other.slug}/oauth/register/{told['client_id']}"
+    headers = bearer_header(told["registration_access_token"])
+    assert http.get(path, headers=headers).status_code == 401

@@ -1,0 +1,34 @@
+"""Clients that register themselves over HTTP, and manage what they registered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.operations.directory import OrganizationView
+from tests.factories import bearer_header
+
+GOOD: dict[str, Any] = {
+    "client_name": "Weather Bot",
+    "redirect_uris": ["https://weather.example/callback"],
+    "grant_types": ["authorization_code", "refresh_token"],
+}
+
+
+def register(
+    http: FlaskClient, organization: OrganizationView, token: str | None = None, **changes: Any
+) -> TestResponse:
+    body = {name: value for name, value in (GOOD | changes).items() if value is not None}
+    return http.post(
+        f"/organizations/{organization.slug}/oauth/register",
+        json=body,
+        headers=bearer_header(token) if token else {},
+    )
+
+
+def own(http: FlaskClient, registered: dict[str, Any], method: str, **body: Any) -> TestResponse:
+    path = registered["registration_client_uri"].removeprefix("http://localhost")
+    headers = bearer_header(registered["registration_access_token"])
+    return http.open(path, method=method, headers=headers, json=body or None)
