@@ -1,0 +1,72 @@
+"""Signing out against everything else at once: nobody hears twice, and who was told of a sign-in hears of its end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from app.operations.people.sessions import end_sessions_of_user
+from tests.races.conftest import Race
+from tests.support.back_channel import listen
+from tests.support.crowd import send
+from tests.support.person import Person
+from tests.support.threads import at_once
+
+ROUNDS = 15
+
+
+@pytest.fixture
+def listening(race: Race) -> Race:
+    """A race whose client hears of sign-outs; nothing answers there."""
+    listen(race.server.app, race.client, "https://orchard.example/out")
+    return race
+
+
+def messages(race: Race) -> int:
+    [(count,)] = race.server.database.query(
+        "SELECT COUNT(*) FROM outbox WHERE organization_id = %s", race.client.organization.id.encode()
+    )
+    return int(count)
+
+
+def test_a_sign_in_that_many_end_is_told_once(listening: Race) -> None:
+    person = Person(listening.server.url)
+    assert send(listening.server.url, listening.redemption(listening.code(person))).status == 200
+    organization, user = listening.client.organization.id, listening.user.id
+    ended = at_once(listening.server.app, [lambda: end_sessions_of_user(organization, user)] * 12)
+    assert ended == ["int"] * 12
+    assert messages(listening) == 1
+
+
+def test_a_redemption_against_the_sign_out_is_refused_or_told(listening: Race) -> None:
+    """CD-8: the client has no ID token of the sign-in, or it hears of its end."""
+    organization, user = listening.client.organization.id, listening.user.id
+    told = heard = 0
+    for _ in range(ROUNDS):
+        redemption = listening.redemption(listening.code(Person(listening.server.url)))
+        gate = threading.Barrier(2)
+        answers: list[int] = []
+
+        def redeem(post=redemption, gate=gate, answers=answers) -> None:
+            gate.wait()
+            answers.append(send(listening.server.url, post).status)
+
+        def sign_out(gate=gate) -> None:
+            with listening.server.app.app_context():
+                gate.wait()
+                end_sessions_of_user(organization, user)
+
+        threads = [threading.Thread(target=redeem), threading.Thread(target=sign_out)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers[0] in {200, 400}
+        told += answers[0] == 200
+        heard = messages(listening)
+        assert heard == told
+    assert listening.server.database.query(
+        "SELECT COUNT(*) FROM session_clients WHERE organization_id = %s",
+        listening.client.organization.id.encode(),
+    ) == [(0,)]
