@@ -27,7 +27,8 @@ _NO_FAILURES = frozenset({"authorization_pending", "use_dpop_nonce"})
 
 def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | None = None) -> None:
     """The refusal waits for the log, if it names a client of ours. ``client`` is (organization key, row id)."""
-    if error.status >= 500 or error.code in _NO_FAILURES:
+    # A fault of ours names no cause; one of the client's own servers does.
+    if (error.status >= 500 and error.cause is None) or error.code in _NO_FAILURES:
         return
     sent: Mapping[str, str] = call.sent or {}
     named = client or _client_of(call, sent)

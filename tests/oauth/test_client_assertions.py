@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from app.operations import view_changes
 from app.operations.protocol import client_failures
 from app.operations.registration.clients import delete_client, update_client
 from app.rules.protocol.client_assertions import TYPE
@@ -229,12 +230,26 @@ def test_a_key_registered_on_another_worker_counts_here_at_once(
 def test_a_client_renamed_on_another_worker_goes_on(
     http, make: Factory, path: str, signing: MadeClient, signer: Signer
 ) -> None:
-    """The request is decided again by a fresh view, and its assertion is not taken for a replay."""
     issuer = issuer_of(signing)
     assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
     with http.application.app_context(), on_another_worker():
         update_client(make.system(signing.organization), signing.client_id, {"name": "Renamed"})
     assert post(http, path, signer.fields(signing.client_id, issuer)).status_code == 200
+
+
+def test_a_request_that_is_decided_again_does_not_replay_its_assertion(
+    http, make: Factory, signing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scope allowed a moment ago on another machine, of which this one has not heard yet."""
+    issuer, held = issuer_of(signing), ["reports:read", "reports:write"]
+    assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
+    with http.application.app_context(), on_another_worker(), monkeypatch.context() as elsewhere:
+        elsewhere.setattr(view_changes, "_renew", lambda organization_id: None)
+        update_client(make.system(signing.organization), signing.client_id, {"scopes": held})
+    fields = signer.fields(signing.client_id, issuer) | {"scope": "reports:write"}
+    answer = post(http, "/oauth/token", fields)
+    assert answer.status_code == 200, answer.text
+    assert_refused(post(http, "/oauth/token", fields))
 
 
 def test_failures_are_limited_and_lock_nobody_out(

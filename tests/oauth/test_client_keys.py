@@ -16,8 +16,11 @@ from werkzeug.test import TestResponse
 from app.extensions import db
 from app.models.client import Client
 from app.operations import view_changes
+from app.operations.evidence.failed_requests import list_failed_requests
 from app.operations.protocol import client_keys
 from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.web.failed_requests import FailedRequests
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import REDIRECT_URI, Flow, query_of
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
@@ -225,3 +228,16 @@ def test_request_objects_use_them_too(app: Flask, flow: Flow, publisher, signer:
     pushed = {"request": signer.request_object(client.parameters(), client.issuer)}
     answer = flow.http.post("/oauth/par", data=pushed, headers=client.client.basic)
     assert answer.get_json()["error"] == "temporarily_unavailable"
+
+
+def test_whose_keys_cannot_be_read_finds_it_in_the_log(
+    app: Flask, publisher, publishing: MadeClient, signer
+) -> None:
+    publisher.status = 500
+    assert authenticate(app, publishing, signer).status_code == 503
+    waiting: FailedRequests = app.extensions["failed_requests"]
+    with app.app_context():
+        waiting.write_waiting()
+        [entry] = list_failed_requests(Actor.system(publishing.organization.id)).items
+    assert (entry.status, entry.cause) == (503, "client_keys_unavailable")
+    assert entry.parameters["client_assertion"] == "[a JWT, removed]"
