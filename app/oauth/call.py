@@ -42,6 +42,7 @@ class TooLarge(OAuthRefusal):
 
     def __init__(self) -> None:
         super().__init__("The body is longer than 64 KiB.")
+        self.because("body_too_large", expected="at most 64 KiB")
 
 
 class Call:

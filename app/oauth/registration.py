@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 
 from app.oauth import cors
 from app.oauth.call import REALM, Answer, Call, answer, refusal_of
@@ -68,15 +68,18 @@ def preflight(client_id: str = "") -> Response:
 
 def _answered(work: Callable[[Call], Answer]) -> Response:
     call = Call.current()
+    if "client_id" in (request.view_args or {}):
+        call.sent = {"client_id": str((request.view_args or {})["client_id"])}
     try:
         require_secure(call)
         given = work(call)
     except InvalidInput as error:
-        given = refusal_of(OAuthRefusal(refusal_words(error), code=refusal_code(error)), call)
+        refused = OAuthRefusal(refusal_words(error), code=refusal_code(error))
+        given = refusal_of(refused.because("registration_refused", received=error.description), call)
     except Forbidden as error:
         given = refusal_of(Forbidden(error.description, code="access_denied"), call)
     except Unauthenticated as error:
-        given = refusal_of(error, call)
+        given = refusal_of(error.because("registration_token_invalid"), call)
         why = f', error="{error.code}"' if call.authorization else ""
         given.headers.append(("WWW-Authenticate", f'Bearer realm="{REALM}"{why}'))
     except DomainError as error:

@@ -205,9 +205,11 @@ def test_a_refused_device_is_told_so(device: Device, database: Database) -> None
 def test_another_client_cannot_use_the_code(device: Device) -> None:
     """CD-3's like: wrong hands neither get tokens nor spend the code."""
     codes = device.code()
+    other = device.register(name="Radio")
+    early = device.poll(codes["device_code"], client_id=other.client_id)
+    assert early.get_json()["error"] == "invalid_grant"
     device.sign_in()
     device.allow(codes["user_code"])
-    other = device.register(name="Radio")
     refused = device.poll(codes["device_code"], client_id=other.client_id)
     assert refused.get_json()["error"] == "invalid_grant"
     assert device.poll(codes["device_code"]).status_code == 200

@@ -225,6 +225,20 @@ def test_introspection_and_revocation_are_kept_too(flow: Flow) -> None:
     assert {entry.endpoint for entry in kept(flow)} == {"introspect", "revoke", "device_authorization"}
 
 
+def test_who_manages_its_registration_with_another_token_is_kept(flow: Flow) -> None:
+    path = f"/organizations/{flow.organization.slug}/oauth/register/{flow.client.client_id}"
+    answer = flow.http.get(path, headers={"Authorization": "Bearer x"})
+    entry = only(flow)
+    assert answer.status_code == entry.status == 401
+    assert (entry.endpoint, entry.cause) == ("register", "registration_token_invalid")
+
+
+def test_a_pushed_request_is_kept_too(flow: Flow) -> None:
+    flow.http.post("/oauth/par", data=flow.parameters(code_challenge=None), headers=flow.client.basic)
+    entry = only(flow)
+    assert (entry.endpoint, entry.cause) == ("par", "pkce_missing")
+
+
 def test_a_device_that_waits_has_not_failed(flow: Flow) -> None:
     from tests.oauth.device import Device
 

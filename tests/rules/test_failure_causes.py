@@ -35,6 +35,19 @@ def test_every_cause_that_the_code_names_is_explained() -> None:
     assert set(OF_ERRORS.values()) - set(CAUSES) == set()
 
 
+def test_every_cause_that_is_explained_can_happen() -> None:
+    """By a call of ``because``, by the error's own code, or found out afterwards."""
+    named = set(OF_ERRORS.values()) | {"refused"}
+    for path in APP.rglob("*.py"):
+        if path.name != "failure_causes.py":
+            named |= {
+                node.value
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
+    assert set(CAUSES) - named == set()
+
+
 @pytest.mark.parametrize("code", CAUSES)
 def test_an_explanation_is_two_sentences_for_people(code: str) -> None:
     explanation = CAUSES[code]

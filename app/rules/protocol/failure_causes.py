@@ -101,6 +101,7 @@ CAUSES: dict[str, Explanation] = {code: Explanation(what, fix) for code, what, f
 
 # The cause of a refusal that names none.
 OF_ERRORS: dict[str, str] = {
+    "invalid_request": "parameter_malformed",
     "invalid_client": "secret_unknown",
     "invalid_grant": "grant_ended",
     "invalid_scope": "scope_not_allowed",

@@ -49,6 +49,7 @@ class UnauthorizedClient(OAuthRefusal):
 
     def __init__(self, grant_type: str) -> None:
         super().__init__(f"The client or its organization does not allow the grant type {grant_type}.")
+        self.because("grant_type_not_allowed", received=grant_type)
 
 
 class AuthorizationRefusal(OAuthRefusal):
