@@ -174,6 +174,11 @@ class TestHints:
                     )
                     is None
                 )
+            for kind in ("at+jwt", "logout+jwt"):
+                assert (
+                    read_hint(flow.organization, sign(flow.organization, "ES256", good, token_type=kind))
+                    is None
+                )
             head, body, signature = hint.split(".")
             assert read_hint(flow.organization, f"{head}.{body}.{signature[:-4]}AAAA") is None
 

@@ -72,23 +72,26 @@ def test_a_whole_profile_is_told_with_right_types(known: Flow) -> None:
 
 
 def test_nothing_asked_for_overwrites_the_tokens_own(known: Flow) -> None:
-    """OI-2: whatever a profile holds."""
+    """OI-2: whatever a profile holds; the subject of a pairwise client stays its own."""
+    pairwise = known.other_client(subject_type="pairwise", trust="first_party", redirect_uris=[REDIRECT_URI])
+    own = claims_of(pairwise, pairwise.tokens(scope="openid")["id_token"])["sub"]
     asked = dict.fromkeys(("iss", "sub", "aud", "exp", "iat", "nonce", "azp", "at_hash", "name"))
-    said = claims_of(
-        known, known.tokens(scope="openid", nonce="n", claims=asking_for(id_token=asked))["id_token"]
-    )
-    assert (said["iss"], said["sub"], said["aud"]) == (
-        known.issuer,
-        known.user.public_id,
-        known.client.client_id,
-    )
+    tokens = pairwise.tokens(scope="openid", nonce="n", claims=asking_for(id_token=asked, userinfo=asked))
+    said = claims_of(pairwise, tokens["id_token"])
+    assert (said["iss"], said["sub"], said["aud"]) == (known.issuer, own, pairwise.client.client_id)
     assert (said["nonce"], said["name"]) == ("n", "Ada Lovelace")
+    assert userinfo(pairwise, tokens) == {"sub": own, "name": "Ada Lovelace"}
 
 
-def test_a_claim_by_name_is_no_way_round_the_scope(flow: Flow) -> None:
+def test_a_claim_by_name_is_no_way_round_the_scope(known: Flow) -> None:
     """A client that was not registered for the scope address does not get the address."""
-    tokens = flow.tokens(scope="openid", claims=asking_for(userinfo={"address": None, "email": None}))
-    assert set(userinfo(flow, tokens)) == {"sub", "email"}
+    less = known.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
+    tokens = less.tokens(
+        scope="openid",
+        claims=asking_for(userinfo={"address": None, "email": None}, id_token={"address": None}),
+    )
+    assert set(userinfo(less, tokens)) == {"sub", "email"}
+    assert "address" not in claims_of(less, tokens["id_token"])
 
 
 def test_consent_shows_what_claims_mean_and_remembers_it(asking: Flow) -> None:

@@ -43,7 +43,7 @@ def test_a_profile_holds_every_standard_claim() -> None:
 
 
 def test_empty_ones_are_left_out() -> None:
-    empty = {name: "" for name in CHECKS} | {"nickname": "  ", "address": {"country": " "}}
+    empty = dict.fromkeys(CHECKS, "") | {"nickname": "  ", "address": {"country": " "}}
     assert checked_profile(empty) == {}
     assert checked_profile({}) == {}
     assert checked_profile({"nickname": None, "address": None}) == {}

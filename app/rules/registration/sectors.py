@@ -19,7 +19,7 @@ def sector_of(document: Mapping[str, Any]) -> str | None:
     """
     address = document.get("sector_identifier_uri")
     if address:
-        return urlsplit(address).hostname
+        return urlsplit(str(address)).hostname
     hosts = {
         urlsplit(uri).hostname if origin_of(uri) else None for uri in document.get("redirect_uris") or ()
     }
