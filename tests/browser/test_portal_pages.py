@@ -11,7 +11,6 @@ from axe_playwright_python.base import AXE_SCRIPT
 
 from app.operations.protocol.signing_keys import active_key
 from app.operations.registration.resources import define_resource
-from app.operations.registration.resources import define_resource
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
 
@@ -225,13 +224,9 @@ def test_every_page_is_whole_in_every_look(
         scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
         fields = {"identifier": "https://a-long-name.orders.example/api/v1", "name": "Orders", "scopes": scopes}
         api = define_resource(make.actor(acme), fields)
-        scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
-        fields = {"identifier": "https://a-long-name.orders.example/api/v1", "name": "Orders", "scopes": scopes}
-        api = define_resource(make.actor(acme), fields)
     names = {
         "client": client.client_id,
         "public": public.client_id,
-        "api": api.public_id,
         "api": api.public_id,
         "secret": client.registered.credential.public_id,
     }

@@ -15,7 +15,6 @@ from app.operations.tenancy.settings import update_settings
 from app.rules.protocol import authentication_contexts
 from app.rules.protocol.authorization_request import PROMPTS
 from app.rules.registration.client_types import TOKEN_EXCHANGE
-from app.rules.registration.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
@@ -32,7 +31,6 @@ REGISTERED = {
     ),
     *("response_types_supported", "response_modes_supported", "grant_types_supported", "claims_supported"),
     *("token_endpoint_auth_methods_supported", "revocation_endpoint", "introspection_endpoint"),
-    "introspection_signing_alg_values_supported",
     *("end_session_endpoint", "backchannel_logout_supported", "backchannel_logout_session_supported"),
     "introspection_signing_alg_values_supported",
     *("revocation_endpoint_auth_methods_supported", "introspection_endpoint_auth_methods_supported"),

@@ -95,10 +95,6 @@ def _compared(fields: ResourceFields, name: str) -> Any:
     return frozenset(fields.scopes) if name == "scopes" else getattr(fields, name)
 
 
-def _compared(fields: ResourceFields, name: str) -> Any:
-    return frozenset(fields.scopes) if name == "scopes" else getattr(fields, name)
-
-
 def check_words(findings: Findings, sent: Mapping[str, Any], at: str = "") -> None:
     """Note what is wrong with the title and description of a scope; ``at`` is what stands before their names."""
     for name, longest in (("title", LONGEST_TITLE), ("description", LONGEST_DESCRIPTION)):
