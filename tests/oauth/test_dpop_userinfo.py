@@ -49,6 +49,12 @@ def test_the_scheme_counts_in_any_case(flow: Flow, prover: Prover, token: str, s
     assert ask(flow, headers).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["dpop", "DPOP"])
+def test_the_headers_name_counts_in_any_case(flow: Flow, prover: Prover, token: str, name: str) -> None:
+    proof = prover.proof("GET", URL, access_token=token)
+    assert ask(flow, {"Authorization": f"DPoP {token}", name: proof}).status_code == 200
+
+
 def test_by_post_and_under_the_issuer(flow: Flow, prover: Prover, token: str) -> None:
     path = f"/organizations/{flow.organization.slug}/oauth/userinfo"
     headers = prover.headers("POST", f"http://localhost{path}?x=y", access_token=token)
