@@ -37,9 +37,11 @@ def introspect(call: Call) -> Answer:
 def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     authenticated = authenticate(call, sent)
     if authenticated.client.is_public:
-        raise InvalidClient
+        raise InvalidClient().because(
+            "auth_method_mismatch", received="none", expected="a secret or an assertion"
+        )
     if "token" not in sent:
-        raise OAuthRefusal("The parameter token is missing.")
+        raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
     return authenticated, introspections.introspect(authenticated.client, sent["token"])
 
 

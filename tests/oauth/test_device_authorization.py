@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64decode
 from datetime import timedelta
 
 import pytest
@@ -186,7 +188,10 @@ def test_tokens_outlive_the_sign_in_of_the_browser(device: Device) -> None:
     codes = device.code()
     device.sign_in()
     device.allow(codes["user_code"])
-    token = device.poll(codes["device_code"]).get_json()["access_token"]
+    tokens = device.poll(codes["device_code"]).get_json()
+    token = tokens["access_token"]
+    claims = tokens["id_token"].split(".")[1]
+    assert "sid" not in json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
     page = device.http.get(f"/organizations/{device.organization.slug}/logout")
     device.press(page, "logout-confirm")
     answer = device.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})

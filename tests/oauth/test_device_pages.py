@@ -11,6 +11,8 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.device import DeviceCode
 from app.operations import clock
+from app.operations.devices import device_decisions
+from app.operations.people.sessions import find_session
 from app.operations.protocol import consents
 from app.operations.registration.clients import update_client
 from app.operations.transaction import transaction
@@ -175,6 +177,21 @@ def test_two_who_decide_at_once_decide_once(device: Device) -> None:
     page = device.enter(codes["user_code"])
     assert 'id="device-denied"' in device.press(page, "device-stop").text
     assert device.press(page, "device-continue").status_code == 400
+    assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
+
+
+def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> None:
+    """Both pages were open: the row decides, not what was read before."""
+    codes = device.code()
+    with device.make.app.app_context():
+        session = find_session(device.make.sign_in(device.user).token)
+        assert session is not None
+        actor = session.actor(address="192.0.2.1")
+        found = device_decisions.find_device_request(actor, codes["user_code"])
+        device_decisions.deny_device(actor, found)
+        with pytest.raises(device_decisions.WrongUserCode):
+            device_decisions.allow_device(actor, found, session, found.scopes, remember=True)
+        assert consents.allowed_scopes(found.client, device.user.id) == ()
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
 
 
