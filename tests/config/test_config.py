@@ -200,6 +200,11 @@ def test_what_is_for_development_is_refused_elsewhere(tmp_path: Path, name: str,
         ("GATEHOUSE_LOG_LEVEL", "loud"),
         ("GATEHOUSE_REQUEST_LOG", "perhaps"),
         ("GATEHOUSE_JANITOR", "1"),
+        ("GATEHOUSE_OUTGOING_CA_BUNDLE", "/nowhere/ca.pem"),
+        ("GATEHOUSE_OUTGOING_CA_BUNDLE", "/"),
+        ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "https://app.internal"),
+        ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "app.internal,*.internal"),
+        ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "10.0.0.0/8"),
         ("DATABASE_URL", "postgresql://x/y"),
         ("DATABASE_URL", "gatehouse.sqlite3"),
         ("DATABASE_URL", "mysql://"),
@@ -207,6 +212,21 @@ def test_what_is_for_development_is_refused_elsewhere(tmp_path: Path, name: str,
 )
 def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
     assert name in refusal(production(tmp_path, **{name: value}))
+
+
+def test_closed_networks_name_their_hosts_and_authorities(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----")
+    config = load(
+        production(
+            tmp_path,
+            GATEHOUSE_OUTGOING_CA_BUNDLE=str(bundle),
+            GATEHOUSE_OUTGOING_ALLOWED_HOSTS=" App.internal, keys.internal:8443,[fd00::5]:443 ",
+        )
+    )
+    assert config.outgoing_ca_bundle == bundle
+    assert config.outgoing_allowed_hosts == {"app.internal", "keys.internal:8443", "[fd00::5]:443"}
+    assert load(production(tmp_path)).outgoing_allowed_hosts == frozenset()
 
 
 def test_the_process_exits_with_78_and_one_line(tmp_path: Path) -> None:
