@@ -1,0 +1,77 @@
+"""Many clients at once: a token registers as many as it may, an address is met as one client."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from flask import Flask
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.registration import ClientRegistration, RegistrationToken
+from app.operations.directory import OrganizationView
+from app.operations.self_registration import documents
+from app.operations.self_registration.documents import DocumentRefused
+from app.operations.self_registration.dynamic import register
+from app.operations.self_registration.initial_access import create_registration_token
+from app.rules.actor import Actor
+from app.rules.errors import Unauthenticated
+from tests.factories import Factory
+from tests.support.https_server import https_server, reaching
+from tests.support.publisher import ON, Publisher
+from tests.support.threads import at_once
+
+pytestmark = pytest.mark.mariadb
+CROWD, USES = 40, 7
+METADATA = {"client_name": "Weather Bot", "redirect_uris": ["https://weather.example/callback"]}
+
+
+def test_a_token_registers_as_many_as_it_may_however_many_ask_at_once(app: Flask, make: Factory) -> None:
+    """DC-1: the use is counted by the row that changes, in the transaction that makes the client."""
+    by_token = {"dynamic_registration": {"mode": "initial_access_token"}}
+    organization = make.organization(settings={"oauth": by_token})
+    with app.app_context():
+        made = create_registration_token(make.actor(organization), {"name": "CI", "max_uses": USES})
+
+    def ask() -> object:
+        try:
+            return register(Actor.anonymous(organization.id), METADATA, made.token)
+        except Unauthenticated as refusal:
+            return refusal
+
+    results = Counter(at_once(app, [ask] * CROWD))
+    assert results == {"Registration": USES, "Unauthenticated": CROWD - USES}
+    with app.app_context():
+        assert db.session.scalars(select(RegistrationToken.uses)).one() == USES
+        assert len(db.session.scalars(select(ClientRegistration.id)).all()) == USES
+
+
+@pytest.fixture
+def publisher(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    made = Publisher()
+    with https_server(made.answer) as server:
+        made.server = server
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
+        yield made
+
+
+def test_an_address_is_one_client_however_many_meet_it_at_once(
+    app: Flask, make: Factory, publisher: Publisher
+) -> None:
+    """DC-3: few may ask one host at a time; the others are refused, and no second client comes of it."""
+    organization: OrganizationView = make.organization(settings=ON)
+    met = []
+
+    def meet() -> object:
+        try:
+            met.append(documents.client_at(organization, publisher.client_id, "192.0.2.7"))
+        except DocumentRefused as refusal:
+            return refusal
+        return met[-1]
+
+    at_once(app, [meet] * 8)
+    assert len(set(met)) == 1
+    with app.app_context():
+        assert len(db.session.scalars(select(ClientRegistration.id)).all()) == 1
