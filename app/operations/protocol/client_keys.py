@@ -122,7 +122,8 @@ def _read(uri: str) -> list[dict[str, Any]] | None:
 
 def _keep(key: _Key, fetched: _Fetched) -> None:
     # A plain dictionary keeps the order: the one that was fetched longest ago goes first.
-    _kept.pop(key, None)
-    while len(_kept) >= _MOST_KEPT:
-        _kept.pop(next(iter(_kept)), None)
-    _kept[key] = fetched
+    with _change:
+        _kept.pop(key, None)
+        while len(_kept) >= _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+        _kept[key] = fetched

@@ -1,0 +1,139 @@
+"""What a request object says, read as if its parameters had come one by one."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.protocol.request_object import InvalidRequestObject, judge, read_request_object
+from tests.support.signer import Signer
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SECONDS = int(NOW.timestamp())
+ISSUER = "https://id.example/organizations/acme"
+TIMES = {"iat": SECONDS, "nbf": SECONDS, "exp": SECONDS + 300}
+# RFC 6749 section 5.2.
+SPEAKABLE = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+")
+
+
+def judged(
+    parameters: dict[str, Any] | None = None,
+    audience: Any = ISSUER,
+    *,
+    is_bounded: bool = False,
+    **changes: Any,
+):
+    text = Signer().request_object(
+        {"client_id": "cli_x", **(parameters or {})}, audience, **(TIMES | changes)
+    )
+    return judge(
+        read_request_object(text),
+        client_id="cli_x",
+        issuer=ISSUER,
+        algorithms=("ES256",),
+        is_bounded=is_bounded,
+        now=NOW,
+    )
+
+
+def refusal(*args: Any, **changes: Any) -> str:
+    with pytest.raises(InvalidRequestObject) as refused:
+        judged(*args, **changes)
+    assert refused.value.code == "invalid_request_object"
+    assert SPEAKABLE.fullmatch(refused.value.description)
+    return refused.value.description
+
+
+def test_what_the_jwt_says_of_itself_is_no_parameter() -> None:
+    assert judged({"scope": "openid", "state": "s"}, jti="j") == {
+        "client_id": "cli_x",
+        "scope": "openid",
+        "state": "s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "parameter"),
+    [
+        ({"max_age": 0}, "0"),
+        ({"claims": {"userinfo": {"näme": None}}}, '{"userinfo":{"näme":null}}'),
+        ({"resource": ["https://a.example", "https://b.example"]}, "https://a.example https://b.example"),
+        ({"resource": "https://a.example"}, "https://a.example"),
+        ({"state": "ü"}, "ü"),
+    ],
+)
+def test_values_are_read_as_a_form_would_carry_them(value: dict[str, Any], parameter: str) -> None:
+    assert judged(value)[next(iter(value))] == parameter
+
+
+@pytest.mark.parametrize("value", [{"state": ""}, {"unknown": [1, 2]}, {"unknown": True}, {"unknown": 1.5}])
+def test_what_is_empty_or_unknown_is_left_out(value: dict[str, Any]) -> None:
+    assert next(iter(value)) not in judged(value)
+
+
+@pytest.mark.parametrize(
+    "value", [{"state": True}, {"scope": ["openid"]}, {"max_age": 1.5}, {"resource": [1]}]
+)
+def test_a_parameter_of_another_type_is_refused(value: dict[str, Any]) -> None:
+    assert "no string" in refusal(value)
+
+
+@pytest.mark.parametrize("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])
+def test_it_is_for_the_issuer(audience: Any) -> None:
+    assert judged(audience=audience)
+
+
+@pytest.mark.parametrize(
+    "audience", [None, "", ISSUER + "/", [], ["https://other.example"], {"x": ISSUER}, 7, [[ISSUER]]]
+)
+def test_it_is_for_nobody_else(audience: Any) -> None:
+    refusal(audience=audience)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iss": None},
+        {"iss": ISSUER},
+        {"client_id": "cli_y"},
+        {"client_id": None},
+        {"exp": SECONDS - 31},
+        {"nbf": SECONDS + 31},
+        {"iat": SECONDS + 31},
+        {"exp": "soon"},
+        {"nbf": True},
+        {"request": "x"},
+        {"request_uri": ""},
+    ],
+)
+def test_each_wrong_claim_is_refused(changes: dict[str, Any]) -> None:
+    refusal(**changes)
+
+
+def test_no_end_is_demanded_of_most_clients() -> None:
+    assert judged(exp=None, nbf=None, iat=None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"exp": None}, {"nbf": None}, {"exp": SECONDS + 3631}, {"nbf": SECONDS - 3601}, {"exp": SECONDS - 31}],
+)
+def test_a_bounded_one_lives_an_hour_at_most(changes: dict[str, Any]) -> None:
+    """FAPI 2.0 Message Signing section 5.3.1."""
+    assert judged(is_bounded=True)
+    refusal(is_bounded=True, **changes)
+
+
+def test_what_cannot_be_read_is_told_apart() -> None:
+    for text, code in (
+        ("a.b.c.d.e", "request_not_supported"),
+        ("a.b.c", "invalid_request_object"),
+        ("", None),
+    ):
+        with pytest.raises(AuthorizationRefusal) as refused:
+            read_request_object(text)
+        assert refused.value.code == (code or "invalid_request_object")
