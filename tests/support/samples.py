@@ -1,9 +1,26 @@
-"""Whether two groups of timings differ: Mann–Whitney's U test, two-sided, by its normal approximation."""
+"""Timings in groups, and whether two groups differ: Mann–Whitney's U test, two-sided, by its normal approximation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import erfc, sqrt
+
+
+@dataclass(slots=True)
+class Samples:
+    """What a call took: ``seconds`` on the wall, and ``work``, the seconds that this thread's processor was busy."""
+
+    seconds: list[float] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)
+
+    def take(self, call: Callable[[], object]) -> None:
+        """One more sample."""
+        wall, busy = time.perf_counter(), time.thread_time()
+        call()
+        self.work.append(time.thread_time() - busy)
+        self.seconds.append(time.perf_counter() - wall)
 
 
 def same_distribution(one: Sequence[float], other: Sequence[float]) -> float:
