@@ -17,6 +17,7 @@ from app.operations.directory import ClientView, OrganizationView
 from app.operations.protocol import grants, usage
 from app.rules.errors import DomainError, Unavailable
 from app.rules.protocol.oauth_errors import InvalidScope, UnauthorizedClient
+from app.rules.protocol.resource_indicators import parse_resources
 from app.rules.protocol.scopes import beyond, parse_scope
 from app.rules.protocol.user_codes import shown
 
@@ -45,7 +46,10 @@ def _begin(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
             if not ProtocolClient(client).check_grant_type(DeviceCodeGrant.GRANT_TYPE):
                 raise UnauthorizedClient(DeviceCodeGrant.GRANT_TYPE)
             issued = device_codes.issue_device_code(
-                grants.client_actor(client, call.address, call.request_id), client, _scopes(client, sent)
+                grants.client_actor(client, call.address, call.request_id),
+                client,
+                _scopes(client, sent),
+                resources=parse_resources(sent.get("resource", "")),
             )
         except (InvalidScope, UnauthorizedClient):
             # What was allowed a moment ago on another worker is not refused here for a cached view.

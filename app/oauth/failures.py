@@ -34,9 +34,13 @@ def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | N
     named = client or _client_of(call, sent)
     if named is None:
         return
+    waiting = failed_requests()
+    # Asked first: a flood that is not kept anyway costs no more than this.
+    if not waiting.has_room(named, error.cause.code if error.cause is not None else error.code):
+        return
     presented = call.presented
     secret = presented.secret if presented is not None else None
-    failed_requests().add(
+    waiting.add(
         RefusedRequest(
             client=named,
             at=datetime.now(UTC) + clock.offset(),

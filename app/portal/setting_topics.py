@@ -127,6 +127,8 @@ _TOPICS = (
                 (
                     ("oauth.id_token_ttl_seconds", "ID tokens live for"),
                     ("oauth.authorization_code_ttl_seconds", "Authorization codes live for"),
+                    ("oauth.device_code_ttl_seconds", "Device codes live for"),
+                    ("oauth.device_poll_interval_seconds", "Devices may ask every"),
                     ("oauth.signing.algorithm", "Signature"),
                     ("oauth.signing.rotation_seconds", "A signing key is succeeded after"),
                 ),

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
+from uuid import UUID
 
 from flask import Flask, current_app
 
@@ -32,10 +33,9 @@ class FailedRequests:
         self._something = threading.Event()
 
     def add(self, refused: RefusedRequest) -> None:
-        """It waits to be written, unless there were too many of its kind. Never fails, never blocks."""
-        if self._has_room(refused):
-            self._waiting.append(refused)
-            self._something.set()
+        """It waits to be written; what waited longest goes when there is too much. Never fails, never blocks."""
+        self._waiting.append(refused)
+        self._something.set()
 
     def write_waiting(self) -> int:
         """What waits is written; returns how many entries. Raises what the database raises."""
@@ -56,13 +56,13 @@ class FailedRequests:
         self._waiting.clear()
         self._counts.clear()
 
-    def _has_room(self, refused: RefusedRequest) -> bool:
+    def has_room(self, client: tuple[str, UUID], cause: str) -> bool:
+        """Whether one more of the client and cause is kept within this hour; it is counted."""
         tick = time.monotonic()
         if tick - self._counting_since > _HOUR_SECONDS or len(self._counts) > MOST_WAITING * 20:
             self._counts.clear()
             self._counting_since = tick
-        organization_id, client_id = refused.client
-        cause = refused.cause.code if refused.cause is not None else refused.error
+        organization_id, client_id = client
         kind, all_of_it = (organization_id, str(client_id), cause), (organization_id,)
         if (
             self._counts[kind] >= MOST_OF_A_CAUSE_PER_HOUR

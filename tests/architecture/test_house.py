@@ -25,7 +25,7 @@ FACES = ("api", "portal", "account", "oauth", "cli", "web")
 WITHOUT_ACTOR = {
     "they find out who asks": {
         *("client_authentication.authenticate_client", "sessions.find_session", "sign_in.sign_in"),
-        *("grants.client_actor", "rights.rights_of_user", "directory.find_client"),
+        *("grants.client_actor", "rights.rights_of_user", "directory.reread"),
         *("management_access.find_token_actor", "dpop_proofs.key_of_request"),
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
@@ -36,13 +36,13 @@ WITHOUT_ACTOR = {
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {
         *(
             "codes.redeem_code",
-            "device_codes.redeem_device_code",
+            "device_polls.redeem_device_code",
             "refresh_tokens.refresh",
             "tokens.issue_to_client",
             "introspections.introspect",
         ),
         *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
-        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange", "introspections.sign", "introspections.sign"),
+        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange", "introspections.sign"),
     },
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
@@ -59,7 +59,6 @@ WITHOUT_ACTOR = {
             "demo.fill",
         ),
         *("master_key.require_master_key", "master_key.master_key_fits"),
-        *("protected_resources.management_metadata", "protected_resources.management_metadata_address"),
         *("protected_resources.management_metadata", "protected_resources.management_metadata_address"),
         *("doctor.pending_migrations", "signing_keys.published_keys", "signing_keys.active_key"),
         *("passwords.new_password_hash", "dpop_proofs.fresh_nonce"),

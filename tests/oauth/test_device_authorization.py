@@ -15,7 +15,8 @@ from app.models.device import DeviceCode
 from app.models.organization import Organization
 from app.models.user import User
 from app.operations import clock
-from app.operations.devices import device_codes
+from app.operations.devices import device_codes, device_polls
+from app.operations.registration import resources
 from app.operations.registration.clients import update_client
 from app.operations.transaction import transaction
 from app.rules.protocol.user_codes import ALPHABET
@@ -156,7 +157,7 @@ def test_the_interval_stops_growing(device: Device, database: Database) -> None:
     code = device.code()["device_code"]
     for _ in range(40):
         device.poll(code)
-    assert database.query("SELECT interval_seconds FROM device_codes") == [(device_codes.SLOWEST_SECONDS,)]
+    assert database.query("SELECT interval_seconds FROM device_codes") == [(device_polls.SLOWEST_SECONDS,)]
 
 
 def test_an_ended_code_says_so(device: Device) -> None:
@@ -244,6 +245,27 @@ def test_cd8_what_ends_the_person_ends_the_allowed_code(device: Device, values: 
     with device.make.app.app_context():
         act()
     assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_grant"
+
+
+def test_dc5_tokens_are_for_the_resources_that_the_device_asked_for(device: Device) -> None:
+    """RFC 8707: those of the request, narrowed by a poll, and none beyond."""
+    orders, bills = "https://orders.example/api", "https://bills.example/api"
+    with device.make.app.app_context():
+        actor = device.make.actor(device.organization)
+        for identifier, scope in ((orders, "orders:read"), (bills, "bills:read")):
+            fields = {"identifier": identifier, "name": scope, "scopes": [{"name": scope}]}
+            resources.define_resource(actor, fields)
+        update_client(actor, device.client.client_id, {"scopes": ["openid", "orders:read", "bills:read"]})
+    refused = device.ask(scope="orders:read", resource="https://unknown.example")
+    assert refused.get_json()["error"] == "invalid_target"
+    codes = device.code(scope="openid orders:read", resource=orders)
+    device.sign_in()
+    device.allow(codes["user_code"])
+    beyond = device.poll(codes["device_code"], resource=bills)
+    assert beyond.get_json()["error"] == "invalid_target"
+    answer = device.poll(codes["device_code"], resource=orders)
+    assert answer.status_code == 200, answer.text
+    assert "orders:read" in answer.get_json()["scope"]
 
 
 def test_a_scope_taken_from_the_client_meanwhile_is_not_handed_out(device: Device) -> None:

@@ -19,13 +19,11 @@ API_ALONE = (
     "authentication.recovery.",
     "authentication.password.enabled",
     "authentication.registration.",
-    "oauth.device_",
     "oauth.dynamic_registration.",
     "oauth.require_",
     "user_permissions.members_can_delete_account",
     "branding.logo",
     "localization.",
-    "audit.log_retention_days",
     "audit.notify_root_access",
 )
 

@@ -17,7 +17,7 @@ SCHEMAS: Schema = {
         }
     ),
 }
-_FIELDS = {"scope": words("scope"), **CLIENT_FIELDS}
+_FIELDS = {"scope": words("scope"), "resource": words("resource", "RFC 8707."), **CLIENT_FIELDS}
 
 
 def _of(prefix: str, name: str) -> Schema:

@@ -6,14 +6,20 @@ from typing import Any, ClassVar
 
 from authlib.oauth2.rfc8628 import DeviceCodeGrant as AuthlibGrant
 
-from app.operations.devices import device_codes
+from app.operations.devices import device_polls
 from app.rules.protocol.oauth_errors import OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.resource_indicators import parse_resources
 
 
 class DeviceCodeGrant(AuthlibGrant):
-    """Tokens for a device that was allowed elsewhere; ``operations/devices/device_codes`` decides."""
+    """Tokens for a device that was allowed elsewhere; ``operations/devices/device_polls`` decides."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
+    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = [
+        "client_secret_basic",
+        "client_secret_post",
+        "private_key_jwt",
+        "none",
+    ]
 
     def validate_token_request(self) -> None:
         """The client is who it says and may use this grant."""
@@ -29,9 +35,10 @@ class DeviceCodeGrant(AuthlibGrant):
             raise OAuthRefusal("The parameter device_code is missing.").because(
                 "parameter_missing", expected="device_code"
             )
-        answer = device_codes.redeem_device_code(
+        answer = device_polls.redeem_device_code(
             self.request.client.authenticated,
             form["device_code"],
+            parse_resources(form.get("resource", "")),
             address=self.request.call.address,
             request_id=self.request.call.request_id,
         )

@@ -1,61 +1,32 @@
-"""Device codes: given to a device that waits, and redeemed once somebody has allowed it (RFC 8628)."""
+"""Device codes: given to a device that waits until somebody has entered its user code (RFC 8628 section 3.2)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models import user as user_model
-from app.models.device import ALLOWED, DENIED, PENDING, DeviceCode
-from app.models.user import User
+from app.models.device import PENDING, DeviceCode
 from app.operations import clock, keyring
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
-from app.operations.protocol import grants
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.token_answers import TokenAnswer
-from app.operations.statements import Statement
-from app.operations.transaction import count_changed, current_unit, transaction
+from app.operations.protocol import audiences
+from app.operations.transaction import current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.people.networks import network_of
 from app.rules.protocol import tokens, user_codes
-from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal
-from app.rules.protocol.scopes import narrow
+from app.rules.protocol.oauth_errors import InvalidScope
 
 MOST_OPEN = 2_000
 MOST_OPEN_PER_NETWORK = 100
 """Codes of one client that wait at a time: a device that asks again and again must not fill the table."""
-SLOWER_SECONDS = 5
-SLOWEST_SECONDS = 120
-"""Where slow_down stops to add: whoever polls like mad costs no write a poll."""
 _MOST_DRAWS = 5
-
-_FIND = Statement(
-    select(
-        DeviceCode.id, DeviceCode.client_id, DeviceCode.state, DeviceCode.used_at, DeviceCode.created_at,
-        DeviceCode.expires_at, DeviceCode.interval_seconds, DeviceCode.next_poll_at,
-    ).where(
-        DeviceCode.organization_id == bindparam("organization_id"), DeviceCode.digest == bindparam("digest")
-    )
-)  # fmt: skip
-# Of polls at the same moment one finds the time that it has read, and the others were too fast.
-_NOTE_POLL = Statement(
-    update(DeviceCode)
-    .where(
-        DeviceCode.organization_id == bindparam("organization_id"),
-        DeviceCode.id == bindparam("device_code_id"),
-        DeviceCode.next_poll_at == bindparam("seen"),
-    )
-    .values(interval_seconds=bindparam("interval"), next_poll_at=bindparam("following"))
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +39,29 @@ class IssuedDeviceCode:
     interval: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Poll:
-    id: UUID
-    client_id: UUID
-    state: str
-    used_at: datetime | None
-    created_at: datetime
-    expires_at: datetime
-    interval_seconds: int
-    next_poll_at: datetime
-
-
 def user_code_digest(organization_id: str, user_code: str) -> bytes:
     """What is stored of a user code: keyed, since all of them could be tried out."""
     return tokens.keyed_digest(keyring.derive("device user codes"), f"{organization_id}|{user_code}")
 
 
-@transaction
 def issue_device_code(
     actor: Actor, client: ClientView, scopes: tuple[str, ...], *, resources: tuple[str, ...] = ()
 ) -> IssuedDeviceCode:
     """A device code and the user code that belongs to it, both open; ``actor`` is the client.
 
-    Raises TooManyRequests when too many of the client's are open.
+    ``resources`` are those asked for (RFC 8707); of the scopes those count that belong to them. Raises InvalidTarget,
+    InvalidScope when none does, TooManyRequests when too many of the client's codes are open.
     """
+    target = audiences.target_of(client, scopes, resources)
+    if not target.scopes:
+        raise InvalidScope("None of the scopes belongs to a resource that is offered.")
+    return _issue(actor, client, target.scopes, resources)
+
+
+@transaction
+def _issue(
+    actor: Actor, client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]
+) -> IssuedDeviceCode:
     _require_room(actor, client)
     unit = current_unit()
     settings = client.organization.settings["oauth"]
@@ -117,138 +86,6 @@ def issue_device_code(
         "grant_id": new_id(),
     }
     return IssuedDeviceCode(device_code, _insert(values), lifetime, interval)
-
-
-def redeem_device_code(
-    authenticated: AuthenticatedClient, device_code: str, *, address: str | None, request_id: str | None
-) -> TokenAnswer:
-    """Tokens for the device, once somebody has allowed it; the code is spent in the same commit.
-
-    Raises OAuthRefusal with the codes of RFC 8628 section 3.5 (``authorization_pending``, ``slow_down``,
-    ``access_denied``, ``expired_token``), InvalidGrant when the code is not this client's, was used, or what it
-    rests on has ended. Audit: ``grant.created``.
-    """
-    client = authenticated.client
-    poll = _find(client, device_code)
-    if poll.state == DENIED:
-        raise OAuthRefusal("The user refused.", code="access_denied").because("device_refused")
-    if poll.used_at is None and poll.expires_at <= clock.now():
-        raise OAuthRefusal("The device code has ended.", code="expired_token").because(
-            "device_code_expired", expected=f"{int((poll.expires_at - poll.created_at).total_seconds())} s"
-        )
-    if poll.state == PENDING:
-        raise _not_yet(client, poll)
-    grants.ready_keys(client)
-    return _redeem(authenticated, poll.id, address, request_id)
-
-
-@transaction
-def _redeem(
-    authenticated: AuthenticatedClient, row_id: UUID, address: str | None, request_id: str | None
-) -> TokenAnswer:
-    client = authenticated.client
-    unit = current_unit()
-    row = _allowed(client, row_id)
-    if row.used_at is not None:
-        answer: TokenAnswer | None = unit.values.get("answer") if row.attempt == unit.nonce else None
-        if answer is None:
-            raise InvalidGrant().because("device_code_unknown", received="a device code that was used")
-        return answer
-    _require_standing(client, row)
-    # Taken from the client since: it is not handed out any more.
-    scopes = narrow(row.scope.split(), client.document["scopes"])
-    if not scopes:
-        raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
-    claimed = count_changed(
-        update(DeviceCode)
-        .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row.id,
-            DeviceCode.state == ALLOWED,
-            DeviceCode.used_at.is_(None),
-            DeviceCode.expires_at > clock.now(),
-        )
-        .values(used_at=clock.now(), attempt=unit.nonce)
-    )
-    if claimed != 1:
-        raise InvalidGrant().because("device_code_unknown", received="a device code that was used")
-    issued = unit.values["answer"] = grants.create(
-        grants.client_actor(client, address, request_id),
-        authenticated,
-        grants.NewGrant(
-            id=row.grant_id,
-            user_id=row.user_id,
-            # The device is another machine than the browser that allowed it: its tokens outlive that sign-in.
-            session_id=None,
-            scopes=scopes,
-            auth_time=row.auth_time,
-            amr=row.amr,
-            acr=row.acr,
-            resources=tuple(row.resource.split()),
-        ),
-    )
-    return issued
-
-
-def _find(client: ClientView, device_code: str) -> _Poll:
-    parsed = tokens.parse_token(device_code)
-    unknown = InvalidGrant("The device code is not one of this client.").because("device_code_unknown")
-    if (
-        parsed is None
-        or parsed.kind != tokens.DEVICE_CODE
-        or parsed.organization_id != client.organization.id
-    ):
-        raise unknown
-    row = _FIND.first(organization_id=client.organization.id, digest=tokens.digest(device_code))
-    if row is None:
-        raise unknown
-    poll = _Poll(*row)
-    if poll.client_id != client.id:
-        raise unknown
-    return poll
-
-
-def _not_yet(client: ClientView, poll: _Poll) -> OAuthRefusal:
-    """Nobody has decided: when to ask again, and for one who asked too early five seconds more from now on."""
-    now = clock.now()
-    too_fast = poll.next_poll_at > now
-    interval = poll.interval_seconds + (SLOWER_SECONDS if too_fast else 0)
-    if interval <= SLOWEST_SECONDS:
-        noted = _NOTE_POLL.insert(
-            organization_id=client.organization.id,
-            device_code_id=poll.id,
-            seen=poll.next_poll_at,
-            interval=interval,
-            following=now + timedelta(seconds=interval),
-        )
-        too_fast = too_fast or noted != 1
-    if not too_fast:
-        return OAuthRefusal("Nobody has entered the code yet.", code="authorization_pending")
-    return OAuthRefusal("The device asks too often.", code="slow_down").because(
-        "device_too_fast", expected=f"{interval} s between two requests"
-    )
-
-
-def _allowed(client: ClientView, row_id: UUID) -> Any:
-    row = db.session.execute(
-        select(DeviceCode.__table__, User.status.label("user_status"), User.password_changed_at)
-        .join(User, (User.organization_id == DeviceCode.organization_id) & (User.id == DeviceCode.user_id))
-        .where(
-            DeviceCode.organization_id == client.organization.id,
-            DeviceCode.id == row_id,
-            DeviceCode.client_id == client.id,
-        )
-    ).first()
-    if row is None:
-        raise InvalidGrant().because("device_code_unknown")
-    return row
-
-
-def _require_standing(client: ClientView, row: Any) -> None:
-    if client.organization.forgot(row.created_at) or row.user_status != user_model.ACTIVE:
-        raise InvalidGrant().because("grant_ended")
-    if row.password_changed_at is not None and row.password_changed_at > row.decided_at:
-        raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")
 
 
 def _require_room(actor: Actor, client: ClientView) -> None:

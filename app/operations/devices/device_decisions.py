@@ -24,6 +24,7 @@ from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
+from app.rules.protocol.authentication_contexts import reached_by
 from app.rules.protocol.scopes import narrow
 from app.rules.protocol.user_codes import read_user_code
 
@@ -116,6 +117,7 @@ def allow_device(
         user_id=session.user_id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
+        acr=reached_by(session.amr),
     )
     if remember:
         consents.remember(actor, request.client, session.user_id, scopes)
