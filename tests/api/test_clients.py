@@ -32,7 +32,7 @@ FIELDS = {
     ),
     *("require_pushed_authorization_requests", "resources", "token_exchange"),
     *("trust", "status", "description", "metadata"),
-    *("created_at", "created_by", "updated_at", "last_used_at"),
+    *("source", "metadata_document_uri", "created_at", "created_by", "updated_at", "last_used_at"),
 }
 
 
