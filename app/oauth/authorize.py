@@ -195,6 +195,7 @@ def _consent_page(
     page = render_template(
         "oauth/consent.html",
         **consent_words(actor, client, session, parameters.consent_scopes, allowed),
+        bare_resources=parameters.bare_resources,
         redirect_host=host_of(parameters.redirect_uri),
         redirect_is_local=is_local(parameters.redirect_uri),
         request_token=token,

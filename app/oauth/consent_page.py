@@ -35,6 +35,7 @@ def consent_words(
                 "name": scope.name,
                 "title": scope.title,
                 "description": scope.description,
+                "api": scope.resource_name,
                 "is_identity": scope.is_identity,
                 "required": scope.name not in optional,
                 "already_allowed": scope.name in allowed,

@@ -8,6 +8,7 @@ from typing import Any
 from app.operations.registration.scopes import ScopeRecord
 from app.rules.actor import Actor
 from app.rules.people.permissions import PERMISSIONS
+from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import is_ticked, lines, text, ticked
 
 Choice = tuple[str, str, str | None]
@@ -34,7 +35,8 @@ def scope_choices(actor: Actor, scopes: Iterable[ScopeRecord], *, for_people: bo
 def _described(scope: ScopeRecord) -> str:
     if scope.title is None:
         return "wants words for the consent page"
-    return f"{scope.name} · {scope.description}" if scope.description else scope.name
+    words = (scope.name, scope.resource_name, scope.description)
+    return " · ".join(word for word in words if word)
 
 
 def redirects_sent() -> dict[str, Any]:
@@ -70,6 +72,16 @@ def details_sent(actor: Actor) -> dict[str, Any]:
     return sent
 
 
+def _keys_sent() -> Any:
+    """The key set that was pasted, or a key alone as a set; what is no JSON goes on as it is, to be refused there."""
+    pasted = text("jwks")
+    try:
+        document = load_object(pasted.encode())
+    except InvalidJson:
+        return pasted or None
+    return {"keys": [document]} if "kty" in document else document
+
+
 def advanced_sent(actor: Actor) -> dict[str, Any]:
     """The fields of the Advanced tab; token exchange is sent by who sees its field."""
     exchange = {"token_exchange": text("token_exchange") or None} if actor.may("clients:trust") else {}
@@ -79,6 +91,7 @@ def advanced_sent(actor: Actor) -> dict[str, Any]:
         "token_endpoint_auth_method": text("token_endpoint_auth_method"),
         "access_token_format": text("access_token_format") or None,
         "id_token_signed_response_alg": text("id_token_signed_response_alg") or None,
+        "jwks": _keys_sent(),
         "jwks_uri": text("jwks_uri") or None,
         "security_profile": text("security_profile") or None,
         "dpop_bound_access_tokens": is_ticked("dpop_bound_access_tokens"),

@@ -210,3 +210,24 @@ def test_the_common_request_asks_the_database_nothing_about_resources(
     monkeypatch.setattr(resource_catalog, "_CATALOG", None)
     assert own_token(apis, machine, resource=STOCK).status_code == 200
     assert own_token(apis, machine, resource=ORDERS).get_json()["scope"] == "orders:read"
+
+
+def test_a_resource_that_no_scope_speaks_of_is_asked_about_each_time(
+    apis: Flow, app: Flask, make: Factory
+) -> None:
+    """A consent remembers scopes: it must not silently open another resource to a third party (CO-2)."""
+    define(app, make, apis.organization, "https://mcp.example")
+    asking = apis.other_client(scopes=["openid", "orders:read"], redirect_uris=[REDIRECT_URI])
+    page = asking.consent(scope="openid orders:read", resource=ORDERS)
+    assert "orders:read · https://orders.example" in page.text
+    assert "bare-resources" not in page.text
+    query_of(asking.decide(page))
+    query_of(asking.authorize(scope="openid orders:read", resource=ORDERS))
+    for _ in range(2):
+        page = asking.consent(scope="openid", resource="https://mcp.example")
+        assert "<code>https://mcp.example</code>" in page.text
+        code = query_of(asking.decide(page))["code"]
+        token = asking.redeem(code).get_json()["access_token"]
+        assert aud(asking, token) == ["https://mcp.example", asking.issuer]
+    silent = query_of(asking.authorize(scope="openid", resource="https://mcp.example", prompt="none"))
+    assert silent["error"] == "consent_required"

@@ -41,8 +41,13 @@ def authorized(client: ClientView, parameters: AuthorizationParameters) -> Autho
     except InvalidTarget as refused:
         raise AuthorizationRefusal(refused.code, refused.description) from refused
     if not target.scopes:
-        raise AuthorizationRefusal("invalid_scope", "None of the scopes belongs to a resource that is offered.")
-    return replace(parameters, scopes=target.scopes)
+        raise AuthorizationRefusal(
+            "invalid_scope", "None of the scopes belongs to a resource that is offered."
+        )
+    owners = catalog_of(client.organization.id).owners
+    spoken_of = {owners.get(scope) for scope in target.scopes}
+    bare = tuple(resource for resource in parameters.resources if resource not in spoken_of)
+    return replace(parameters, scopes=target.scopes, bare_resources=bare)
 
 
 def chosen(
@@ -77,6 +82,4 @@ def seconds_of_life(client: ClientView, audience: Sequence[str], *, as_jwt: bool
     otherwise = int(settings["jwt_ttl_seconds"] if as_jwt else settings["ttl_seconds"])
     # A JWT may be believed by who asks nobody: a resource cannot make it live longer than any setting can.
     most = LONGEST_JWT_SECONDS if as_jwt else 86_400
-    return resource_indicators.seconds_of(
-        audience, catalog_of(client.organization.id), otherwise, most=most
-    )
+    return resource_indicators.seconds_of(audience, catalog_of(client.organization.id), otherwise, most=most)

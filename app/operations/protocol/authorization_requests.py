@@ -181,7 +181,8 @@ def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> Non
 
 def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
     """The digest of all that the consent page says; the client's version covers its name, logo and redirects."""
-    text = "|".join((client.client_id, str(client.version), session.public_id, *parameters.consent_scopes))
+    asked = (*parameters.consent_scopes, *parameters.bare_resources)
+    text = "|".join((client.client_id, str(client.version), session.public_id, *asked))
     return hashlib.sha256(text.encode()).digest()
 
 

@@ -51,7 +51,8 @@ LONGEST_REQUEST = 12 * 1024
 class AuthorizationParameters:
     """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds, the client's own by default.
 
-    ``resources`` are resource indicators (RFC 8707), ``claims`` the claims parameter as understood (OIDC Core 5.5),
+    ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those of them that no scope asked for belongs
+    to, ``claims`` the claims parameter as understood (OIDC Core 5.5),
     ``acr_values`` the context classes wished for by any of three ways, ``id_token_hint`` an ID token that nobody has
     verified yet, ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
     """
@@ -66,6 +67,7 @@ class AuthorizationParameters:
     login_hint: str | None = None
     response_mode: str = QUERY
     resources: tuple[str, ...] = ()
+    bare_resources: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     acr_values: tuple[str, ...] = ()
     id_token_hint: str | None = None

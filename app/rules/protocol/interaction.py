@@ -136,6 +136,9 @@ def needs_consent(
     """
     if is_public or is_unreviewed or "consent" in parameters.prompts or is_local(parameters.redirect_uri):
         return True
+    if parameters.bare_resources and trust != FIRST_PARTY:
+        # A consent remembers scopes: it says nothing of a resource that none of them belongs to.
+        return True
     if trust == FIRST_PARTY:
         return bool(settings["oauth"]["consent"]["policy"] == "always") and not is_within(
             parameters.consent_scopes, allowed
