@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from app.operations.people import registration
+from app.operations.people.invitations import invite
 from app.operations.people.registration import register_user
 from app.operations.people.role_assignments import RoleAssignment
 from app.operations.people.sign_in import Refused, SignedIn, sign_in
 from app.operations.people.users import find_user_by_email
-from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database
@@ -60,6 +61,14 @@ def test_only_where_the_organization_says_so(make: Any, database: Database, mode
     with pytest.raises(Forbidden):
         register(acme)
     assert database.count("users") == 0
+
+
+def test_a_closed_organization_invites_nobody(make: Any, database: Database) -> None:
+    acme = make.organization(settings={"authentication": {"registration": {"mode": "closed"}}})
+    with pytest.raises(Conflict) as refused:
+        invite(make.actor(acme), acme.slug, email="new@example.com")
+    assert refused.value.code == "registration_closed"
+    assert database.count("invitations") == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.people.administrators import add_administrator, remove_administrator
 from app.operations.people.own_sessions import end_other_sessions, end_session, list_sessions
-from app.operations.people.sessions import find_session, renew_session
+from app.operations.people.sessions import find_session, renew_session, start_session
 from app.operations.people.sign_in import sign_in
 from app.operations.tenancy.settings import update_settings
 from app.rules.errors import Forbidden, NotFound
@@ -47,6 +47,18 @@ def age(**moves: int) -> None:
                 name: getattr(row, name) - timedelta(seconds=seconds) for name, seconds in moves.items()
             }
             connection.execute(update(Session).where(Session.id == row.id).values(**values))
+
+
+def test_a_sign_in_that_takes_anothers_place_is_later_by_whole_seconds(acme: Any, ada: Any) -> None:
+    """SS-7: ``auth_time`` moves strictly forward, however fast somebody types; SS-2: the one before is dead."""
+    first, _ = start_session(acme, ada.id)
+    before = find_session(first)
+    second, _ = start_session(acme, ada.id, replaces=first)
+    after = find_session(second)
+    assert before is not None and after is not None
+    assert int(after.authenticated_at.timestamp()) > int(before.authenticated_at.timestamp())
+    assert (after.authenticated_at - after.created_at).total_seconds() <= 1
+    assert not living(first)
 
 
 def test_the_cookie_s_value_finds_the_session_and_nothing_else_does(make: Any, acme: Any, ada: Any) -> None:

@@ -23,6 +23,7 @@ from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.permissions import roles_of
+from app.rules.people.registration import require_invitable
 from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
 from app.rules.versions import version_of
@@ -76,10 +77,11 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     """Whoever holds the link may become a user with the role, until it expires; earlier links to them are dead.
 
     Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, Conflict when the
-    organization has such a user. Audit: ``invitation.created``.
+    organization has such a user or is closed. Audit: ``invitation.created``.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
+    require_invitable(organization.settings)
     found = Findings()
     email_and_name({"email": email, "name": name or None}, found)
     require_grantable(inside, organization, role, found)
@@ -90,13 +92,12 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     _end_open_ones(organization.id, canonical, now)
     if _open_ones(organization.id, now) >= MOST_OPEN:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
-    token: str = current_unit().once(
-        f"invitation {canonical}", lambda: new_token(INVITATION, organization.id)
-    )
+    unit = current_unit()
+    token: str = unit.once(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
     ttl = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     invitation = Invitation(
         organization_id=organization.id,
-        id=current_unit().once(f"invitation id {canonical}", new_id),
+        id=unit.once(f"invitation id {canonical}", new_id),
         digest=digest(token),
         email=email.strip(),
         email_canonical=canonical,

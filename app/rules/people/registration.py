@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.rules.errors import Conflict
 from app.rules.people.emails import canonical_email
 
 
@@ -12,6 +13,15 @@ def is_open(settings: Mapping[str, Any]) -> bool:
     """Whether anybody may make an account, and could sign in with it."""
     authentication = settings["authentication"]
     return bool(authentication["registration"]["mode"] == "open" and authentication["password"]["enabled"])
+
+
+def require_invitable(settings: Mapping[str, Any]) -> None:
+    """People may be invited. Raises Conflict where the organization is closed to new ones."""
+    if settings["authentication"]["registration"]["mode"] == "closed":
+        raise Conflict(
+            "This organization is closed to new people; its setting authentication.registration.mode says so.",
+            code="registration_closed",
+        )
 
 
 def is_domain_allowed(email: str, settings: Mapping[str, Any]) -> bool:

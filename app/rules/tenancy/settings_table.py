@@ -57,7 +57,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, "A sign-in ends after this long in any case."),
     ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, "How young a sign-in must be to view secrets."),
     ("authentication.sessions.max_per_user", Number(1, 1000), None, "Sign-ins one person may hold; null: no bound."),
-    ("authentication.registration.mode", _words("closed", "invite", "open"), "invite", "How people come in."),
+    ("authentication.registration.mode", _words("closed", "invite", "open"), "invite", "How people come in: nobody new, by invitation, or also by making an account."),
     ("authentication.registration.allowed_email_domains", Listing(Text(253, "domain"), 100), [], "E-mail domains that may sign up; empty: any."),
     ("authentication.registration.verify_email", Flag(), True, "An address is confirmed before the account works."),
     ("authentication.registration.default_roles", Listing(Text(40, "role"), 10), ["member"], "Roles that everybody who signs up gets."),
