@@ -8,9 +8,8 @@ from typing import Any
 from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.registration.client_previews import preview_deletion
 from app.operations.registration.clients import ClientRecord, delete_client, get_client, update_client
-from app.operations.registration.credentials import list_credentials
 from app.operations.registration.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
@@ -24,7 +23,7 @@ from app.portal.words import (
     TRUST,
     TYPES,
 )
-from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
 from app.rules.registration.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
 from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, text, version_read
@@ -130,27 +129,20 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
 @visiting
 def client_delete(visit: Visit, client_id: str) -> Answer:
     """What will stop working; afterwards the client is gone. Asks for a fresh sign-in."""
-    found = get_client(visit.actor, client_id)
-    visit.actor.require("clients:write", owner_id=found.created_by_user_id)
-    require_fresh_sign_in(visit.actor)
+    ending = preview_deletion(visit.actor, client_id)
+    found = ending.client
     errors: dict[str, str] = {}
     if request.method == "POST":
         if text("name") == found.name:
             delete_client(visit.actor, client_id)
             return visit.done("/clients", "client-deleted")
         errors["name"] = "This is not the client's name. Type it as it stands above."
-    credentials = (
-        list_credentials(visit.actor, client_id)
-        if visit.actor.may("credentials:read", owner_id=found.created_by_user_id)
-        else []
-    )
-    live = [credential for credential in credentials if credential.is_live]
     return visit.render(
         "portal/clients/delete.html",
         code=400 if errors else 200,
         client=found,
         client_url=visit.url(f"/clients/{found.client_id}"),
-        secrets=live,
+        secrets=ending.secrets,
         errors=errors,
     )
 
@@ -172,9 +164,14 @@ def _edit(
         }
         return client_page(visit, found, tab, code=412, values={**values, **fields}, errors=errors, **context)
     except (InvalidInput, Conflict) as refusal:
-        # Keys themselves have no field here: their address has.
-        errors = field_errors(refusal, {"jwks": "jwks_uri"})
+        errors = field_errors(refusal)
         return client_page(visit, found, tab, code=400, values={**values, **fields}, errors=errors, **context)
+    except Forbidden as refusal:
+        if not refusal.errors:
+            raise
+        # Somebody may look and change, only not this: what was typed stays, with the reason at its field.
+        errors = field_errors(refusal)
+        return client_page(visit, found, tab, code=403, values={**values, **fields}, errors=errors, **context)
     return visit.done(f"/clients/{client_id}/{tab}", "saved" if updated.changed else "unchanged")
 
 
@@ -186,7 +183,7 @@ _NAMES = {
     ),
     "advanced": (
         "grant_types", "token_endpoint_auth_method", "access_token_format", "id_token_signed_response_alg",
-        "jwks_uri", "security_profile", "dpop_bound_access_tokens", "require_pushed_authorization_requests",
+        "jwks", "jwks_uri", "security_profile", "dpop_bound_access_tokens", "require_pushed_authorization_requests",
         "token_exchange",
         "resources",
     ),

@@ -10,6 +10,7 @@ from app.extensions import db
 from app.models.client import DELETED, Client
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.people.freshness import require_fresh_person
 from app.operations.registration import sector_documents
 from app.operations.registration.client_endings import DeletedClient, end_everything_of
 from app.operations.registration.client_lists import list_clients
@@ -180,12 +181,14 @@ def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_ve
 def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
     """The client is gone; its tokens, codes, consents and secrets are dead at once. Returns what that were.
 
-    Raises NotFound, Forbidden, PreconditionFailed. Audit: ``client.deleted``.
+    Raises NotFound, Forbidden, PreconditionFailed; FreshSignInRequired when a person signed in too long ago (PO-4).
+    Audit: ``client.deleted``.
     """
     for _ in range(_MOST_RACES):
         row = get_row(actor, client_id, "clients:write")
         require_version(row, expected_version)
         require_not_above(actor, row)
+        require_fresh_person(actor)
         if actor.kind == "client" and actor.client_id == row.id:
             raise Conflict(
                 "A client cannot delete itself: nobody would be left to say so.", code="own_client"
