@@ -57,8 +57,8 @@ def access_sent() -> dict[str, Any]:
     }
 
 
-def details_sent(actor: Actor) -> dict[str, Any]:
-    """The fields of the Details tab; an empty address goes back to none. Trust is sent by who sees its field."""
+def details_sent() -> dict[str, Any]:
+    """The fields of the Details tab; an empty address goes back to none. Trust is sent where its field was shown."""
     sent: dict[str, Any] = {
         "name": text("name"),
         "description": text("description").replace("\r\n", "\n"),
@@ -67,7 +67,7 @@ def details_sent(actor: Actor) -> dict[str, Any]:
     }
     for name in ("client_uri", "policy_uri", "tos_uri"):
         sent[name] = text(name) or None
-    if actor.may("clients:trust"):
+    if text("trust"):
         sent["trust"] = text("trust")
     return sent
 

@@ -100,7 +100,7 @@ def client_access(visit: Visit, client_id: str) -> Answer:
 @visiting
 def client_details(visit: Visit, client_id: str) -> Answer:
     """What people read about the client, and whether it may act."""
-    return _edit(visit, client_id, "details", lambda: client_form.details_sent(visit.actor))
+    return _edit(visit, client_id, "details", client_form.details_sent)
 
 
 @portal.route("/portal/<organization>/clients/<client_id>/advanced", methods=["GET", "POST"])
