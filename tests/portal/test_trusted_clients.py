@@ -72,3 +72,17 @@ def test_redirect_uris_of_a_trusted_client_land_at_their_field(grace: Any, vouch
     assert answer.status_code == 403
     assert "This needs the permission clients:trust." in grace.text
     assert "https://elsewhere.example/callback" in grace.text
+
+
+def test_trust_in_a_form_made_by_hand_is_refused_at_its_field(grace: Any, vouched: Any) -> None:
+    """TN-11: the operation says so, not the page that left the field out."""
+    grace.get(f"/clients/{vouched.client_id}/details")
+    answer = grace.send(
+        f"/clients/{vouched.client_id}/details",
+        name="Orchard",
+        is_active="1",
+        trust="first_party",
+        version=grace.hidden("version"),
+    )
+    assert answer.status_code == 403
+    assert "decides which clients are trusted" in grace.text

@@ -20,7 +20,6 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.protocol.token_exchange import POLICIES
-from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_fields import (
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
@@ -94,9 +93,6 @@ _METADATA: dict[str, Schema] = {
     ),
     "software_id": nullable(text(maxLength=100)),
     "software_version": nullable(text(maxLength=100)),
-    "token_exchange": nullable(
-        text("What the token exchange grant may do; needs `clients:trust`.", enum=list(POLICIES))
-    ),
     "token_exchange": nullable(
         text("What the token exchange grant may do; needs `clients:trust`.", enum=list(POLICIES))
     ),
@@ -215,6 +211,8 @@ PATHS: Schema = {
             "Update an existing client application",
             tag="Clients",
             scope="clients:write",
+            description="Of a trusted client only who holds `clients:trust` changes more than description, contacts "
+            "and metadata: 403, with the code `trusted` at each field.",
             parameters=("IfMatch",),
             body=ref("ClientChange"),
             answers={
