@@ -51,6 +51,7 @@ WITHOUT_ACTOR = {
     "they are about the installation and change nothing of an organization": {
         *(
             "clock.now",
+            "clock.offset",
             "keyring.derive",
             "view_changes.follow",
             "back_channel.register",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from flask.testing import FlaskClient
+from sqlalchemy import update
 from werkzeug.test import TestResponse
 
+from app.extensions import db
+from app.models.device import DeviceCode
+from app.operations import clock
+from app.operations.transaction import transaction
 from app.rules.protocol.user_codes import read_user_code
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.person import Page
@@ -55,6 +61,22 @@ class Device:
         }
         sent = {k: v for k, v in (good | changes).items() if v is not None}
         return self.http.post("/oauth/token", data=sent, headers=headers or {})
+
+    def change(self, **values: object) -> None:
+        """Every device code has the values."""
+
+        @transaction
+        def act() -> None:
+            db.session.execute(update(DeviceCode).values(values))
+
+        with self.make.app.app_context():
+            act()
+
+    def wait(self) -> None:
+        """The device has waited long enough before its next poll."""
+        with self.make.app.app_context():
+            now = clock.now()
+        self.change(next_poll_at=now - timedelta(seconds=1))
 
     def sign_in(self) -> None:
         """The browser holds a sign-in of the user."""

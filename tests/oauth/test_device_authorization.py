@@ -1,9 +1,7 @@
-"""The device authorization endpoint and the polls that follow (RFC 8628 sections 3.1 to 3.5), DV-1."""
+"""The device authorization endpoint: codes, limits, refusals (RFC 8628 sections 3.1 and 3.2), DV-1."""
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode
 from datetime import timedelta
 
 import pytest
@@ -11,17 +9,13 @@ from flask.testing import FlaskClient
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.device import DeviceCode
 from app.models.organization import Organization
-from app.models.user import User
 from app.operations import clock
-from app.operations.devices import device_codes, device_polls
-from app.operations.registration import resources
-from app.operations.registration.clients import update_client
+from app.operations.devices import device_codes
 from app.operations.transaction import transaction
 from app.rules.protocol.user_codes import ALPHABET
 from tests.factories import Factory, MadeUser
-from tests.oauth.conftest import FAST_KEYS, audited
+from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import GRANT, Device, plain
 from tests.support.databases import Database
 
@@ -34,24 +28,6 @@ def user(make: Factory) -> MadeUser:
 @pytest.fixture
 def device(http: FlaskClient, make: Factory, user: MadeUser) -> Device:
     return Device(http, make, user, scopes=["openid", "profile", "offline_access"])
-
-
-def change(device: Device, **values: object) -> None:
-    """Every device code has the values."""
-
-    @transaction
-    def act() -> None:
-        db.session.execute(update(DeviceCode).values(values))
-
-    with device.make.app.app_context():
-        act()
-
-
-def later(device: Device) -> None:
-    """The device has waited long enough before its next poll."""
-    with device.make.app.app_context():
-        now = clock.now()
-    change(device, next_poll_at=now - timedelta(seconds=1))
 
 
 def test_the_answer_is_the_standards(device: Device) -> None:
@@ -130,152 +106,8 @@ def test_too_many_open_codes_of_a_client_wait(device: Device, monkeypatch: pytes
     assert refused.status_code == 429 and int(refused.headers["Retry-After"]) > 0
     with device.make.app.app_context():
         ended = clock.now() - timedelta(seconds=1)
-    change(device, expires_at=ended)
+    device.change(expires_at=ended)
     assert device.ask().status_code == 200
-
-
-def test_a_poll_before_anybody_has_decided_is_pending(device: Device) -> None:
-    answer = device.poll(device.code()["device_code"])
-    assert (answer.status_code, answer.get_json()["error"]) == (400, "authorization_pending")
-
-
-def test_dv1_polls_that_come_too_fast_are_slowed_down_by_five_seconds_each(
-    device: Device, database: Database
-) -> None:
-    code = device.code()["device_code"]
-    assert device.poll(code).get_json()["error"] == "authorization_pending"
-    for expected in (10, 15):
-        assert device.poll(code).get_json()["error"] == "slow_down"
-        assert database.query("SELECT interval_seconds FROM device_codes") == [(expected,)]
-    later(device)
-    assert device.poll(code).get_json()["error"] == "authorization_pending"
-    assert database.query("SELECT interval_seconds FROM device_codes") == [(15,)]
-
-
-def test_the_interval_stops_growing(device: Device, database: Database) -> None:
-    """Whoever polls like mad costs no write a poll."""
-    code = device.code()["device_code"]
-    for _ in range(40):
-        device.poll(code)
-    assert database.query("SELECT interval_seconds FROM device_codes") == [(device_polls.SLOWEST_SECONDS,)]
-
-
-def test_an_ended_code_says_so(device: Device) -> None:
-    code = device.code()["device_code"]
-    with device.make.app.app_context():
-        ended = clock.now() - timedelta(seconds=1)
-    change(device, expires_at=ended)
-    assert device.poll(code).get_json()["error"] == "expired_token"
-
-
-def test_a_code_that_was_let_in_gives_tokens_once(device: Device, database: Database) -> None:
-    """DV-1: single use; the tokens are those of any grant."""
-    codes = device.code(scope="openid profile offline_access")
-    device.sign_in()
-    device.allow(codes["user_code"])
-    answer = device.poll(codes["device_code"])
-    assert answer.status_code == 200, answer.text
-    body = answer.get_json()
-    assert set(body) == {"access_token", "token_type", "expires_in", "scope", "refresh_token", "id_token"}
-    again = device.poll(codes["device_code"])
-    assert (again.status_code, again.get_json()["error"]) == (400, "invalid_grant")
-    info = device.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {body['access_token']}"})
-    assert info.get_json()["sub"] == device.user.public_id
-    assert audited(database, "device_code.allowed") == audited(database, "grant.created") == 1
-
-
-def test_tokens_outlive_the_sign_in_of_the_browser(device: Device) -> None:
-    """The device is another machine: signing out of the browser that let it in leaves it be."""
-    codes = device.code()
-    device.sign_in()
-    device.allow(codes["user_code"])
-    tokens = device.poll(codes["device_code"]).get_json()
-    token = tokens["access_token"]
-    claims = tokens["id_token"].split(".")[1]
-    assert "sid" not in json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-    page = device.http.get(f"/organizations/{device.organization.slug}/logout")
-    device.press(page, "logout-confirm")
-    answer = device.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})
-    assert answer.status_code == 200
-
-
-def test_a_refused_device_is_told_so(device: Device, database: Database) -> None:
-    codes = device.code()
-    device.sign_in()
-    page = device.press(device.enter(codes["user_code"]), "device-stop")
-    assert 'id="device-denied"' in page.text
-    assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
-    assert audited(database, "device_code.denied") == 1
-
-
-def test_another_client_cannot_use_the_code(device: Device) -> None:
-    """CD-3's like: wrong hands neither get tokens nor spend the code."""
-    codes = device.code()
-    other = device.register(name="Radio")
-    early = device.poll(codes["device_code"], client_id=other.client_id)
-    assert early.get_json()["error"] == "invalid_grant"
-    device.sign_in()
-    device.allow(codes["user_code"])
-    refused = device.poll(codes["device_code"], client_id=other.client_id)
-    assert refused.get_json()["error"] == "invalid_grant"
-    assert device.poll(codes["device_code"]).status_code == 200
-
-
-@pytest.mark.parametrize("presented", ["x", "gth_dc_x", "ü" * 300, "gth_at_" + "0" * 59])
-def test_what_is_no_device_code_is_refused(device: Device, presented: str) -> None:
-    assert device.poll(presented).get_json()["error"] == "invalid_grant"
-
-
-def test_a_missing_device_code_is_refused(device: Device) -> None:
-    assert device.poll(None).get_json()["error"] == "invalid_request"
-
-
-@pytest.mark.parametrize("values", [{"status": "disabled"}, {"password_changed_at": "now"}])
-def test_cd8_what_ends_the_person_ends_the_allowed_code(device: Device, values: dict[str, object]) -> None:
-    codes = device.code()
-    device.sign_in()
-    device.allow(codes["user_code"])
-
-    @transaction
-    def act() -> None:
-        moment = clock.now() + timedelta(seconds=1)
-        changed = {name: moment if value == "now" else value for name, value in values.items()}
-        db.session.execute(update(User).where(User.id == device.user.id).values(changed))
-
-    with device.make.app.app_context():
-        act()
-    assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_grant"
-
-
-def test_dc5_tokens_are_for_the_resources_that_the_device_asked_for(device: Device) -> None:
-    """RFC 8707: those of the request, narrowed by a poll, and none beyond."""
-    orders, bills = "https://orders.example/api", "https://bills.example/api"
-    with device.make.app.app_context():
-        actor = device.make.actor(device.organization)
-        for identifier, scope in ((orders, "orders:read"), (bills, "bills:read")):
-            fields = {"identifier": identifier, "name": scope, "scopes": [{"name": scope}]}
-            resources.define_resource(actor, fields)
-        update_client(actor, device.client.client_id, {"scopes": ["openid", "orders:read", "bills:read"]})
-    refused = device.ask(scope="orders:read", resource="https://unknown.example")
-    assert refused.get_json()["error"] == "invalid_target"
-    codes = device.code(scope="openid orders:read", resource=orders)
-    device.sign_in()
-    device.allow(codes["user_code"])
-    beyond = device.poll(codes["device_code"], resource=bills)
-    assert beyond.get_json()["error"] == "invalid_target"
-    answer = device.poll(codes["device_code"], resource=orders)
-    assert answer.status_code == 200, answer.text
-    assert "orders:read" in answer.get_json()["scope"]
-
-
-def test_a_scope_taken_from_the_client_meanwhile_is_not_handed_out(device: Device) -> None:
-    codes = device.code(scope="openid profile")
-    device.sign_in()
-    device.allow(codes["user_code"])
-    with device.make.app.app_context():
-        system = device.make.system(device.organization)
-        update_client(system, device.client.client_id, {"scopes": ["openid", "offline_access"]})
-    assert device.poll(codes["device_code"]).get_json()["scope"] == "openid"
 
 
 def test_an_organization_that_forbids_the_grant_is_obeyed(http: FlaskClient, make: Factory) -> None:

@@ -25,6 +25,7 @@ REGISTERED = {
         "issuer",
         "authorization_endpoint",
         "token_endpoint",
+        "device_authorization_endpoint",
         "jwks_uri",
         "scopes_supported",
         "userinfo_endpoint",
