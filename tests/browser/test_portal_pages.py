@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app.operations.protocol.signing_keys import active_key
 from app.operations.registration.resources import define_resource
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
+from tests.support.world import refused
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]{40,}")
@@ -38,6 +40,8 @@ PAGES = [
     "/clients/{client}/delete",
     "/clients/{client}/logs",
     "/logs",
+    "/logs?request_id=nothing",
+    "/logs/{failed}",
     "/clients/{public}/credentials",
     "/apis",
     "/apis?q=nothing+like+it",
@@ -227,12 +231,18 @@ def test_every_page_is_whole_in_every_look(
     with live_server.app.app_context():
         active_key(acme, "EdDSA")
         scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
-        fields = {"identifier": "https://a-long-name.orders.example/api/v1", "name": "Orders", "scopes": scopes}
+        fields = {
+            "identifier": "https://a-long-name.orders.example/api/v1",
+            "name": "Orders",
+            "scopes": scopes,
+        }
         api = define_resource(make.actor(acme), fields)
+        failed = refused(client, datetime.now(UTC))
     names = {
         "client": client.client_id,
         "public": public.client_id,
         "api": api.public_id,
+        "failed": failed,
         "secret": client.registered.credential.public_id,
     }
     with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:

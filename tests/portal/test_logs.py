@@ -88,6 +88,14 @@ def test_a_stranger_is_not_led_anywhere(log: Log) -> None:
     assert page.status_code == 400 and 'id="inspect"' not in page.text
 
 
+def test_a_member_is_not_led_there_either(log: Log) -> None:
+    member = log.app.test_client()
+    log.make.sign_in(log.make.user(log.organization), member)
+    query = {"client_id": log.client.client_id, "redirect_uri": "https://x.example"}
+    page = member.get("/oauth/authorize", query_string=query)
+    assert page.status_code == 400 and 'id="inspect"' not in page.text
+
+
 def test_the_entry_marks_the_character_and_the_button_registers_it(log: Log) -> None:
     log.authorize(REGISTERED + "/")
     [entry] = log.entries()

@@ -80,7 +80,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         spent = initial_access.create_registration_token(actor, {"name": "Gone"}).record.public_id
         initial_access.revoke_registration_token(actor, spent)
         fields = {"identifier": "urn:gone", "name": "Gone", "scopes": [{"name": "gone:read"}]}
-        lapsed = _refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
+        lapsed = refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
         resources.delete_resource(actor, resource)
     return {
@@ -108,7 +108,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         kid = signing_keys.active_key(organization, "EdDSA").kid
         invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
         fields = {"identifier": "urn:api", "name": "API", "scopes": [{"name": f"{slug}:read"}]}
-        failed = _refused(client, datetime.now(UTC))
+        failed = refused(client, datetime.now(UTC))
         resource = resources.define_resource(make.actor(organization), fields)
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
         initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
@@ -127,10 +127,10 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
     return Corner(organization, client, ids)
 
 
-def _refused(client: MadeClient, at: datetime) -> str:
+def refused(client: MadeClient, at: datetime) -> str:
     """The id of an entry in the log of failed requests; one that is long past has ended."""
     request_id = public_id("req", new_id())
-    refused = RefusedRequest(
+    entry = RefusedRequest(
         client=(client.organization.id, client.registered.client.id),
         at=at,
         request_id=request_id,
@@ -144,7 +144,7 @@ def _refused(client: MadeClient, at: datetime) -> str:
         address=None,
         path_organization=None,
     )
-    refused_requests.keep_refused_requests(Actor.system(client.organization.id), [refused])
+    refused_requests.keep_refused_requests(Actor.system(client.organization.id), [entry])
     row_id = db.session.scalar(select(FailedRequest.id).where(FailedRequest.request_id == request_id))
     assert row_id is not None
     return public_id("flr", row_id)
