@@ -11,6 +11,7 @@ from app.api.blueprint import api
 from app.operations.idempotency import Outcome
 from app.operations.registration import credentials
 from app.rules.fields import Findings, find_unknown
+from app.rules.versions import version_of_set
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -34,7 +35,7 @@ def list_credentials(call: Call, client_id: str) -> Response:
         representations.credential(record, client_id, secret=secrets.get(record.public_id))
         for record in listed
     ]
-    etag = etag_of(credentials.ledger_version(listed))
+    etag = etag_of(version_of_set(record.version for record in listed if record.is_live))
     return envelope(data, meta={"next_cursor": None}, headers={"ETag": etag})
 
 

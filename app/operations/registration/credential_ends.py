@@ -18,7 +18,6 @@ from app.operations.protocol.revocation import end_grants
 from app.operations.registration.client_records import change_row, get_row, still_changing
 from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_rows import (
-    ledger_version,
     live_condition,
     log_ended_tokens,
     records_of,
@@ -27,6 +26,7 @@ from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed
 from app.rules.identifiers import client_id_of, parse_public_id, public_id
+from app.rules.versions import version_of_set
 
 BATCH = 200
 _MOST_RACES = 10
@@ -81,7 +81,8 @@ def _revoke(
             continue
         settings = organization_by_id(actor.organization_id).settings
         records = records_of(rows, settings)
-        standing = ledger_version(records) if credential_id is None else records[0].version
+        # They are live: of the ledger those alone count, which come, end and get ends.
+        standing = records[0].version if credential_id else version_of_set(each.version for each in records)
         if expected_version not in {None, standing}:
             raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
         ended = [row for row in rows if _end(actor, row)]

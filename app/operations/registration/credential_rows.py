@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -231,11 +231,6 @@ def _addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[Ad
             AddressUse(use.address, use.last_used_at),
         )[:MOST_ADDRESSES]
     return found
-
-
-def ledger_version(records: Iterable[CredentialRecord]) -> int:
-    """The version of a client's live secrets together: another as soon as one comes, ends or gets an end."""
-    return version_of(*sorted(record.version for record in records if record.is_live))
 
 
 def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Select[UUID]:
