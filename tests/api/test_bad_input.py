@@ -40,7 +40,9 @@ def api(http: FlaskClient, make: Factory) -> Api:
     token = make.bearer(acme)
     fields = {"identifier": "urn:api", "name": "API"}
     resource = http.post("/resources", json=fields, headers=bearer_header(token)).get_json()["data"]["id"]
-    return Api(http, document, make.bearer(root), token, {"clientId": client.client_id, "resourceId": resource})
+    return Api(
+        http, document, make.bearer(root), token, {"clientId": client.client_id, "resourceId": resource}
+    )
 
 
 class Api:

@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 from app.operations.registration import clients, credentials, resources
 from app.rules.errors import DomainError
 from app.rules.protocol.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
+from app.rules.tenancy.settings_table import GRANT_TYPES
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
 from tests.oauth.test_jwt_access_tokens import parts
@@ -18,12 +19,7 @@ from tests.support.databases import Database
 from tests.support.dpop import Prover
 
 ORDERS, STOCK = "https://orders.example", "https://stock.example"
-ALLOWED = {
-    "oauth": {
-        **FAST_KEYS["oauth"],
-        "grant_types": ["authorization_code", "refresh_token", "client_credentials", GRANT_TYPE],
-    }
-}
+ALLOWED = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, GRANT_TYPE]}}
 
 
 @pytest.fixture
@@ -80,6 +76,13 @@ def exchange(
     }
     sent = {name: value for name, value in (good | form).items() if value is not None}
     return web.http.post("/oauth/token", data=sent, headers={**client.basic, **(headers or {})})
+
+
+def change_stock(web: Flow, **fields: Any) -> None:
+    with web.app.app_context():
+        actor = web.make.actor(web.organization)
+        stock = next(item for item in resources.list_resources(actor).items if item.identifier == STOCK)
+        resources.update_resource(actor, stock.public_id, fields)
 
 
 def told(web: Flow, client: MadeClient, token: str) -> dict[str, Any]:
@@ -215,6 +218,7 @@ def test_a_bound_token_does_not_become_one_that_anybody_can_use(web: Flow, order
 
 def test_it_ends_with_the_subject_token_at_the_latest(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
+    change_stock(web, access_token_ttl_seconds=86_400)
     given = exchange(web, orders, token).get_json()
     assert 0 < given["expires_in"] <= 3600
     assert told(web, orders, given["access_token"])["exp"] <= told(web, orders, token)["exp"]
@@ -274,10 +278,7 @@ def test_a_clients_own_token_is_exchanged_and_dies_with_its_secret(web: Flow, or
 
 
 def test_a_resource_that_wants_jwts_gets_one_with_act(web: Flow, orders: MadeClient) -> None:
-    with web.app.app_context():
-        actor = web.make.actor(web.organization)
-        stock = next(item for item in resources.list_resources(actor).items if item.identifier == STOCK)
-        resources.update_resource(actor, stock.public_id, {"access_token_format": "jwt"})
+    change_stock(web, access_token_format="jwt")
     given = exchange(web, orders, subject(web)["access_token"], requested_token_type=JWT_TYPE).get_json()
     assert given["issued_token_type"] == JWT_TYPE
     _, claims, _ = parts(given["access_token"])
