@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from app.oauth import cors
-from app.oauth.call import REALM, Answer, Call, answer, refusal_of
+from app.oauth.call import REALM, Answer, Call, answer, refusal_of, signed_answer
 from app.oauth.dpop import offer_nonce
 from app.oauth.wire import FORM, read_form, require_secure
 from app.operations.protocol import userinfo as operation
-from app.operations.protocol.client_authentication import AuthenticatedClient
+from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.dpop_proofs import ProofRefused
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.protocol.oauth_errors import OAuthRefusal
@@ -20,7 +20,10 @@ def userinfo(call: Call) -> Answer:
     client = None
     try:
         found = operation.claims_of(_presented(call), organization_id=call.organization_id)
-        given, client = answer(found.claims), found.client
+        given = (
+            answer(found.claims) if found.signed is None else signed_answer(found.signed, "application/jwt")
+        )
+        client = found.client
     except (Unauthenticated, Forbidden) as error:
         given = refusal_of(error, call)
         # Without a token there is no error code to tell (RFC 6750 section 3.1).

@@ -91,9 +91,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
         headers.setdefault("Referrer-Policy", "no-referrer")
         return response
     kind = _class_of_page(app)
-    headers.setdefault(
-        "Content-Security-Policy", _POLICY if kind == "flow" else page_policy("'self'")
-    )
+    headers.setdefault("Content-Security-Policy", _POLICY if kind == "flow" else page_policy("'self'"))
     headers["X-Frame-Options"] = "DENY"
     headers["Permissions-Policy"] = _PERMISSIONS_POLICY
     # Under no-referrer browsers send "Origin: null" with form posts, which would fail the origin check (CF-2).
