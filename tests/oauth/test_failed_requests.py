@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import pytest
-from flask import Flask
 
-from app.operations.evidence.failed_requests import FailedRequestRecord, list_failed_requests
+from app.operations.evidence.failed_requests import list_failed_requests
 from app.operations.registration.clients import update_client
 from app.operations.registration.credential_ends import revoke_credentials
 from app.operations.registration.credentials import create_credential
-from app.web.failed_requests import FailedRequests
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
-from tests.support.databases import Database
-
-
-def kept(flow: Flow) -> list[FailedRequestRecord]:
-    """The log of the client's organization, the newest first."""
-    waiting: FailedRequests = flow.app.extensions["failed_requests"]
-    with flow.app.app_context():
-        waiting.write_waiting()
-        return list(list_failed_requests(flow.make.system(flow.organization)).items)
-
-
-def only(flow: Flow) -> FailedRequestRecord:
-    """The one entry."""
-    [entry] = kept(flow)
-    return entry
+from tests.oauth.failure_log import kept, only
 
 
 def test_a_refused_token_request_is_kept_with_its_cause(flow: Flow) -> None:
@@ -248,48 +230,6 @@ def test_a_device_that_waits_has_not_failed(flow: Flow) -> None:
     assert kept(flow) == []
     device.poll(code)
     assert only(flow).cause == "device_too_fast"
-
-
-def test_an_organization_that_wants_none_has_none(flow: Flow) -> None:
-    organization = flow.make.organization(settings={"audit": {"failed_requests": False}})
-    client = flow.make.client(organization)
-    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
-    other = Flow(flow.app, flow.http, flow.make, client, flow.user)
-    assert kept(other) == []
-
-
-def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) -> None:
-    organization = flow.make.organization(settings={"audit": {"log_retention_days": 3}})
-    client = flow.make.client(organization)
-    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
-    waiting: FailedRequests = flow.app.extensions["failed_requests"]
-    with flow.app.app_context():
-        waiting.write_waiting()
-    [(at, ends)] = database.query("SELECT at, expires_at FROM failed_requests")
-    times = [datetime.fromisoformat(str(value)) for value in (at, ends)]
-    assert times[1] - times[0] == timedelta(days=3)
-
-
-def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
-    flow: Flow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.web.failed_requests.MOST_OF_A_CAUSE_PER_HOUR", 3)
-    for _ in range(6):
-        flow.redeem("x")
-    flow.authorize(redirect_uri="https://evil.example")
-    assert [entry.cause for entry in kept(flow)] == ["redirect_uri_not_registered", *["code_unknown"] * 3]
-
-
-def test_a_database_that_is_away_changes_no_refusal(
-    flow: Flow, app: Flask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is written after the answer, by somebody else: the refusal neither waits nor fails."""
-
-    def broken(*_: object) -> int:
-        raise RuntimeError("away")
-
-    monkeypatch.setattr("app.web.failed_requests.keep_refused_requests", broken)
-    assert flow.redeem("x").status_code == 400
 
 
 def test_a_user_who_refuses_is_no_secret(asking: Flow) -> None:

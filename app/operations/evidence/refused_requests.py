@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.credential import Credential
@@ -23,7 +24,7 @@ from app.operations import clock, directory
 from app.operations.directory import ClientView
 from app.operations.transaction import current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Cause
+from app.rules.errors import Cause, Unavailable
 from app.rules.identifiers import new_id
 from app.rules.protocol.failure_causes import cause_of
 from app.rules.protocol.shown_parameters import shortened_text
@@ -59,15 +60,19 @@ class RefusedRequest:
 def keep_refused_requests(actor: Actor, refused: Iterable[RefusedRequest]) -> int:
     """Those of known clients stand in the log of their organization, unless it wants none; returns how many.
 
-    ``actor`` is the service. A failure is logged and forgets what could not be written.
+    ``actor`` is the service. What cannot be written is forgotten, with a line in the log.
     """
     kept = 0
     ordered = sorted(refused, key=lambda one: one.client[0])
     for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
-        found = [row for one in group if (row := _row_of(one)) is not None]
-        if found:
-            _write(Actor.system(organization_id, actor.label), found)
-            kept += len(found)
+        try:
+            found = [row for one in group if (row := _row_of(one)) is not None]
+            if found:
+                _write(Actor.system(organization_id, actor.label), found)
+                kept += len(found)
+        except (Unavailable, IntegrityError) as error:
+            # The database is away, or the client went meanwhile: one organization's loss is not all others'.
+            _log.warning("failed requests of %s were not kept: %s", organization_id, type(error).__name__)
     return kept
 
 

@@ -1,0 +1,76 @@
+"""How refused requests are kept: when the organization wants it, within bounds, and at no cost to the answer."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from flask import Flask
+
+from app.operations.evidence import refused_requests
+from app.rules.actor import Actor
+from app.rules.errors import Unavailable
+from app.web.failed_requests import FailedRequests
+from tests.factories import basic_header
+from tests.oauth.conftest import Flow
+from tests.oauth.failure_log import kept, only
+from tests.support.databases import Database
+
+
+def test_an_organization_that_wants_none_has_none(flow: Flow) -> None:
+    organization = flow.make.organization(settings={"audit": {"failed_requests": False}})
+    client = flow.make.client(organization)
+    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
+    other = Flow(flow.app, flow.http, flow.make, client, flow.user)
+    assert kept(other) == []
+
+
+def test_the_retention_of_the_settings_counts(flow: Flow, database: Database) -> None:
+    organization = flow.make.organization(settings={"audit": {"log_retention_days": 3}})
+    client = flow.make.client(organization)
+    flow.token(basic_header(client.client_id, "x"), grant_type="client_credentials")
+    waiting: FailedRequests = flow.app.extensions["failed_requests"]
+    with flow.app.app_context():
+        waiting.write_waiting()
+    [(at, ends)] = database.query("SELECT at, expires_at FROM failed_requests")
+    times = [datetime.fromisoformat(str(value)) for value in (at, ends)]
+    assert times[1] - times[0] == timedelta(days=3)
+
+
+def test_a_flood_of_one_cause_is_bounded_and_leaves_room_for_others(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.web.failed_requests.MOST_OF_A_CAUSE_PER_HOUR", 3)
+    for _ in range(6):
+        flow.redeem("x")
+    flow.authorize(redirect_uri="https://evil.example")
+    assert [entry.cause for entry in kept(flow)] == ["redirect_uri_not_registered", *["code_unknown"] * 3]
+
+
+def test_what_cannot_be_written_of_one_organization_leaves_the_others(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = flow.make.client(flow.make.organization())
+    write = refused_requests._write
+
+    def broken(actor: Actor, rows: list[dict[str, object]]) -> None:
+        if actor.organization_id == other.organization.id:
+            raise Unavailable
+        write(actor, rows)
+
+    monkeypatch.setattr(refused_requests, "_write", broken)
+    flow.token(basic_header(other.client_id, "x"), grant_type="client_credentials")
+    flow.redeem("x")
+    assert only(flow).cause == "code_unknown"
+
+
+def test_a_database_that_is_away_changes_no_refusal(
+    flow: Flow, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written after the answer, by somebody else: the refusal neither waits nor fails."""
+
+    def broken(*_: object) -> int:
+        raise RuntimeError("away")
+
+    monkeypatch.setattr("app.web.failed_requests.keep_refused_requests", broken)
+    assert flow.redeem("x").status_code == 400
