@@ -76,9 +76,7 @@ def introspect(caller: ClientView, token: str) -> ActiveToken | None:
     return ActiveToken(
         is_access_token=True,
         client_id=client_id,
-        subject=subject_of(view.client, view.user_id)
-        if view.user_id is not None
-        else view.origin.client_id,
+        subject=subject_of(view.client, view.user_id) if view.user_id is not None else view.origin.client_id,
         username=view.user_email,
         scopes=view.scopes,
         audience=view.audience,

@@ -21,7 +21,10 @@ _MOST_NAMED = 30
 _BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
 # What a metadata document does not speak of.
 _BESIDE_DOCUMENT = frozenset(
-    {"description", "metadata", "status", "trust", "resources", "optional_scopes", "access_token_format", "token_exchange"}
+    {
+        *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
+        *("access_token_format", "token_exchange"),
+    }
 )
 
 

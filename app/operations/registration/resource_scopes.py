@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import delete, func, select
+from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.client import Scope
 from app.models.resource import Resource
 from app.operations import audit, clock
+from app.operations.database_errors import is_duplicate_key
 from app.operations.registration.resource_holders import take_from_clients
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
@@ -34,11 +36,10 @@ def settle_scopes(actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, 
     remove_scopes(actor, row, [name for name in standing if name not in names], confirmed=confirmed)
     new = [words for words in wanted if words.name not in known]
     _require_room(actor, len(new))
+    _add_all(actor, row, new)
     for words in wanted:
         scope = known.get(words.name)
-        if scope is None:
-            _add(actor, row, words)
-        elif (scope.resource_id, scope.title, scope.description) != (row.id, words.title, words.description):
+        if scope is not None and not _is(scope, row, words):
             scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
             scope.version += 1
 
@@ -62,6 +63,10 @@ def forget_scopes(row: Resource, names: Sequence[str]) -> None:
             Scope.name.in_(list(names)),
         )
     )
+
+
+def _is(scope: Scope, row: Resource, words: ScopeWords) -> bool:
+    return (scope.resource_id, scope.title, scope.description) == (row.id, words.title, words.description)
 
 
 def _own(row: Resource) -> list[str]:
@@ -113,6 +118,17 @@ def _require_room(actor: Actor, new: int) -> None:
     )
     if int(there or 0) + new > MOST_OF_ORGANIZATION:
         raise Conflict(f"An organization has at most {MOST_OF_ORGANIZATION} scopes.", code="too_many")
+
+
+def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
+    try:
+        with db.session.begin_nested():
+            for words in new:
+                _add(actor, row, words)
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise Conflict("Somebody added one of these scopes just now. Try again.", code="busy") from error
 
 
 def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:
