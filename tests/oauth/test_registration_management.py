@@ -9,6 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.directory import OrganizationView
+from app.operations.registration import sector_documents
 from app.operations.registration.clients import update_client
 from tests.factories import Factory, bearer_header
 from tests.support.registering import GOOD, own, register
@@ -95,3 +96,19 @@ def test_other_organizations_do_not_know_the_client(
     path = f"/organizations/{other.slug}/oauth/register/{told['client_id']}"
     headers = bearer_header(told["registration_access_token"])
     assert http.get(path, headers=headers).status_code == 401
+
+
+def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
+    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenID Connect Core 8.1: read before the registration begins, at the first time and at a change."""
+    other = "https://weather.example/new"
+    monkeypatch.setattr(sector_documents, "fetch", lambda address: GOOD["redirect_uris"])
+    pairwise = {"subject_type": "pairwise", "sector_identifier_uri": "https://sector.example/r.json"}
+    told = register(http, open_to_all, **pairwise)
+    assert told.status_code == 201, told.text
+    assert register(http, open_to_all, **pairwise, redirect_uris=[other]).status_code == 400
+    body = GOOD | pairwise | {"client_id": told.get_json()["client_id"]}
+    monkeypatch.setattr(sector_documents, "fetch", lambda address: [*GOOD["redirect_uris"], other])
+    changed = own(http, told.get_json(), "PUT", **(body | {"redirect_uris": [other]}))
+    assert changed.status_code == 200, changed.text

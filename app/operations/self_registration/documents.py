@@ -26,7 +26,7 @@ from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import OrganizationView
 from app.operations.people import attempts
 from app.operations.people.attempts import Limit, bucket_of
-from app.operations.registration import scopes
+from app.operations.registration import scopes, sector_documents
 from app.operations.registration.client_origin import FIRST_IDLE_CHECK, NoRoom, Origin
 from app.operations.registration.clients import get_client, register_client, update_client
 from app.operations.self_registration.dynamic import registrar_of
@@ -129,6 +129,7 @@ def _current_row(organization: OrganizationView, client_id: str, address: str | 
             return known.row_id
         raise DocumentRefused("This app's description could not be read from its address.") from error
     try:
+        sector_documents.read_ahead(actor, document.fields.get(sector_documents.FIELD))
         if known is None:
             return _registered(actor, client_id, address_digest, document)
         _renew(actor, known.row_id, document)

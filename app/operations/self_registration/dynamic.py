@@ -21,7 +21,7 @@ from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people import attempts
 from app.operations.people.attempts import Limit, bucket_of
-from app.operations.registration import scopes
+from app.operations.registration import scopes, sector_documents
 from app.operations.registration.client_origin import FIRST_IDLE_CHECK, Origin
 from app.operations.registration.clients import (
     ClientRecord,
@@ -31,7 +31,7 @@ from app.operations.registration.clients import (
     update_client,
 )
 from app.operations.registration.credentials import create_credential
-from app.operations.self_registration.initial_access import spend
+from app.operations.self_registration.initial_access import require_alive, spend
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
@@ -81,9 +81,12 @@ def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Regist
     if mode == OFF or not organization.is_active:
         raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
     if mode == BY_TOKEN:
-        return _register(actor, organization, sent, token or "")
-    _require_patience(actor)
-    return _register(actor, organization, sent, None)
+        # Asked first, so that a stranger makes this service read no document of a sector.
+        require_alive(organization.id, token or "")
+    else:
+        _require_patience(actor)
+    sector_documents.read_ahead(registrar_of(actor, _LABEL), sent.get(sector_documents.FIELD))
+    return _register(actor, organization, sent, (token or "") if mode == BY_TOKEN else None)
 
 
 @transaction
@@ -121,7 +124,6 @@ def get_registration(actor: Actor, client_id: str, access_token: str | None) -> 
     return _told(actor, client_id, access_token or "")
 
 
-@transaction
 def replace_registration(
     actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
 ) -> Registration:
@@ -130,6 +132,18 @@ def replace_registration(
     Raises Unauthenticated, InvalidInput, and Forbidden for a client that somebody vouched for. Audit:
     ``client.updated``.
     """
+    registrar = _recognized(actor, client_id, access_token)
+    sector_documents.read_ahead(registrar, sent.get(sector_documents.FIELD))
+    return _replace(actor, client_id, access_token, sent)
+
+
+@read
+def _recognized(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    return _authenticated(actor, client_id, access_token)
+
+
+@transaction
+def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]) -> Registration:
     registrar = _authenticated(actor, client_id, access_token)
     _require_itself(client_id, sent)
     organization = organization_by_id(actor.organization_id)

@@ -159,17 +159,33 @@ def revoke_registration_token(
     return replace(record, status=REVOKED, revoked_at=now)
 
 
-def spend(organization_id: str, token: str | None) -> UUID:
+@read
+def require_alive(organization_id: str, token: str) -> None:
+    """Raise Unauthenticated for a token that registers nothing now; whether it does is decided when it is spent."""
+    found = None
+    if _is_of(organization_id, token):
+        found = db.session.scalar(
+            select(RegistrationToken.id).where(
+                RegistrationToken.organization_id == organization_id,
+                RegistrationToken.digest == digest(token),
+                RegistrationToken.revoked_at.is_(None),
+                RegistrationToken.expires_at > clock.now(),
+            )
+        )
+    if found is None:
+        raise _refused()
+
+
+def spend(organization_id: str, token: str) -> UUID:
     """One use of the token is counted, in the transaction that registers the client; returns the token's id.
 
     Raises Unauthenticated, alike for every cause. Of many at once as many pass as it has uses left.
     """
-    parsed = parse_token(token or "")
-    if parsed is not None and parsed.kind == INITIAL_ACCESS and parsed.organization_id == organization_id:
+    if _is_of(organization_id, token):
         now = clock.now()
         mine = (
             RegistrationToken.organization_id == organization_id,
-            RegistrationToken.digest == digest(token or ""),
+            RegistrationToken.digest == digest(token),
         )
         spent = count_changed(
             update(RegistrationToken)
@@ -183,7 +199,16 @@ def spend(organization_id: str, token: str | None) -> UUID:
         )
         if spent == 1:
             return db.session.scalars(select(RegistrationToken.id).where(*mine)).one()
-    raise Unauthenticated("Registration needs an initial access token that is alive, as a Bearer token.")
+    raise _refused()
+
+
+def _is_of(organization_id: str, token: str) -> bool:
+    parsed = parse_token(token)
+    return parsed is not None and parsed.kind == INITIAL_ACCESS and parsed.organization_id == organization_id
+
+
+def _refused() -> Unauthenticated:
+    return Unauthenticated("Registration needs an initial access token that is alive, as a Bearer token.")
 
 
 def _row(actor: Actor, token_id: str) -> RegistrationToken:
