@@ -8,16 +8,20 @@ INSERT … SELECT takes no lock on what it reads.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import MySQLdb
 from flask import Flask, current_app
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DisconnectionError
 
 from app.config import Config
 from app.extensions import db
 
 AUTOCOMMIT = "autocommit"
+IDLE_SECONDS = 30.0
 _ENGINES = "gatehouse engines"
 # Two waits fit into a unit's deadline of 2.5 seconds: who holds a row for longer is answered by 503, not by a queue.
 LOCK_WAIT_SECONDS = 1
@@ -33,9 +37,8 @@ def configure(app: Flask, config: Config) -> None:
         AUTOCOMMIT: {
             "url": config.database_url,
             "isolation_level": "AUTOCOMMIT",
+            **options,
             "pool_reset_on_return": None,
-            # A stale connection is met by the retry of the statement, which costs nothing while all is well.
-            **{name: value for name, value in options.items() if name != "pool_pre_ping"},
         }
     }
     db.init_app(app)
@@ -43,6 +46,9 @@ def configure(app: Flask, config: Config) -> None:
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         for engine in app.extensions[_ENGINES]:
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
+        if not config.is_sqlite:
+            event.listen(db.engine, "checkin", _note_use)
+            event.listen(db.engine, "checkout", _ask_after_idling)
         if config.is_sqlite:
             event.listen(db.engine, "begin", _begin_sqlite)
 
@@ -59,7 +65,8 @@ def _mysql_options(config: Config) -> dict[str, Any]:
         "max_overflow": config.database_pool,
         "pool_timeout": 2,
         "pool_recycle": 280,
-        "pool_pre_ping": True,
+        # A session ends its transaction itself; the pool's own rollback would be a round trip for nothing.
+        "pool_reset_on_return": None,
         "hide_parameters": True,
         "connect_args": {
             "charset": "utf8mb4",
@@ -87,6 +94,25 @@ def _prepare_mysql(connection: Any, _record: Any) -> None:
         f"SET SESSION time_zone = '+00:00', sql_mode = '{_SQL_MODE}', innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
     )
     cursor.close()
+
+
+def _note_use(_connection: Any, record: Any) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _ask_after_idling(connection: Any, record: Any, _proxy: Any) -> None:
+    """A connection that lay idle is asked first: a firewall may have dropped it without a word.
+
+    One that was used a moment ago is not: should it be stale, the retry of the unit meets it, and asking each time
+    would be a round trip for nothing.
+    """
+    used = record.info.get("used")
+    if used is None or time.monotonic() - used < IDLE_SECONDS:
+        return
+    try:
+        connection.ping()
+    except MySQLdb.Error as error:
+        raise DisconnectionError from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import clock
+from app.operations.statements import Statement, insert_into
 from app.operations.transaction import current_unit, witnessed_by
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
+
+_INSERT = Statement(insert_into(AuditEvent))
 
 
 def record(
@@ -33,26 +35,24 @@ def record(
     unit.events += 1
     # The same id at each attempt: were an attempt committed after all, a second one could not be.
     event_id = unit.once(f"audit {unit.events} {action} {target_id}", new_id)
-    db.session.add(
-        AuditEvent(
-            organization_id=actor.organization_id,
-            id=event_id,
-            at=clock.now(),
-            action=action,
-            actor_kind=actor.kind,
-            actor_id=actor_public_id(actor),
-            actor_label=actor.label[:200],
-            actor_organization=actor.home_organization_id,
-            target_type=target_type,
-            target_id=target_id,
-            before=dict(before) if before is not None else None,
-            after=dict(after) if after is not None else None,
-            address=actor.address,
-            request_id=actor.request_id,
-        )
+    _INSERT.write(
+        organization_id=actor.organization_id,
+        id=event_id,
+        at=clock.now(),
+        action=action,
+        actor_kind=actor.kind,
+        actor_id=actor_public_id(actor),
+        actor_label=actor.label[:200],
+        actor_organization=actor.home_organization_id,
+        target_type=target_type,
+        target_id=target_id,
+        before=dict(before) if before is not None else None,
+        after=dict(after) if after is not None else None,
+        address=actor.address,
+        request_id=actor.request_id,
     )
     witnessed_by(
-        select(AuditEvent.id).where(
+        lambda: select(AuditEvent.id).where(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
         )
     )

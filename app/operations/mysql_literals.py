@@ -12,9 +12,9 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import Integer, LargeBinary, String, TypeEngine
+from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
-from app.models.base import Digest, Identifier, UtcDateTime, Uuid
+from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, as_json
 
 Literal = Callable[[Any], str]
 Reader = Callable[[Any], Any]
@@ -77,6 +77,15 @@ def _moment(value: datetime | None) -> str:
     return f"'{value.isoformat(' ', 'microseconds')[:26]}'"
 
 
+def _json(value: Any) -> str:
+    # As the column's own type has it: None is no value, and what is stored is text.
+    return "NULL" if value is None else _text(as_json(value))
+
+
+def _boolean(value: bool | None) -> str:
+    return "NULL" if value is None else str(int(value))
+
+
 def _integer(value: int | None) -> str:
     return "NULL" if value is None else str(int(value))
 
@@ -86,7 +95,10 @@ _WRITERS: tuple[tuple[type[TypeEngine[Any]], Literal], ...] = (
     (Digest, _bytes),
     (Identifier, _identifier),
     (UtcDateTime, _moment),
+    (Sealed, _bytes),
     (LargeBinary, _bytes),
+    (Json, _json),
+    (Boolean, _boolean),
     (Integer, _integer),
     (String, _text),
 )
@@ -94,6 +106,7 @@ _WRITERS: tuple[tuple[type[TypeEngine[Any]], Literal], ...] = (
 _READERS: tuple[tuple[type[TypeEngine[Any]], Reader | None], ...] = (
     (Uuid, _read_uuid),
     (Digest, None),
+    (Sealed, None),
     (Identifier, _read_identifier),
     (UtcDateTime, _read_moment),
 )

@@ -1,32 +1,48 @@
-"""Single statements that are their own transaction, compiled once: what the token endpoints run on.
+"""Statements compiled once: what the token endpoints run on.
 
 Building and compiling a statement for each request costs more than MariaDB needs to answer it. A ``Statement`` is
-compiled at its first use for the database at hand; after that a request is one driver call and one round trip.
+compiled at its first use for the database at hand; after that a request is one driver call and one round trip. Alone
+it is its own transaction; inside a unit of work it is part of the unit.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import bindparam, insert
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.sql import ClauseElement, Executable
+from sqlalchemy.sql import ClauseElement, Executable, Insert
 
 from app.database import engines
-from app.extensions import db
+from app.models.base import Base
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
 from app.operations.mysql_literals import literal_of, reader_of
 from app.operations.thread_connections import discard, driver_connection
-from app.operations.transaction import is_under_way
+from app.operations.transaction import current_unit, is_under_way
 from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5
 DEADLINE_SECONDS = 2.5
 _jitter = random.SystemRandom()
+
+
+def insert_into(model: type[Base]) -> Insert:
+    """One row of the model's table; columns that may be empty are so unless they are given."""
+    table = Base.metadata.tables[model.__tablename__]
+    return insert(table).values(
+        {
+            column.name: bindparam(column.name, None, required=False)
+            if column.nullable
+            else bindparam(column.name)
+            for column in table.columns
+        }
+    )
 
 
 class Statement:
@@ -36,30 +52,47 @@ class Statement:
         self._clause = clause
         self._compiled: dict[str, _Compiled] = {}
 
-    def first(self, **values: Any) -> Sequence[Any] | None:
-        """The first row's values in the order of the SELECT, or None."""
+    def first(self, **values: Any) -> Any:
+        """The first row, its values in the order of the SELECT and by their columns' names, or None."""
         rows = self.rows(**values)
         return rows[0] if rows else None
 
-    def rows(self, **values: Any) -> Sequence[Sequence[Any]]:
-        """Every row's values; inside a unit of work they are read by it, so that it sees what it has written."""
+    def rows(self, **values: Any) -> Sequence[Any]:
+        """Every row; inside a unit of work they are read by it, so that it sees what it has written."""
         if is_under_way():
-            return db.session.execute(self._clause, values).all()
-        compiled, engine = self._for_engine()
+            compiled, found, _ = self._in_unit(values, fetch=True)
+            return [compiled.convert(row) for row in found]
+        compiled, engine = self._for_engine(engines()[1])
         return [compiled.convert(row) for row in _attempts(engine, compiled, values, fetch=True)[0]]
 
+    def write(self, **values: Any) -> int:
+        """Part of the unit of work under way; returns how many rows it wrote or changed: what decides who won."""
+        return self._in_unit(values, fetch=False)[2]
+
     def insert(self, **values: Any) -> int:
-        """The number of rows written. A duplicate met on a second attempt is the first one's own row."""
-        compiled, engine = self._for_engine()
+        """The number of rows written, committed. A duplicate met on a second attempt is the first one's own row."""
+        compiled, engine = self._for_engine(engines()[1])
         return _attempts(engine, compiled, values, fetch=False)[1]
 
     def insert_if_new(self, **values: Any) -> bool:
-        """Whether the row was written; False when there is one with its key."""
-        compiled, engine = self._for_engine()
+        """Whether the row was written, committed; False when there is one with its key."""
+        compiled, engine = self._for_engine(engines()[1])
         return _attempts(engine, compiled, values, fetch=False, may_exist=True)[1] == 1
 
-    def _for_engine(self) -> tuple[_Compiled, Engine]:
-        engine = engines()[1]
+    def _in_unit(
+        self, values: Mapping[str, Any], *, fetch: bool
+    ) -> tuple[_Compiled, Sequence[Sequence[Any]], int]:
+        connection = current_unit().use_connection()
+        compiled, engine = self._for_engine(connection.engine)
+        parameters = compiled.parameters(values)
+        try:
+            return compiled, *_run(connection.connection.dbapi_connection, compiled, parameters, fetch=fetch)
+        except engine.dialect.loaded_dbapi.Error as error:
+            if engine.dialect.is_disconnect(error, None, None):
+                connection.invalidate(error)
+            raise _as_sqlalchemy_has_it(engine, compiled, error) from error
+
+    def _for_engine(self, engine: Engine) -> tuple[_Compiled, Engine]:
         name = engine.dialect.name
         compiled = self._compiled.get(name)
         if compiled is None:
@@ -85,11 +118,16 @@ class _Compiled:
             for name, kind in kinds
         ]
         self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        columns = getattr(clause, "selected_columns", ())
+        # Rows have names, as those of SQLAlchemy do; of two columns of one name the second is known by its place.
+        named: Any = namedtuple
+        row = named("row", [column.key or "" for column in columns], rename=True)
+        self._row: Callable[[Iterable[Any]], Any] = row._make
         self._converters = [
             entry.type.dialect_impl(dialect).result_processor(dialect, None)
             if self.is_sqlite
             else reader_of(entry.type, dialect)
-            for entry in getattr(clause, "selected_columns", ())
+            for entry in columns
         ]
 
     def parameters(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -98,12 +136,14 @@ class _Compiled:
             values = {**self._defaults, **values}
         return tuple([bind(values[name]) for name, bind in self._binders])
 
-    def convert(self, row: Sequence[Any]) -> Sequence[Any]:
-        """A driver's row in Python's types."""
-        return [
-            value if convert is None else convert(value)
-            for value, convert in zip(row, self._converters, strict=True)
-        ]
+    def convert(self, row: Sequence[Any]) -> Any:
+        """A driver's row in Python's types, by place and by name."""
+        return self._row(
+            [
+                value if convert is None else convert(value)
+                for value, convert in zip(row, self._converters, strict=True)
+            ]
+        )
 
 
 def _same(value: Any) -> Any:
@@ -152,15 +192,20 @@ def _execute(
 ) -> tuple[Sequence[Sequence[Any]], int]:
     # The driver's own connection: SQLAlchemy's would begin and roll back around it, a round trip for nothing.
     try:
-        driver = driver_connection(engine)
-        if compiled.is_sqlite:
-            cursor = driver.execute(compiled.sql, parameters)
-            return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
-        driver.query((compiled.sql % parameters).encode("ascii"))
-        if not fetch:
-            return (), int(driver.affected_rows())
-        return driver.store_result().fetch_row(0, 0), 0
+        return _run(driver_connection(engine), compiled, parameters, fetch=fetch)
     except engine.dialect.loaded_dbapi.Error as error:
         if engine.dialect.is_disconnect(error, None, None):
             discard(engine)
         raise
+
+
+def _run(
+    driver: Any, compiled: _Compiled, parameters: tuple[Any, ...], *, fetch: bool
+) -> tuple[Sequence[Sequence[Any]], int]:
+    if compiled.is_sqlite:
+        cursor = driver.execute(compiled.sql, parameters)
+        return (cursor.fetchall(), 0) if fetch else ((), cursor.rowcount)
+    driver.query((compiled.sql % parameters).encode("ascii"))
+    if not fetch:
+        return (), int(driver.affected_rows())
+    return driver.store_result().fetch_row(0, 0), 0

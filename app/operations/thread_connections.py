@@ -13,8 +13,7 @@ from typing import Any
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import PoolProxiedConnection
 
-# A connection that lay idle so long is asked first: a firewall may have dropped it without a word.
-IDLE_SECONDS = 60.0
+from app.database import IDLE_SECONDS
 
 
 class _Held(threading.local):
@@ -34,6 +33,7 @@ def driver_connection(engine: Engine) -> Any:
         connection.detach()
     else:
         connection, used = held
+        # A firewall may have dropped it without a word.
         if tick - used > IDLE_SECONDS and engine.dialect.name != "sqlite":
             _ask(engine, connection)
     _held.connections[engine] = (connection, tick)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import CursorResult, Delete, Select, Update
+from sqlalchemy import Connection, CursorResult, Delete, Select, Update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -45,9 +45,17 @@ class Unit:
     reads_only: bool
     nonce: UUID = field(default_factory=new_id)
     values: dict[str, Any] = field(default_factory=dict)
-    witness: Select[Any] | None = None
+    witness: Callable[[], Select[Any]] | None = None
     events: int = 0
     after_commit: list[Callable[[], None]] = field(default_factory=list)
+    connection: Connection | None = None
+
+    def use_connection(self) -> Connection:
+        """The connection of the transaction, which has all that the unit holds in objects."""
+        db.session.flush()
+        if self.connection is None:
+            self.connection = db.session.connection()
+        return self.connection
 
     def once(self, name: str, make: Callable[[], R]) -> R:
         """A value that stays the same through all attempts: the token in an answer that may have been lost."""
@@ -92,9 +100,9 @@ def after_commit(act: Callable[[], None]) -> None:
         on_commit(act)
 
 
-def witnessed_by(statement: Select[Any]) -> None:
-    """``statement`` finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
-    current_unit().witness = statement
+def witnessed_by(make: Callable[[], Select[Any]]) -> None:
+    """The statement finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
+    current_unit().witness = make
 
 
 def count_changed(statement: Update | Delete) -> int:
@@ -158,6 +166,7 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
         unit.after_commit.clear()
         unit.witness = None
         unit.events = 0
+        unit.connection = None
         db.session.remove()
         try:
             if unit.reads_only:
@@ -196,7 +205,7 @@ def _was_committed(unit: Unit, error: Exception) -> bool:
     if unit.witness is None:
         raise Unavailable from error
     try:
-        return db.session.execute(unit.witness).first() is not None
+        return db.session.execute(unit.witness()).first() is not None
     except (DBAPIError, PoolTimeout) as unreachable:
         raise Unavailable from unreachable
 

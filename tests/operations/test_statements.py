@@ -82,7 +82,7 @@ def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> N
 
 def test_nothing_is_null_in_every_type(context: Flask) -> None:
     row = ECHO.first(text=None, identifier=None, raw=None, number=None)
-    assert row == [None] * 4
+    assert row == (None,) * 4
 
 
 @pytest.mark.parametrize("name", sorted(Base.metadata.tables))
@@ -113,7 +113,7 @@ def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> N
 
 def test_a_statement_serves_both_engines(context: Flask) -> None:
     """Compiled for each dialect at its first use there; the other test of this pair ran it on the other engine."""
-    assert Statement(select(literal_column("1"))).first() == [1]
+    assert Statement(select(literal_column("1"))).first() == (1,)
     assert INSERT.insert(**ROW) == 1 and FIND.first(key=ROW["name"]) is not None
 
 

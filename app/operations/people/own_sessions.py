@@ -12,7 +12,8 @@ from app.extensions import db
 from app.models.session import Session
 from app.operations import audit
 from app.operations.directory import OrganizationView, organization_by_id
-from app.operations.people.sessions import end_sessions, end_sessions_of_user, living
+from app.operations.people.living_sessions import living
+from app.operations.people.sessions import end_sessions, end_sessions_of_user
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
-from app.extensions import db
 from app.models.user import RoleAssignment
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.statements import Statement
 from app.operations.transaction import read
 from app.rules.people.permissions import ADMIN, permissions_of_roles
 
+_ROLES = Statement(
+    select(RoleAssignment.role)
+    .where(
+        RoleAssignment.organization_id == bindparam("organization_id"),
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.role)
+)
 
-@read
+
 def roles_of_user(organization_id: str, home_organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """The names of the roles that a user of one organization holds in an organization, in order."""
-    return tuple(
-        db.session.scalars(
-            select(RoleAssignment.role)
-            .where(
-                RoleAssignment.organization_id == organization_id,
-                RoleAssignment.user_organization_id == home_organization_id,
-                RoleAssignment.user_id == user_id,
-            )
-            .order_by(RoleAssignment.role)
-        )
-    )
+    rows = _ROLES.rows(organization_id=organization_id, home=home_organization_id, user_id=user_id)
+    return tuple(role for (role,) in rows)
 
 
 @read

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
 from app.models.session import Session
-from app.models.user import ACTIVE, User
 from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.logout.session_ends import follow_end, hand_over
+from app.operations.people.living_sessions import find_living
 from app.operations.people.rights import roles_of_user
-from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.operations.transaction import count_changed, current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, public_id
@@ -86,7 +85,7 @@ def find_session(token: str) -> SessionView | None:
     if parsed is None or parsed.kind != SESSION:
         return None
     try:
-        organization = organization_by_id(parsed.organization_id)
+        organization = organization_by_id(parsed.organization_id, fresh=False)
     except NotFound:
         return None
     if not organization.is_active:
@@ -208,36 +207,25 @@ def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
     return ended
 
 
-@read
 def _read_session(organization: OrganizationView, token_digest: bytes) -> SessionView | None:
-    row = db.session.execute(
-        select(Session, User.email, User.name)
-        .join(User, (User.organization_id == Session.organization_id) & (User.id == Session.user_id))
-        .where(
-            Session.organization_id == organization.id,
-            Session.digest == token_digest,
-            User.status == ACTIVE,
-            living(organization),
-        )
-    ).first()
+    row = find_living(organization, token_digest)
     if row is None:
         return None
-    session: Session = row[0]
-    roles = roles_of_user(organization.id, organization.id, session.user_id)
+    roles = roles_of_user(organization.id, organization.id, row.user_id)
     return SessionView(
-        id=session.id,
+        id=row.id,
         organization_id=organization.id,
         organization_slug=organization.slug,
         organization_name=organization.name,
         is_root=organization.is_root,
-        user_id=session.user_id,
+        user_id=row.user_id,
         user_email=row.email,
         user_name=row.name,
-        authenticated_at=session.authenticated_at,
-        created_at=session.created_at,
-        last_seen_at=session.last_seen_at,
-        expires_at=session.expires_at,
-        amr=tuple(session.amr.split()),
+        authenticated_at=row.authenticated_at,
+        created_at=row.created_at,
+        last_seen_at=row.last_seen_at,
+        expires_at=row.expires_at,
+        amr=tuple(row.amr.split()),
         roles=roles,
         permissions=permissions_of_roles(roles, organization.settings, is_root=organization.is_root),
     )
@@ -254,22 +242,6 @@ def _note_seen(view: SessionView) -> None:
         )
         .values(last_seen_at=clock.now())
     )
-
-
-def living(organization: OrganizationView) -> ColumnElement[bool]:
-    """The condition that a session row is neither ended nor idle or older than the settings allow now."""
-    now = clock.now()
-    limits: Any = organization.settings["authentication"]["sessions"]
-    # A timeout that was shortened counts for sign-ins made before, too.
-    alive = (
-        Session.revoked_at.is_(None)
-        & (Session.expires_at > now)
-        & (Session.created_at > now - timedelta(seconds=limits["absolute_timeout_seconds"]))
-        & (Session.last_seen_at > now - timedelta(seconds=limits["idle_timeout_seconds"]))
-    )
-    if organization.tokens_valid_from is not None:
-        alive &= Session.created_at >= organization.tokens_valid_from
-    return alive
 
 
 def _make_room(organization_id: str, user_id: UUID, most: int) -> None:

@@ -8,9 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, select, update
 
-from app.extensions import db
 from app.models import user as user_model
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
@@ -20,7 +19,8 @@ from app.operations.directory import ClientView
 from app.operations.protocol import grants
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
-from app.operations.transaction import Unit, count_changed, current_unit, transaction
+from app.operations.statements import Statement, insert_into
+from app.operations.transaction import Unit, current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.rules.protocol import pkce
@@ -31,6 +31,42 @@ from app.rules.protocol.tokens import AUTHORIZATION_CODE, digest, new_token, par
 from app.rules.registration.redirect_uris import find_match
 
 KEPT_AFTER_USE = timedelta(days=1)
+
+
+_INSERT = Statement(insert_into(AuthorizationCode))
+_FIND = Statement(
+    select(
+        AuthorizationCode.__table__,
+        User.status.label("user_status"),
+        User.password_changed_at,
+        Session.id.label("living_session"),
+    )
+    .join(
+        User,
+        (User.organization_id == AuthorizationCode.organization_id) & (User.id == AuthorizationCode.user_id),
+    )
+    .outerjoin(
+        Session,
+        (Session.organization_id == AuthorizationCode.organization_id)
+        & (Session.id == AuthorizationCode.session_id)
+        & Session.revoked_at.is_(None),
+    )
+    .where(
+        AuthorizationCode.organization_id == bindparam("organization_id"),
+        AuthorizationCode.digest == bindparam("digest"),
+    )
+)
+# Single use: of all that read it unused, one finds it so (law 8).
+_CLAIM = Statement(
+    update(AuthorizationCode)
+    .where(
+        AuthorizationCode.organization_id == bindparam("of_organization"),
+        AuthorizationCode.id == bindparam("of_code"),
+        AuthorizationCode.used_at.is_(None),
+        AuthorizationCode.expires_at > bindparam("now", type_=AuthorizationCode.expires_at.type),
+    )
+    .values(used_at=bindparam("used_at"), attempt=bindparam("attempt"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +100,27 @@ def add_code(
     code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
     now = clock.now()
     lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
-    db.session.execute(
-        insert(AuthorizationCode).values(
-            organization_id=actor.organization_id,
-            id=new_id(),
-            digest=digest(code),
-            client_id=client.id,
-            user_id=user_id,
-            session_id=session_id,
-            grant_id=new_id(),
-            redirect_uri=parameters.redirect_uri,
-            scope=" ".join(scopes),
-            nonce=parameters.nonce,
-            code_challenge=parameters.code_challenge,
-            auth_time=auth_time,
-            amr=amr,
-            acr=acr,
-            resource=" ".join(parameters.resources),
-            claims=parameters.claims,
-            dpop_jkt=parameters.dpop_jkt,
-            issued_at=now,
-            expires_at=now + lifetime,
-            purge_at=now + lifetime + KEPT_AFTER_USE,
-        )
+    _INSERT.write(
+        organization_id=actor.organization_id,
+        id=new_id(),
+        digest=digest(code),
+        client_id=client.id,
+        user_id=user_id,
+        session_id=session_id,
+        grant_id=new_id(),
+        redirect_uri=parameters.redirect_uri,
+        scope=" ".join(scopes),
+        nonce=parameters.nonce,
+        code_challenge=parameters.code_challenge,
+        auth_time=auth_time,
+        amr=amr,
+        acr=acr,
+        resource=" ".join(parameters.resources),
+        claims=parameters.claims,
+        dpop_jkt=parameters.dpop_jkt,
+        issued_at=now,
+        expires_at=now + lifetime,
+        purge_at=now + lifetime + KEPT_AFTER_USE,
     )
     return code
 
@@ -122,15 +156,12 @@ def _redeem(
     scopes = narrow(row.scope.split(), client.document["scopes"])
     if not scopes:
         raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
-    claimed = count_changed(
-        update(AuthorizationCode)
-        .where(
-            AuthorizationCode.organization_id == client.organization.id,
-            AuthorizationCode.id == row.id,
-            AuthorizationCode.used_at.is_(None),
-            AuthorizationCode.expires_at > clock.now(),
-        )
-        .values(used_at=clock.now(), attempt=unit.nonce)
+    claimed = _CLAIM.write(
+        of_organization=client.organization.id,
+        of_code=row.id,
+        now=clock.now(),
+        used_at=clock.now(),
+        attempt=unit.nonce,
     )
     if claimed != 1:
         # Somebody was faster, or the code ended between the two statements; which one, the row says now.
@@ -167,29 +198,7 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
         or parsed.organization_id != client.organization.id
     ):
         raise InvalidGrant().because("code_unknown")
-    row = db.session.execute(
-        select(
-            AuthorizationCode.__table__,
-            User.status.label("user_status"),
-            User.password_changed_at,
-            Session.id.label("living_session"),
-        )
-        .join(
-            User,
-            (User.organization_id == AuthorizationCode.organization_id)
-            & (User.id == AuthorizationCode.user_id),
-        )
-        .outerjoin(
-            Session,
-            (Session.organization_id == AuthorizationCode.organization_id)
-            & (Session.id == AuthorizationCode.session_id)
-            & Session.revoked_at.is_(None),
-        )
-        .where(
-            AuthorizationCode.organization_id == client.organization.id,
-            AuthorizationCode.digest == digest(presented.code),
-        )
-    ).first()
+    row = _FIND.first(organization_id=client.organization.id, digest=digest(presented.code))
     if row is None or row.client_id != client.id:
         raise InvalidGrant().because("code_unknown")
     if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):

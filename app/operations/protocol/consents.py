@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -18,6 +18,7 @@ from app.operations import audit, clock
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.protocol import grants
+from app.operations.statements import Statement
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -48,16 +49,18 @@ class ConsentRecord:
         return public_id("con", self.id)
 
 
-@read
+_STANDING = Statement(
+    select(Consent.scope, Consent.expires_at).where(
+        Consent.organization_id == bindparam("organization_id"),
+        Consent.user_id == bindparam("user_id"),
+        Consent.client_id == bindparam("client_id"),
+    )
+)
+
+
 def allowed_scopes(client: ClientView, user_id: UUID) -> tuple[str, ...]:
     """The scopes that the user's standing consent covers; none when there is no consent or it has ended."""
-    row = db.session.execute(
-        select(Consent.scope, Consent.expires_at).where(
-            Consent.organization_id == client.organization.id,
-            Consent.user_id == user_id,
-            Consent.client_id == client.id,
-        )
-    ).first()
+    row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
     if row is None or (row.expires_at is not None and row.expires_at <= clock.now()):
         return ()
     return tuple(row.scope.split())

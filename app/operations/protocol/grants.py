@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Integer, bindparam, select, update
 
-from app.extensions import db
 from app.models.event import Revocation
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -22,7 +21,8 @@ from app.operations.protocol import access_tokens, audiences, id_tokens, signing
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.subjects import subject_of
 from app.operations.protocol.token_answers import TokenAnswer
-from app.operations.transaction import count_changed, current_unit
+from app.operations.statements import Statement, insert_into
+from app.operations.transaction import current_unit
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
 from app.rules.protocol.claims import claims_for
@@ -34,6 +34,36 @@ from app.rules.registration.demands import algorithm_for
 LONGEST_ACCESS = timedelta(days=1)
 # A user has so many sign-ins at one client at a time; one more ends the oldest (scale.md rule 13).
 MOST_LIVING = 100
+
+
+_INSERT = Statement(insert_into(Grant))
+_INSERT_TOKEN = Statement(insert_into(AccessToken))
+_LOG = Statement(insert_into(Revocation))
+# Ids are ordered by time.
+_SURPLUS = Statement(
+    select(Grant.id)
+    .where(
+        Grant.organization_id == bindparam("organization_id"),
+        Grant.user_id == bindparam("user_id"),
+        Grant.client_id == bindparam("client_id"),
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+    )
+    .order_by(Grant.id.desc())
+    .offset(bindparam("most", type_=Integer))
+    .limit(bindparam("most", type_=Integer))
+)
+_REVOKE = Statement(
+    update(Grant)
+    .where(
+        Grant.organization_id == bindparam("of_organization"),
+        Grant.id == bindparam("of_grant"),
+        Grant.revoked_at.is_(None),
+    )
+    .values(
+        revoked_at=bindparam("revoked_at"), revoked_reason=bindparam("revoked_reason"), sealed_answer=None
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +117,25 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         refresh_token = current_unit().once("refresh_token", lambda: fresh_refresh_token(client, new.id))
     prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
     ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
-    db.session.execute(
-        insert(Grant).values(
-            organization_id=client.organization.id,
-            id=new.id,
-            client_id=client.id,
-            user_id=new.user_id,
-            session_id=new.session_id,
-            scope=" ".join(new.scopes),
-            auth_time=new.auth_time,
-            amr=new.amr,
-            acr=new.acr,
-            resource=" ".join(new.resources),
-            claims=new.claims,
-            dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
-            created_at=now,
-            expires_at=ends,
-            idle_expires_at=min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"]))
-            if refresh_token
-            else None,
-            generation=0,
-            refresh_digest=digest(refresh_token) if refresh_token else None,
-        )
+    idle_ends = min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
+    _INSERT.write(
+        organization_id=client.organization.id,
+        id=new.id,
+        client_id=client.id,
+        user_id=new.user_id,
+        session_id=new.session_id,
+        scope=" ".join(new.scopes),
+        auth_time=new.auth_time,
+        amr=new.amr,
+        acr=new.acr,
+        resource=" ".join(new.resources),
+        claims=new.claims,
+        dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
+        created_at=now,
+        expires_at=ends,
+        idle_expires_at=idle_ends,
+        generation=0,
+        refresh_digest=digest(refresh_token) if refresh_token else None,
     )
     store_token(authenticated, new, prepared)
     if new.session_id is not None and "openid" in new.scopes:
@@ -125,21 +152,14 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
 
 
 def _end_oldest(actor: Actor, client: ClientView, user_id: UUID) -> None:
-    # Ids are ordered by time.
-    surplus = db.session.scalars(
-        select(Grant.id)
-        .where(
-            Grant.organization_id == client.organization.id,
-            Grant.user_id == user_id,
-            Grant.client_id == client.id,
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > clock.now(),
-        )
-        .order_by(Grant.id.desc())
-        .offset(MOST_LIVING)
-        .limit(MOST_LIVING)
-    ).all()
-    for grant_id in surplus:
+    surplus = _SURPLUS.rows(
+        organization_id=client.organization.id,
+        user_id=user_id,
+        client_id=client.id,
+        now=clock.now(),
+        most=MOST_LIVING,
+    )
+    for (grant_id,) in surplus:
         revoke(actor, grant_id, reason="too_many_grants")
 
 
@@ -204,14 +224,12 @@ def _asked_by_name(client: ClientView, of: NewGrant) -> dict[str, Any]:
 
 def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
     """The access token's row stands, with the grant and the secret that minted it."""
-    db.session.execute(
-        insert(AccessToken).values(
-            organization_id=authenticated.client.organization.id,
-            client_id=authenticated.client.id,
-            grant_id=of.id,
-            credential_id=authenticated.credential_id,
-            **prepared.row,
-        )
+    _INSERT_TOKEN.write(
+        organization_id=authenticated.client.organization.id,
+        client_id=authenticated.client.id,
+        grant_id=of.id,
+        credential_id=authenticated.credential_id,
+        **prepared.row,
     )
 
 
@@ -235,14 +253,8 @@ def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
     Returns whether it was alive; writes the revocation log, and leaves the audit event to the caller.
     """
     now = clock.now()
-    changed = count_changed(
-        update(Grant)
-        .where(
-            Grant.organization_id == actor.organization_id,
-            Grant.id == grant_id,
-            Grant.revoked_at.is_(None),
-        )
-        .values(revoked_at=now, revoked_reason=reason, sealed_answer=None)
+    changed = _REVOKE.write(
+        of_organization=actor.organization_id, of_grant=grant_id, revoked_at=now, revoked_reason=reason
     )
     if changed != 1:
         return False
@@ -253,13 +265,11 @@ def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
 def log_revocation(organization_id: str, kind: str, subject: bytes) -> None:
     """The revocation stands in the log that checkers without this database follow."""
     now = clock.now()
-    db.session.execute(
-        insert(Revocation).values(
-            organization_id=organization_id,
-            id=new_id(),
-            kind=kind,
-            subject=subject,
-            not_before=now,
-            expires_at=now + LONGEST_ACCESS,
-        )
+    _LOG.write(
+        organization_id=organization_id,
+        id=new_id(),
+        kind=kind,
+        subject=subject,
+        not_before=now,
+        expires_at=now + LONGEST_ACCESS,
     )

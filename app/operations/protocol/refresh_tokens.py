@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
-from app.extensions import db
 from app.models import user as user_model
 from app.models.grant import Grant
 from app.models.token import AccessToken
@@ -20,7 +19,8 @@ from app.operations.directory import ClientView
 from app.operations.protocol import grants
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
-from app.operations.transaction import count_changed, current_unit, transaction, witnessed_by
+from app.operations.statements import Statement
+from app.operations.transaction import current_unit, transaction, witnessed_by
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, public_id
@@ -28,6 +28,30 @@ from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope
 from app.rules.protocol.scopes import beyond, is_within, narrow
 from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 from app.rules.registration.demands import rotates_refresh_tokens
+
+_FIND = Statement(
+    select(Grant.__table__, User.status.label("user_status"))
+    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
+)
+# The compare-and-set: of all that read the same refresh token, one finds it still current.
+_CURRENT = update(Grant).where(
+    Grant.organization_id == bindparam("of_organization"),
+    Grant.id == bindparam("of_grant"),
+    Grant.refresh_digest == bindparam("current_digest"),
+    Grant.revoked_at.is_(None),
+)
+_KEEP = Statement(_CURRENT.values(idle_expires_at=bindparam("idle_expires_at")))
+_ROTATE = Statement(
+    _CURRENT.values(
+        idle_expires_at=bindparam("idle_expires_at"),
+        generation=Grant.generation + 1,
+        refresh_digest=bindparam("refresh_digest"),
+        previous_digest=bindparam("previous_digest"),
+        rotated_at=bindparam("rotated_at"),
+        sealed_answer=bindparam("sealed_answer"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +118,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     # A forged token that names a grant must not be able to end it: only our own may count as reuse.
     if not has_own_tag(refresh_token, keyring.derive("refresh-token-tag")):
         raise InvalidGrant().because("refresh_unknown")
-    row = db.session.execute(
-        select(Grant.__table__, User.status.label("user_status"))
-        .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
-        .where(Grant.organization_id == client.organization.id, Grant.id == parsed.grant_id)
-    ).first()
+    row = _FIND.first(organization_id=client.organization.id, grant_id=parsed.grant_id)
     if row is None or row.client_id != client.id or row.refresh_digest is None:
         raise InvalidGrant().because("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
@@ -148,34 +168,29 @@ def _advance(
         asked=resources,
         claims=row.claims,
     )
-    values: dict[str, Any] = {
+    claim: dict[str, Any] = {
+        "of_organization": row.organization_id,
+        "of_grant": row.id,
+        "current_digest": row.refresh_digest,
         "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
     }
     answer = grants.prepare_tokens(authenticated, of, scopes, refresh_token)
-    if refresh_token is not None:
-        values |= {
-            "generation": Grant.generation + 1,
-            "refresh_digest": digest(refresh_token),
-            "previous_digest": row.refresh_digest,
-            "rotated_at": now,
-            "sealed_answer": _seal(presented, answer.answer),
-        }
-    changed = count_changed(
-        update(Grant)
-        .where(
-            Grant.organization_id == row.organization_id,
-            Grant.id == row.id,
-            Grant.refresh_digest == row.refresh_digest,
-            Grant.revoked_at.is_(None),
+    if refresh_token is None:
+        changed = _KEEP.write(**claim)
+    else:
+        changed = _ROTATE.write(
+            **claim,
+            refresh_digest=digest(refresh_token),
+            previous_digest=row.refresh_digest,
+            rotated_at=now,
+            sealed_answer=_seal(presented, answer.answer),
         )
-        .values(values)
-    )
     if changed != 1:
         return None
     grants.store_token(authenticated, of, answer)
     # The grant's row may be another refresh's by the time that somebody asks; the access token's is this one's own.
     witnessed_by(
-        select(AccessToken.id).where(
+        lambda: select(AccessToken.id).where(
             AccessToken.organization_id == row.organization_id, AccessToken.id == answer.row["id"]
         )
     )
