@@ -81,7 +81,11 @@ def _header(name: str, description: str, **schema: object) -> Schema:
 PARAMETERS: Schema = {
     "OrganizationId": _path("id", SLUG, "The organization."),
     "ClientId": _path("clientId", CLIENT_ID, "The client."),
-    "WireClientId": _path("wireClientId", text(minLength=1, maxLength=200), "The client, as it calls itself."),
+    "WireClientId": _path(
+        "wireClientId",
+        text(),
+        "The client, as it calls itself; whatever it is, a preflight is answered alike.",
+    ),
     "CredentialId": _path("credentialId", public_id("sec"), "The client secret."),
     "AdminId": _path("adminId", public_id("adm"), "The role assignment."),
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
