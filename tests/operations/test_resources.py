@@ -24,6 +24,7 @@ GOOD: dict[str, Any] = {
         {"name": "orders:write"},
     ],
 }
+GOOD_CLIENT = {"name": "Plain", "redirect_uris": ["https://plain.example/cb"], "scopes": ["openid"]}
 
 
 @pytest.fixture
@@ -153,8 +154,7 @@ def test_a_change_replaces_what_is_sent(admin: Actor, database: Database) -> Non
 
 
 def test_a_change_that_nobody_may_make_leaves_nothing(admin: Actor, database: Database) -> None:
-    made = resources.define_resource(admin, GOOD)
-    there = made.public_id
+    there = resources.define_resource(admin, GOOD).public_id
     error = refused(
         database,
         InvalidInput,
@@ -202,9 +202,6 @@ def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
     assert actions(database)[-2:] == ["client.updated", "resource.deleted"]
     assert "orders:write" not in {scope.name for scope in scopes.list_scopes(admin)}
     assert catalog_of(admin.organization_id).resources == {}
-
-
-GOOD_CLIENT = {"name": "Plain", "redirect_uris": ["https://plain.example/cb"], "scopes": ["openid"]}
 
 
 def test_a_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database: Database) -> None:
