@@ -42,7 +42,8 @@ WITHOUT_ACTOR = {
             "introspections.introspect",
         ),
         *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
-        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange", "introspections.sign"),
+        *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange"),
+        *("introspections.sign", "proven_clients.recall", "proven_clients.remember"),
     },
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),

@@ -41,7 +41,8 @@ def list_clients(
     """A page of the clients that the actor may see: all, or with ``clients:read:own`` those they registered.
 
     ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
-    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
+    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order,
+    Forbidden.
     """
     actor.require_some("clients:read")
     _check(filters or {}, sort)
