@@ -1,4 +1,5 @@
-# Sourced by script/server and script/test, at the root of the repository: what a fresh machine lacks, and .venv.
+# Sourced by script/server and script/test, at the root of the repository: what a fresh machine lacks, .venv, and
+# what the tests need of Node.js.
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -60,6 +61,22 @@ prepare_venv() {
     for file in "$@"; do requirements="$requirements -r $file"; done
     # shellcheck disable=SC2086
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes $requirements
+    printf '%s' "$wanted" >"$stamp"
+    exec 9<&-
+}
+
+# prepare_node FOLDER: FOLDER/node_modules holds what FOLDER/package-lock.json pins; no package runs a script of its
+# own. Does nothing when it is as it was the last time.
+prepare_node() {
+    wanted=$(sha256sum <"$1/package-lock.json" | cut -d' ' -f1)
+    stamp=$1/node_modules/installed
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        return 0
+    fi
+    exec 9<script/lib/prepare.sh
+    ! command -v flock >/dev/null 2>&1 || flock 9
+    say "Installing what $1/package-lock.json pins (once, and again when it changes)"
+    (cd "$1" && npm ci --ignore-scripts --silent)
     printf '%s' "$wanted" >"$stamp"
     exec 9<&-
 }

@@ -1,4 +1,4 @@
-"""Clients whose back-channel address is one of the test's own servers."""
+"""Clients whose addresses are on one of the test's own servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from tests.factories import MadeClient
 
 
 def listen(app: Flask, client: MadeClient, uri: str | None) -> None:
-    """The client has the address. Registration takes no loopback one, so it is written beneath it.
+    """The client is told of sign-outs at the address; see ``serve_at``."""
+    serve_at(app, client, backchannel_logout_uri=uri)
+
+
+def serve_at(app: Flask, client: MadeClient, **addresses: str | None) -> None:
+    """The client has the addresses. Registration takes no loopback ones, so they are written beneath it.
 
     To be called before another process has seen the client.
     """
@@ -25,9 +30,7 @@ def listen(app: Flask, client: MadeClient, uri: str | None) -> None:
     def act() -> None:
         mine = (Client.organization_id == named[0]) & (Client.id == named[1])
         document = db.session.scalar(select(Client.document).where(mine))
-        db.session.execute(
-            update(Client).where(mine).values(document={**document, "backchannel_logout_uri": uri})
-        )
+        db.session.execute(update(Client).where(mine).values(document={**document, **addresses}))
 
     with app.app_context():
         act()

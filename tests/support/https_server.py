@@ -186,3 +186,9 @@ def _authority() -> _Authority:
         if not _made:
             _made.append(_Authority())
         return _made[0]
+
+
+def certificate(name: str = "localhost") -> tuple[Path, Path]:
+    """A file with key and certificate of a server of that name, and the one of the authority that believes it."""
+    authority = _authority()
+    return authority.certificate_for(name), authority.ca_path

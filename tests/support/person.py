@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import requests
@@ -51,11 +52,18 @@ class Page:
 
 
 class Person:
-    """One browser. ``home`` is the site whose redirects are followed; to any other it has ``left``."""
+    """One browser. ``home`` is the site whose redirects are followed; to any other it has ``left``.
 
-    def __init__(self, home: str) -> None:
+    ``ca_path`` is the authority that it believes where the site is an https server of the tests.
+    """
+
+    def __init__(self, home: str, *, ca_path: Path | None = None) -> None:
         self.home = home
         self.session = requests.Session()
+        if ca_path is not None:
+            # What the machine's environment believes would count more.
+            self.session.trust_env = False
+            self.session.verify = str(ca_path)
 
     def visit(self, url: str) -> Page:
         """The page at the address, redirects followed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -31,7 +32,8 @@ def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = TH
 class LiveServer:
     """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions.
 
-    ``settings`` are the workers' beside the usual ones.
+    ``settings`` are the workers' beside the usual ones. With ``certificate``, a file of key and certificate beside
+    that of its authority, it speaks https.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class LiveServer:
         *,
         workers: int = WORKERS,
         settings: Mapping[str, str] | None = None,
+        certificate: tuple[Path, Path] | None = None,
     ) -> None:
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
         self.port = process.free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._certificate = certificate
+        self.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{self.port}"
         self.app: Flask = application(database, instance, self.url)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -59,6 +63,9 @@ class LiveServer:
             | self.settings
         )
         command = granian("tests.support.live:app", self.port, workers=self.workers)
+        if self._certificate is not None:
+            own = str(self._certificate[0])
+            command += ["--ssl-certificate", own, "--ssl-keyfile", own]
         self._process = process.start(command, self.log, env=env, cwd=ROOT)
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)
 
@@ -78,6 +85,12 @@ class LiveServer:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(pid) for pid in children if b"resource_tracker" not in _command_line(pid)]
 
+    @property
+    def _trust(self) -> ssl.SSLContext | None:
+        if self._certificate is None:
+            return None
+        return ssl.create_default_context(cafile=self._certificate[1])
+
     def logs(self) -> str:
         """What the server has written so far."""
         return self.log.read_text(errors="replace")
@@ -87,7 +100,7 @@ class LiveServer:
         if self._process.poll() is not None:
             raise RuntimeError(f"the server did not start:\n{self.logs()[-3000:]}")
         try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=2, context=self._trust) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
