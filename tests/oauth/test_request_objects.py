@@ -139,7 +139,7 @@ def test_a_redirect_uri_inside_is_compared_like_any(signing: Flow, signer: Signe
         {"header": {"typ": "client-authentication+jwt"}},
         {"header": {"crit": ["exp"]}},
     ],
-    ids=str,
+    ids=lambda spoilt: "-".join(f"{name}:{type(value).__name__}" for name, value in spoilt.items()),
 )
 def test_an_object_that_is_not_for_this_server_now_is_refused(
     signing: Flow, signer: Signer, spoilt: dict[str, Any]
