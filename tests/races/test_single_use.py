@@ -1,13 +1,18 @@
-"""Two hundred at once on one single-use thing: one winner, everybody else is told so, nobody gets a 5xx."""
+"""A thousand at once on one single-use thing: one winner, everybody else is told so, nobody gets a 5xx."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.races.conftest import Race
 from tests.support.crowd import Reply, at_once, replies_of_every_worker, send
 
-CROWD = 200
+pytestmark = pytest.mark.timeout(180)
+CROWD = 1000
+FEWER = 200
+"""For what comes after the race: how many lost it is of no matter there."""
 
 
 def statuses(replies: list[Reply]) -> Counter[int]:
@@ -20,16 +25,15 @@ def both_workers_answered(race: Race, replies: list[Reply]) -> bool:
 
 def test_one_code_gives_tokens_once(race: Race) -> None:
     """CD-4."""
-    for _ in range(3):
-        replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
-        assert statuses(replies) == {200: 1, 400: CROWD - 1}
-        assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_grant"}
-        assert both_workers_answered(race, replies)
+    replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
+    assert statuses(replies) == {200: 1, 400: CROWD - 1}
+    assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_grant"}
+    assert both_workers_answered(race, replies)
 
 
 def test_the_code_that_was_raced_for_revokes_what_it_gave(race: Race) -> None:
     """CD-6: the losers proved that somebody else holds the code, too."""
-    replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
+    replies = at_once(race.server.url, [race.redemption(race.code())] * FEWER)
     [winner] = [reply.json for reply in replies if reply.status == 200]
     assert send(race.server.url, race.introspection(winner["access_token"])).json == {"active": False}
     assert send(race.server.url, race.refresh(winner["refresh_token"])).json["error"] == "invalid_grant"
@@ -54,8 +58,8 @@ def test_after_the_successor_was_used_the_old_one_is_reuse(race: Race) -> None:
     first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
     second = send(race.server.url, race.refresh(first)).json["refresh_token"]
     third = send(race.server.url, race.refresh(second)).json
-    replies = at_once(race.server.url, [race.refresh(first)] * CROWD)
-    assert statuses(replies) == {400: CROWD}
+    replies = at_once(race.server.url, [race.refresh(first)] * FEWER)
+    assert statuses(replies) == {400: FEWER}
     assert send(race.server.url, race.introspection(third["access_token"])).json == {"active": False}
     assert send(race.server.url, race.refresh(third["refresh_token"])).status == 400
 
