@@ -23,6 +23,7 @@ _PAGES = (
     ("Overview", "", "home", "organization:read"),
     ("Clients", "/clients", "apps", "clients:read"),
     ("Failed requests", "/logs", "warning", "logs:read"),
+    ("Audit log", "/audit", "book", "audit:read"),
     ("APIs", "/apis", "server", "resources:read"),
     ("Administrators", "/administrators", "people", "admins:read"),
     ("Settings", "/settings", "settings", "settings:read"),

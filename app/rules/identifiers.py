@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import time
+from datetime import datetime
 from uuid import UUID
 
 # Crockford's base32, lower case: no i, l, o, u, so that a key read aloud survives.
@@ -41,6 +42,11 @@ def is_routing_key(text: str) -> bool:
 def new_id() -> UUID:
     """A UUIDv7 (RFC 9562 section 5.7): 48 bits of milliseconds, 74 random bits, so that inserts append."""
     return UUID(int=_new_number())
+
+
+def first_id_at(moment: datetime) -> UUID:
+    """The bound that no id made at the moment or later is below: a time as a range of the primary key."""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def new_public_id(prefix: str) -> str:

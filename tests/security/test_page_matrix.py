@@ -35,6 +35,7 @@ PUBLIC = {
     "account.choose_organization": "asks for an organization's name",
     "account.sign_in_page": "where one signs in",
     "account.accept_page": "its token is the proof",
+    "account.reset_page": "its token is the proof",
     "account.sign_up_page": "where one makes an account",
     "account.ask_to_sign_out": "says who is signed in here, which is nobody",
     "account.sign_out": "ends this browser's own sign-in",
@@ -94,10 +95,13 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "credential_id": corner.ids["credentialId"],
         "admin_id": corner.ids["adminId"],
         "api_id": corner.ids["resourceId"],
+        "event_id": corner.ids["auditEventId"],
+        "form": "csv",
         "failed_request_id": corner.ids["failedRequestId"],
         "invitation_id": corner.ids["invitationId"],
         "consent_id": public_id("con", new_id()),
         "session_id": public_id("ses", new_id()),
+        "token_id": corner.ids["registrationTokenId"],
         "role": "developer",
         "topic": "sessions",
         "algorithm": "EdDSA",
@@ -172,7 +176,10 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     before = _contents(database)
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
-        if not re.search("<(client_id|api_id|credential_id|failed_request_id|admin_id|invitation_id|slug)>", pattern):
+        if not re.search(
+            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|slug)>",
+            pattern,
+        ):
             continue
         pages = []
         for corner in (matrix.globex, never):

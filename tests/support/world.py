@@ -12,7 +12,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.failed_request import FailedRequest
 from app.operations.directory import OrganizationView
-from app.operations.evidence import refused_requests
+from app.operations.evidence import audit_events, refused_requests
 from app.operations.evidence.refused_requests import RefusedRequest
 from app.operations.people import administrators, invitations
 from app.operations.protocol import signing_keys
@@ -53,6 +53,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "kid": secrets.token_urlsafe(32),
         "invitationId": public_id("inv", new_id()),
         "registrationTokenId": public_id("ria", new_id()),
+        "auditEventId": public_id("evt", new_id()),
         "failedRequestId": public_id("flr", new_id()),
         "resourceId": public_id("res", new_id()),
         "scopeName": "never:was",
@@ -91,6 +92,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "kid": leaked,
         "invitationId": invited,
         "registrationTokenId": spent,
+        # What retention removed.
+        "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
         "resourceId": resource,
         "scopeName": "gone:read",
@@ -112,6 +115,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         resource = resources.define_resource(make.actor(organization), fields)
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
         initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
+        happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -121,6 +125,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "kid": kid,
         "invitationId": invited.public_id,
         "registrationTokenId": initial.record.public_id,
+        "auditEventId": happened,
         "failedRequestId": failed,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",

@@ -91,6 +91,7 @@ PARAMETERS: Schema = {
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
     "ScopeName": _path("scopeName", {"type": "string", "minLength": 1, "maxLength": 128}, "The scope."),
     "Kid": _path("kid", KID, "The signing key."),
+    "AuditEventId": _path("auditEventId", public_id("evt"), "The event."),
     "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
     "RegistrationTokenId": _path("registrationTokenId", public_id("ria"), "The initial access token."),
     "InvitationId": _path("invitationId", public_id("inv"), "The invitation."),

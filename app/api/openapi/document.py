@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.api.openapi import (
+    audit_events,
     clients,
     common,
     credentials,
@@ -43,6 +44,7 @@ _PARTS = (
     settings,
     signing_keys,
     failed_requests,
+    audit_events,
     oauth,
     pushed_requests,
     logout,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Select, func, select
 
@@ -22,7 +21,7 @@ from app.models.user import Invitation, RoleAssignment, User
 from app.operations import clock
 from app.operations.transaction import read
 from app.rules.actor import Actor
-from app.rules.identifiers import client_id_of
+from app.rules.identifiers import client_id_of, first_id_at
 
 CEILING = 10_000
 _NEWEST_SECRETS = 1_000
@@ -80,14 +79,14 @@ def get_overview(actor: Actor) -> Overview:
         users=_count(select(User.id).where(User.organization_id == here)),
         tokens_last_day=_count(
             select(AccessToken.id).where(
-                AccessToken.organization_id == here, AccessToken.id >= _first_id(now - timedelta(days=1))
+                AccessToken.organization_id == here, AccessToken.id >= first_id_at(now - timedelta(days=1))
             )
         ),
         sign_ins_last_week=_count(
             select(AuditEvent.id).where(
                 AuditEvent.organization_id == here,
                 AuditEvent.action == "session.started",
-                AuditEvent.id >= _first_id(now - timedelta(days=7)),
+                AuditEvent.id >= first_id_at(now - timedelta(days=7)),
             )
         ),
         administrators=_count(select(RoleAssignment.id).where(RoleAssignment.organization_id == here)),
@@ -103,11 +102,6 @@ def get_overview(actor: Actor) -> Overview:
 def _count(rows: Select[Any]) -> int:
     bounded = rows.limit(CEILING).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
-
-
-def _first_id(moment: datetime) -> UUID:
-    """The least UUIDv7 of the moment."""
-    return UUID(int=int(moment.timestamp() * 1000) << 80)
 
 
 def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, ...]:

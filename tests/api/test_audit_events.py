@@ -1,0 +1,178 @@
+"""The audit log by the API: what is in it, who reads it, how it is narrowed and exported (AU-1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import insert
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.operations import audit, clock
+from app.operations.directory import OrganizationView
+from app.operations.evidence import audit_events
+from app.operations.registration.clients import update_client
+from app.operations.tenancy.organizations import update_organization
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.rules.identifiers import new_id, new_public_id, public_id
+from tests.factories import Factory, MadeClient, bearer_header
+
+
+class Log:
+    """Acme's log, by a token that may read it."""
+
+    def __init__(self, app: Flask, http: FlaskClient, make: Factory) -> None:
+        self.app, self.http, self.make = app, http, make
+        self.organization: OrganizationView = make.organization(name="Acme")
+        self.user = make.user(self.organization, role="admin")
+        self.actor: Actor = make.actor(self.organization, user=self.user)
+        self.client: MadeClient = make.client(self.organization, by=self.actor)
+        self.headers = bearer_header(make.bearer(self.organization, "audit:read"))
+
+    def events(self, **query: str) -> list[dict[str, Any]]:
+        answer = self.http.get("/audit-events", query_string={"limit": "100"} | query, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        data: list[dict[str, Any]] = answer.get_json()["data"]
+        return data
+
+    def actions(self, **query: str) -> list[str]:
+        return [event["action"] for event in self.events(**query)]
+
+    def lines(self, **query: str) -> list[dict[str, Any]]:
+        answer = self.http.get("/audit-events/export", query_string=query, headers=self.headers)
+        assert answer.status_code == 200 and answer.mimetype == "application/x-ndjson", answer.text
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+
+@pytest.fixture
+def log(app: Flask, http: FlaskClient, make: Factory) -> Log:
+    return Log(app, http, make)
+
+
+def test_an_event_says_who_did_what_to_what_when_and_from_where(log: Log) -> None:
+    """AU-1: the change of a client is one event, with before and after."""
+    with log.app.app_context():
+        update_client(log.actor, log.client.client_id, {"name": "Meadow"})
+    [event] = log.events(action="client.updated")
+    assert event["actor"] == {
+        "type": "user",
+        "id": log.user.public_id,
+        "label": log.user.email,
+        "organization_id": log.organization.slug,
+    }
+    assert event["target"] == {"type": "client", "id": log.client.client_id}
+    assert (event["before"]["name"], event["after"]["name"]) == ("Orchard", "Meadow")
+    assert event["address"] == "192.0.2.7" and event["request_id"].startswith("req_")
+    one = log.http.get(f"/audit-events/{event['id']}", headers=log.headers)
+    assert one.get_json()["data"] == event
+
+
+def test_an_action_is_whole_or_the_first_words_of_several(log: Log) -> None:
+    with log.app.app_context():
+        update_client(log.actor, log.client.client_id, {"name": "Meadow"})
+    # The machine client that reads the log was registered after Orchard.
+    assert sorted(log.actions(action="client")) == [
+        "client.registered",
+        "client.registered",
+        "client.updated",
+    ]
+    assert log.actions(action="client.updated") == ["client.updated"]
+    assert log.actions(action="clie") == log.actions(action="client.update") == []
+
+
+def test_each_filter_narrows_and_all_together_do(log: Log) -> None:
+    request_id = new_public_id("req")
+    with log.app.app_context():
+        actor = Actor(
+            "user", log.organization.id, log.organization.id, user_id=new_id(), request_id=request_id
+        )
+        written = transaction(audit.record)
+        written(actor, "test.written", target_type="thing", target_id="thg_1")
+        written(Actor.system(log.organization.id), "test.written", target_id="thg_2")
+    assert actor.user_id is not None
+    mine = {"actor": public_id("usr", actor.user_id), "target": "thg_1", "request_id": request_id}
+    for name, value in mine.items():
+        assert [event["target"]["id"] for event in log.events(**{name: value})] == ["thg_1"], name
+    assert len(log.events(action="test", **mine)) == 1
+    assert log.events(action="other", **mine) == []
+    assert log.events(request_id=new_public_id("req")) == log.events(request_id="x") == []
+
+
+def test_since_is_included_and_until_is_not(log: Log) -> None:
+    newest, *_ = every = log.events()
+    assert log.events(since=newest["at"]) == [event for event in every if event["at"] >= newest["at"]]
+    assert log.events(until=newest["at"]) == [event for event in every if event["at"] < newest["at"]]
+    assert log.events(since=newest["at"], until=newest["at"]) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({"since": "yesterday"}, "since"), ({"until": "2026-11-21"}, "until"), ({"sinc": "x"}, "sinc")],
+)
+def test_a_filter_that_says_nothing_returns_nothing(log: Log, query: dict[str, str], field: str) -> None:
+    for path in ("/audit-events", "/audit-events/export"):
+        answer = log.http.get(path, query_string=query, headers=log.headers)
+        assert answer.status_code == 400, answer.text
+        assert answer.get_json()["errors"][0]["field"] == field
+
+
+def test_pages_follow_each_other_without_a_gap(log: Log) -> None:
+    every = [event["id"] for event in log.events()]
+    found, query = [], {"limit": "2"}
+    while True:
+        answer = log.http.get("/audit-events", query_string=query, headers=log.headers).get_json()
+        found += [event["id"] for event in answer["data"]]
+        if answer["meta"]["next_cursor"] is None:
+            break
+        query["cursor"] = answer["meta"]["next_cursor"]
+    assert found == every and len(every) > 3
+
+
+def test_another_organization_that_acted_is_named_and_its_own_log_is_its_own(log: Log) -> None:
+    with log.app.app_context():
+        root = log.make.actor(log.make.root())
+        update_organization(root, log.organization.slug, {"name": "Acme Two"})
+    [event] = log.events(action="organization.updated")
+    assert event["actor"]["organization_id"] == "root"
+    assert event["organization_id"] == log.organization.slug
+    assert log.events(action="instance") == []
+
+
+def test_the_export_holds_all_that_matches_the_oldest_first(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_events, "EXPORT_BATCH", 2)
+    assert log.lines() == log.events()[::-1]
+    assert log.lines(action="client.registered") == log.events(action="client.registered")[::-1]
+
+
+def test_the_export_reads_batch_by_batch_while_it_is_sent(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An organization with a million events is exported in the memory of one batch."""
+    monkeypatch.setattr(audit_events, "EXPORT_BATCH", 10)
+    batches = []
+    real = audit_events._batch
+    monkeypatch.setattr(audit_events, "_batch", lambda *given: batches.append(1) or real(*given))
+    with log.app.app_context():
+        now = clock.now()
+        row = {"organization_id": log.organization.id, "at": now, "action": "test.written"}
+        row |= {"actor_kind": "system", "actor_label": "", "actor_organization": log.organization.id}
+        db.session.execute(insert(AuditEvent), [{**row, "id": new_id()} for _ in range(100)])
+        db.session.commit()
+        records = audit_events.export_audit_events(log.actor, filters={"action": "test"})
+        assert batches == []
+        next(records)
+        assert len(batches) == 1
+        assert sum(1 for _ in records) == 99
+        assert len(batches) == 11
+
+
+def test_who_may_not_read_the_log_gets_no_line_of_it(log: Log) -> None:
+    headers = bearer_header(log.make.bearer(log.organization, "clients:read"))
+    for path in ("/audit-events", "/audit-events/export", f"/audit-events/{log.events()[0]['id']}"):
+        answer = log.http.get(path, headers=headers)
+        assert answer.status_code == 403 and answer.get_json()["required_scope"] == "audit:read", path

@@ -1,0 +1,46 @@
+"""The audit log in a real Chromium: narrow and dark, by keyboard, without scripts, and its export as a file."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import pytest
+
+from app.operations.registration.clients import update_client
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+NARROW = {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"}
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_an_administrator_finds_a_change_and_takes_the_log_away(
+    chromium: Any, live_server: Any, scripts: bool
+) -> None:
+    make = Factory(live_server.app)
+    acme = make.organization(name="Acme")
+    user = make.user(acme, role="admin")
+    with make.app.app_context():
+        client = make.client(acme)
+        update_client(make.actor(acme, user=user), client.client_id, {"name": "Meadow"})
+    with watched(chromium, **NARROW, java_script_enabled=scripts) as browser:
+        page = browser.new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/audit")
+        page.fill("#username", user.email)
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_selector("#audit-filters")
+        page.fill("#action", "client.updated")
+        page.press("#action", "Enter")
+        page.wait_for_selector("text=changed a client")
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        with page.expect_download() as download:
+            page.click("#export-csv")
+        with open(download.value.path(), newline="") as file:
+            assert [row["action"] for row in csv.DictReader(file)] == ["client.updated"]
+        page.click("text=changed a client")
+        assert page.inner_text("#changes tbody th") == "name"
+        assert "Orchard" in page.inner_text("#changes") and "Meadow" in page.inner_text("#changes")
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

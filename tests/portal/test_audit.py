@@ -1,0 +1,81 @@
+"""The audit log on its pages: the list, its filters, one event with what changed, the exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.operations.registration.clients import update_client
+from tests.portal.conftest import Person
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any, ada: Person) -> Any:
+    """A client that was renamed, by an actor whose name a spreadsheet would compute."""
+    client = make.client(acme)
+    with make.app.app_context():
+        update_client(make.actor(acme, user=ada.user), client.client_id, {"name": "=1+1 Meadow"})
+    return client
+
+
+def test_the_list_leads_to_an_event_with_each_changed_field(ada: Person, orchard: Any) -> None:
+    page = ada.get("/audit?action=client.updated")
+    assert "changed a client" in ada.text and orchard.client_id in ada.text and ada.user.email in ada.text
+    [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
+    ada.get(address)
+    assert "Orchard" in ada.text and "=1+1 Meadow" in ada.text
+    assert "192.0.2.7" in ada.text
+
+
+def test_filters_that_find_nothing_say_so_and_a_day_that_is_none_is_no_filter(
+    ada: Person, orchard: Any
+) -> None:
+    ada.get("/audit?actor=usr_nobody")
+    assert "Nothing matches" in ada.text
+    ada.get("/audit?since=2026-99-99&until=x")
+    assert "changed a client" in ada.text
+    ada.get("/audit?until=2020-01-01")
+    assert "Nothing matches" in ada.text
+
+
+def test_the_csv_has_every_event_and_nothing_that_a_spreadsheet_would_compute(
+    ada: Person, orchard: Any, make: Any, acme: Any
+) -> None:
+    with make.app.app_context():
+        hostile = make.user(acme, email="ada+tag@example.com")
+        update_client(make.actor(acme, user=hostile), orchard.client_id, {"name": "Plain"})
+    answer = ada.get("/audit/export/csv?action=client")
+    assert answer.mimetype == "text/csv" and "attachment" in answer.headers["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert sorted(row["action"] for row in rows) == ["client.registered", "client.updated", "client.updated"]
+    cells = [cell for row in rows for cell in row.values()]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_a_label_that_begins_like_a_formula_is_text(ada: Person, make: Any, acme: Any) -> None:
+    with make.app.app_context():
+        client = make.client(acme)
+        actor = replace(make.actor(acme), label="=HYPERLINK(1)")
+        update_client(actor, client.client_id, {"name": "Meadow"})
+    answer = ada.get("/audit/export/csv?action=client.updated")
+    [row] = csv.DictReader(io.StringIO(answer.text))
+    assert row["actor"] == "'=HYPERLINK(1)"
+
+
+def test_the_json_is_one_list(ada: Person, orchard: Any) -> None:
+    found = ada.get("/audit/export/json?action=client.updated").get_json()
+    assert [event["after"]["name"] for event in found] == ["=1+1 Meadow"]
+    assert ada.get("/audit/export/json?action=never").get_json() == []
+    assert ada.get("/audit/export/xml").status_code == 404
+
+
+def test_a_developer_sees_neither_the_log_nor_a_way_to_it(acme: Any, person: Any) -> None:
+    grace = person(acme, "developer")
+    assert grace.get("/audit").status_code == 403
+    assert grace.get("/audit/export/csv").status_code == 403
+    grace.get("")
+    assert "Audit log" not in grace.text
