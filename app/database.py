@@ -9,15 +9,16 @@ INSERT … SELECT takes no lock on what it reads.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import MySQLdb
-from flask import Flask, current_app
+from flask import Flask, has_app_context
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 
-from app.config import Config
+from app.config import Config, application
 from app.extensions import db
 
 AUTOCOMMIT = "autocommit"
@@ -55,8 +56,13 @@ def configure(app: Flask, config: Config) -> None:
 
 def engines() -> tuple[Engine, Engine]:
     """(for transactions, for single statements) of the current app."""
-    pair: tuple[Engine, Engine] = current_app.extensions[_ENGINES]
+    pair: tuple[Engine, Engine] = application().extensions[_ENGINES]
     return pair
+
+
+def context() -> AbstractContextManager[object]:
+    """Flask's context, which sessions live in; made here where there is none."""
+    return nullcontext() if has_app_context() else application().app_context()
 
 
 def _mysql_options(config: Config) -> dict[str, Any]:

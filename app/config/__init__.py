@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from flask import current_app
+from flask import Flask, current_app
 
 from .base_url import check_base_url, check_surroundings, is_loopback_url
 from .keys import key, make_key, previous_key
@@ -110,8 +111,18 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     )
 
 
+# The application at work where there is no context of Flask's: what ``oauth/lane`` answers needs none.
+at_work: ContextVar[Flask | None] = ContextVar("gatehouse application", default=None)
+
+
+def application() -> Flask:
+    """The application that is at work. Raises RuntimeError outside of one."""
+    # Through Flask's proxy each attribute would be looked up three times, and every request asks several times.
+    app: Flask = at_work.get() or current_app._get_current_object()  # type: ignore[attr-defined]
+    return app
+
+
 def current() -> Config:
     """The configuration of the application that is at work; operations ask here and know no Flask."""
-    # Through the proxy itself each attribute would be looked up three times, and every request asks several times.
-    config: Config = current_app._get_current_object().config["GATEHOUSE"]  # type: ignore[attr-defined]
+    config: Config = application().config["GATEHOUSE"]
     return config

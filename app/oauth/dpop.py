@@ -15,6 +15,8 @@ def prove(call: Call, authenticated: AuthenticatedClient) -> AuthenticatedClient
     A proof counts once: a request that is decided again by a fresh view of the client does not spend it again.
     """
     if call.proven_key is None:
+        if call.proof is None and not dpop_proofs.is_demanded(authenticated.client):
+            return authenticated
         call.proven_key = dpop_proofs.key_of_request(
             authenticated, call.proof, method=call.method, url=call.url
         )

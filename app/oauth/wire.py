@@ -154,11 +154,18 @@ def _basic(header: str) -> Presented:
     return Presented(BASIC, unquote_plus(client_id), unquote_plus(secret))
 
 
+def _pairs(encoded: bytes) -> list[tuple[str, str]]:
+    text = encoded.decode("ascii")
+    if "%" in text or "+" in text or text.count("&") >= MOST_FIELDS:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    # Nothing is encoded in it, as in most token requests: what is left of the parser's work is this.
+    parted = [part.partition("=") for part in text.split("&") if part]
+    return [(name, value) for name, equals, value in parted if name or equals]
+
+
 def _parsed(encoded: bytes) -> Parameters:
     try:
-        pairs = parse_qsl(
-            encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS
-        )
+        pairs = _pairs(encoded)
     except ValueError:
         raise OAuthRefusal("The parameters must be form-encoded UTF-8, at most 100 of them.") from None
     sent: dict[str, str] = {}

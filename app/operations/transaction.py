@@ -21,6 +21,7 @@ from sqlalchemy import Connection, CursorResult, Delete, Select, Update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from app.database import context
 from app.extensions import db
 from app.operations.database_errors import Meaning, meaning_of
 from app.rules.errors import Unavailable
@@ -71,12 +72,6 @@ _unit: ContextVar[Unit | None] = ContextVar("gatehouse_unit", default=None)
 def is_under_way() -> bool:
     """Whether this is inside a unit of work: what is read here must see what it has written."""
     return _unit.get() is not None
-
-
-def is_writing() -> bool:
-    """Whether this is inside a unit that may have written: what it reads may never be committed."""
-    unit = _unit.get()
-    return unit is not None and not unit.reads_only
 
 
 def current_unit() -> Unit:
@@ -152,7 +147,8 @@ def _outermost(work: Callable[[], R], *, reads_only: bool) -> R:
     unit = Unit(reads_only)
     token = _unit.set(unit)
     try:
-        result = _with_retries(work, unit)
+        with context():
+            result = _with_retries(work, unit)
     finally:
         _unit.reset(token)
     for act in unit.after_commit:

@@ -8,8 +8,9 @@ import time
 from collections import Counter, deque
 from uuid import UUID
 
-from flask import Flask, current_app
+from flask import Flask
 
+from app.config import application
 from app.operations.evidence.refused_requests import RefusedRequest, keep_refused_requests
 from app.rules.actor import Actor
 
@@ -93,5 +94,5 @@ def write_for_ever(app: Flask) -> None:
 
 def failed_requests() -> FailedRequests:
     """The application's own."""
-    found: FailedRequests = current_app.extensions["failed_requests"]
+    found: FailedRequests = application().extensions["failed_requests"]
     return found

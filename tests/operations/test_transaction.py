@@ -131,7 +131,7 @@ def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database
         db.session.flush()
         witness = module.current_unit().witness
         assert witness is not None
-        return db.session.execute(witness).first() is not None
+        return db.session.execute(witness()).first() is not None
 
     with make.app.app_context():
         assert outer()

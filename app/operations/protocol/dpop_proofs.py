@@ -36,6 +36,14 @@ def fresh_nonce() -> str:
     return _nonce_of(_slot())
 
 
+def is_demanded(client: ClientView) -> bool:
+    """Whether every token of the client must be bound to a key."""
+    demanded: bool | None = client.derived.get("dpop")
+    if demanded is None:
+        demanded = client.derived["dpop"] = needs_dpop(client.document, client.organization.settings)
+    return demanded
+
+
 def key_of_request(
     authenticated: AuthenticatedClient, proof: str | None, *, method: str, url: str
 ) -> str | None:
@@ -46,7 +54,7 @@ def key_of_request(
     """
     client = authenticated.client
     if proof is None:
-        if needs_dpop(client.document, client.organization.settings):
+        if is_demanded(client):
             words = "Every token of this client is bound to a key: send a DPoP proof."
             raise InvalidProof(words).because("dpop_missing")
         return None
