@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from authlib.integrations.requests_client import OAuth2Session
 
 from tests.factories import Factory, MadeClient, MadeUser
+from tests.journeys.node_clients import EVERYTHING_ON, REDIRECT_URI, SCOPE, Grove, Site
+from tests.support.databases import MariaDBDatabase
+from tests.support.https_server import certificate, https_server
+from tests.support.mariadb import MariaDB
 from tests.support.person import Page, Person
 from tests.support.servers import LiveServer
 
-REDIRECT_URI = "https://orchard.example/callback"
 VERIFIER = "one-verifier-for-all-journeys-since-each-has-a-server-of-its-own"
-SCOPE = "openid profile email offline_access"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +83,37 @@ def journey(live_server: LiveServer, live_make: Factory) -> Journey:
     organization = live_make.organization()
     client = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     return Journey(live_server, live_make, client, live_make.user(organization))
+
+
+@pytest.fixture(scope="session")
+def node_site() -> Iterator[Site]:
+    """What the makers of the clients of ``node/`` serve."""
+    made = Site()
+    with https_server(made) as server:
+        made.server = server
+        yield made
+
+
+@pytest.fixture(scope="session")
+def node_server(mariadb: MariaDB, scratch: Path, worker: str, node_site: Site) -> Iterator[LiveServer]:
+    """Two workers that speak https, and believe and reach the site."""
+    keys = scratch / "node-instance"
+    keys.mkdir(mode=0o700)
+    made = LiveServer(
+        MariaDBDatabase(mariadb, f"node_{worker}"),
+        keys,
+        scratch / "node.log",
+        settings=node_site.server.settings,
+        certificate=certificate(),
+    )
+    made.start()
+    Factory(made.app).root()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def grove(node_server: LiveServer, node_site: Site) -> Grove:
+    """A fresh organization with everything switched on, for the clients of ``node/``."""
+    make = Factory(node_server.app)
+    return Grove(node_server, node_site, make, make.user(make.organization(settings=EVERYTHING_ON)))

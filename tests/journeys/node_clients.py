@@ -1,4 +1,7 @@
-"""Runs the scripts of ``node/``: clients that others wrote, with a person who goes to pages for them."""
+"""Runs the scripts of ``node/``: clients that others wrote, with a person who goes to pages for them.
+
+What each script looks at stands in the script; which client it is run as, in the tests.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,28 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.rules.tenancy.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
+from tests.factories import Factory, MadeClient, MadeUser
 from tests.support import process
 from tests.support.https_server import HttpsServer, Request, Response
 from tests.support.person import Page, Person
+from tests.support.servers import LiveServer
+from tests.support.signer import Signer
 
+REDIRECT_URI = "https://orchard.example/callback"
+SCOPE = "openid profile email offline_access"
 SCRIPTS = Path(__file__).parent / "node"
 LONGEST = 60
 MOST_PAGES = 6
+EVERYTHING_ON = {
+    "authentication": {"registration": {"mode": "open"}},
+    "oauth": {
+        "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE],
+        "dynamic_registration": {"mode": "initial_access_token", "client_id_metadata_documents": True},
+        "device_poll_interval_seconds": 1,
+    },
+}
 # What a person presses who wants to get on, in the order in which pages ask it.
-EXERCISED: dict[str, frozenset[str]] = {}
 BUTTONS = ("consent-allow", "device-continue", "device-find", "logout-confirm")
 
 
@@ -56,6 +72,57 @@ class Site:
 
         process.wait_until(found, f"somebody posts to {path}", seconds=15)
         return found()[0].body.decode()
+
+
+_EVERYWHERE = frozenset({"authorization_endpoint", "token_endpoint", "jwks_uri"})
+_SIGNED_ASSERTIONS = frozenset(
+    f"{endpoint}_endpoint_auth_signing_alg_values_supported"
+    for endpoint in ("token", "introspection", "revocation")
+)
+# Which journey makes use of which field of the metadata: each run is held against it, and it against discovery.
+EXERCISED: dict[str, frozenset[str]] = {
+    "code": _EVERYWHERE
+    | {
+        "issuer",
+        "userinfo_endpoint",
+        "revocation_endpoint",
+        "code_challenge_methods_supported",
+        "authorization_response_iss_parameter_supported",
+        "claims_parameter_supported",
+        "claims_supported",
+        "claim_types_supported",
+        "response_types_supported",
+        "grant_types_supported",
+        "token_endpoint_auth_methods_supported",
+        "revocation_endpoint_auth_methods_supported",
+        "id_token_signing_alg_values_supported",
+        "acr_values_supported",
+        "scopes_supported",
+        "display_values_supported",
+        "ui_locales_supported",
+    },
+    "code of a confidential client": frozenset(
+        {"introspection_endpoint", "introspection_endpoint_auth_methods_supported"}
+    ),
+    "code of a client with keys": _SIGNED_ASSERTIONS,
+    "code of a client with a document": frozenset({"client_id_metadata_document_supported"}),
+    "form_post": _EVERYWHERE | {"response_modes_supported"},
+    "prompts": _EVERYWHERE | {"prompt_values_supported"},
+    "subjects": _EVERYWHERE | {"subject_types_supported", "userinfo_signing_alg_values_supported"},
+    "browser_app": _EVERYWHERE | {"dpop_signing_alg_values_supported"},
+    "fapi": _EVERYWHERE
+    | {"pushed_authorization_request_endpoint", "require_pushed_authorization_requests"}
+    | {"dpop_signing_alg_values_supported", "token_endpoint_auth_signing_alg_values_supported"},
+    "request_object": _EVERYWHERE
+    | {"request_parameter_supported", "request_object_signing_alg_values_supported"}
+    | {"request_uri_parameter_supported", "require_request_uri_registration"},
+    "device": frozenset({"device_authorization_endpoint", "token_endpoint", "grant_types_supported"}),
+    "exchange": _EVERYWHERE | {"grant_types_supported", "introspection_signing_alg_values_supported"},
+    "machine": frozenset({"token_endpoint", "introspection_endpoint", "revocation_endpoint"}),
+    "logout": _EVERYWHERE
+    | {"end_session_endpoint", "backchannel_logout_supported", "backchannel_logout_session_supported"},
+    "registration": _EVERYWHERE | {"registration_endpoint"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +208,44 @@ class NodeClient:
             if page.has(button):
                 return self.person.press(page, button)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Grove:
+    """An organization with everything switched on, a user of it, and the scripts that meet it."""
+
+    server: LiveServer
+    site: Site
+    make: Factory
+    user: MadeUser
+
+    def register(self, **fields: Any) -> MadeClient:
+        """A client of the organization, a web client unless ``fields`` say otherwise."""
+        good: dict[str, Any] = {"redirect_uris": [REDIRECT_URI], "scopes": SCOPE.split()}
+        return self.make.client(self.user.organization, **(good | fields))
+
+    def walk(self, script: str, client: MadeClient | None = None, **given: Any) -> Walk:
+        """The script met the organization as the client, and used the metadata that ``EXERCISED`` says."""
+        person = Person(self.server.url, ca_path=self.site.server.ca_path)
+        known: dict[str, Any] = {"issuer": self.user.organization.issuer, "redirect_uri": REDIRECT_URI}
+        if client is not None:
+            known["client_id"] = client.client_id
+            known["client_secret"] = client.registered.secret
+            known["method"] = client.registered.client.token_endpoint_auth_method
+        run = NodeClient(
+            script,
+            person,
+            self.user.email,
+            self.user.password,
+            self.site.server.ca_path,
+            self.site,
+            known | given,
+        )
+        ended = run.walk()
+        assert EXERCISED.get(script, frozenset()) - ended.used == set()
+        return ended
+
+
+def private(signer: Signer) -> dict[str, Any]:
+    """The key of a client, as its own code holds it."""
+    return {**signer.key.as_dict(private=True), "kid": signer.key_id, "alg": signer.algorithm}

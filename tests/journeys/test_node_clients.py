@@ -1,112 +1,20 @@
-"""Clients that nobody here wrote, in their strictest settings: openid-client, oauth4webapi and jose, by https.
-
-What each script looks at stands in the script, under ``node/``; here stands which client it is run as.
-"""
+"""Clients that nobody here wrote, in their strictest settings: openid-client, oauth4webapi and jose, by https."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.rules.tenancy.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
-from tests.factories import Factory, MadeClient, MadeUser
-from tests.journeys.conftest import REDIRECT_URI, SCOPE
-from tests.journeys.node_clients import EXERCISED, NodeClient, Site, Walk
+from app.oauth.discovery import document_of
+from app.operations.registration.resources import define_resource
+from app.operations.self_registration.initial_access import create_registration_token
+from app.rules.tenancy.settings_table import TOKEN_EXCHANGE
+from tests.journeys.node_clients import EXERCISED, REDIRECT_URI, SCOPE, Grove, private
 from tests.support.back_channel import serve_at
-from tests.support.databases import MariaDBDatabase
-from tests.support.https_server import certificate, https_server
-from tests.support.mariadb import MariaDB
-from tests.support.person import Person
-from tests.support.servers import LiveServer
 from tests.support.signer import Signer
 
 pytestmark = pytest.mark.live
-
-OPEN = {
-    "authentication": {"registration": {"mode": "open"}},
-    "oauth": {
-        "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE],
-        "dynamic_registration": {"mode": "initial_access_token", "client_id_metadata_documents": True},
-        "device_poll_interval_seconds": 1,
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    made = Site()
-    with https_server(made) as server:
-        made.server = server
-        yield made
-
-
-@pytest.fixture(scope="module")
-def server(mariadb: MariaDB, scratch: Path, worker: str, site: Site) -> Iterator[LiveServer]:
-    """Two workers that speak https, and believe and reach the site."""
-    keys = scratch / "node-instance"
-    keys.mkdir(mode=0o700)
-    made = LiveServer(
-        MariaDBDatabase(mariadb, f"node_{worker}"),
-        keys,
-        scratch / "node.log",
-        settings=site.server.settings,
-        certificate=certificate(),
-    )
-    made.start()
-    Factory(made.app).root()
-    yield made
-    made.stop()
-
-
-@dataclass(frozen=True, slots=True)
-class Grove:
-    """An organization with everything switched on, a user of it, and the scripts that meet it."""
-
-    server: LiveServer
-    site: Site
-    make: Factory
-    user: MadeUser
-
-    def register(self, **fields: Any) -> MadeClient:
-        """A client of the organization, a web client unless ``fields`` say otherwise."""
-        good: dict[str, Any] = {"redirect_uris": [REDIRECT_URI], "scopes": SCOPE.split()}
-        return self.make.client(self.user.organization, **(good | fields))
-
-    def walk(self, script: str, client: MadeClient | None = None, **given: Any) -> Walk:
-        """The script met the organization as the client, and used the metadata that ``EXERCISED`` says."""
-        person = Person(self.server.url, ca_path=self.site.server.ca_path)
-        known: dict[str, Any] = {"issuer": self.user.organization.issuer, "redirect_uri": REDIRECT_URI}
-        if client is not None:
-            known["client_id"] = client.client_id
-            known["client_secret"] = client.registered.secret
-            known["method"] = client.registered.client.token_endpoint_auth_method
-        run = NodeClient(
-            script,
-            person,
-            self.user.email,
-            self.user.password,
-            self.site.server.ca_path,
-            self.site,
-            known | given,
-        )
-        ended = run.walk()
-        assert EXERCISED.get(script, frozenset()) - ended.used == set()
-        return ended
-
-
-@pytest.fixture
-def grove(server: LiveServer, site: Site) -> Grove:
-    make = Factory(server.app)
-    return Grove(server, site, make, make.user(make.organization(settings=OPEN)))
-
-
-def private(signer: Signer) -> dict[str, Any]:
-    """The key of a client, as its own code holds it."""
-    return {**signer.key.as_dict(private=True), "kid": signer.key_id, "alg": signer.algorithm}
 
 
 @pytest.mark.parametrize(
@@ -131,3 +39,130 @@ def test_the_code_flow(grove: Grove, method: str, algorithm: str) -> None:
         serve_at(grove.server.app, client, jwks_uri=grove.site.publish("/jwks.json", signer.jwks))
     walk = grove.walk("code", client, algorithm=algorithm, key=private(signer))
     assert walk.found["sub"] == grove.user.public_id
+    if method != "none":
+        assert EXERCISED["code of a confidential client"] <= walk.used
+    if method == "private_key_jwt":
+        assert EXERCISED["code of a client with keys"] <= walk.used
+
+
+def test_the_code_flow_of_a_client_that_nobody_registered(grove: Grove) -> None:
+    """Its client_id is the address of its metadata (draft-ietf-oauth-client-id-metadata-document)."""
+    address = grove.site.address("/notes.json")
+    document = {
+        "client_id": address,
+        "client_name": "Field Notes",
+        "redirect_uris": [REDIRECT_URI],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "token_endpoint_auth_method": "none",
+    }
+    grove.site.publish("/notes.json", document)
+    walk = grove.walk("code", client_id=address, method="none", algorithm="RS256")
+    assert EXERCISED["code of a client with a document"] <= walk.used
+
+
+def test_answers_by_form_post(grove: Grove) -> None:
+    """OAuth 2.0 Form Post Response Mode, on errors too."""
+    grove.walk("form_post", grove.register())
+
+
+def test_every_prompt(grove: Grove) -> None:
+    """OpenID Connect Core section 3.1.2.1 and prompt=create."""
+    grove.walk("prompts", grove.register())
+
+
+def test_pairwise_subjects_in_signed_userinfo(grove: Grove) -> None:
+    """OpenID Connect Core sections 5.3.2 and 8: another sub at each sector, the same at each return."""
+
+    def sub(host: str, kind: str) -> str:
+        redirect_uri = f"https://{host}/callback"
+        client = grove.register(
+            redirect_uris=[redirect_uri], subject_type=kind, userinfo_signed_response_alg="ES256"
+        )
+        return str(
+            grove.walk(
+                "subjects",
+                client,
+                redirect_uri=redirect_uri,
+                subject_type=kind,
+                userinfo_algorithm="ES256",
+            ).found["sub"]
+        )
+
+    known = grove.user.public_id
+    assert sub("orchard.example", "public") == known
+    here, again, there = (sub(host, "pairwise") for host in ("a.example", "a.example", "b.example"))
+    assert here == again
+    assert len({known, here, there}) == 3
+
+
+def test_a_device(grove: Grove) -> None:
+    """RFC 8628: the device polls while a person enters its code."""
+    client = grove.register(type="device", redirect_uris=[], token_endpoint_auth_method="none")
+    assert grove.walk("device", client).found["sub"] == grove.user.public_id
+
+
+def test_an_api_that_calls_another(grove: Grove) -> None:
+    """RFC 8693, 8707 and 9701: token exchange with act, resource indicators, introspection as a JWT."""
+    first = {"identifier": "https://orders.example", "scope": "orders:read"}
+    second = {"identifier": "https://stock.example", "scope": "stock:read"}
+    with grove.server.app.app_context():
+        actor = grove.make.actor(grove.user.organization)
+        for api in (first, second):
+            fields = {"identifier": api["identifier"], "name": "API", "scopes": [{"name": api["scope"]}]}
+            define_resource(actor, fields)
+    client = grove.register(scopes=[*SCOPE.split(), first["scope"], second["scope"]])
+    service = grove.register(
+        name="Orders API",
+        type="machine",
+        redirect_uris=[],
+        scopes=[first["scope"], second["scope"]],
+        resources=[first["identifier"], second["identifier"]],
+        grant_types=["client_credentials", TOKEN_EXCHANGE],
+        token_exchange="delegation",
+        introspection_signed_response_alg="ES256",
+    )
+    known = {"client_id": service.client_id, "client_secret": service.secret}
+    grove.walk("exchange", client, first=first, second=second, service=known)
+
+
+def test_a_client_for_itself(grove: Grove) -> None:
+    """RFC 6749 section 4.4, 7662, 7009, 9701."""
+    resource = "https://reports.example"
+    with grove.server.app.app_context():
+        fields = {"identifier": resource, "name": "Reports", "scopes": [{"name": "reports:read"}]}
+        define_resource(grove.make.actor(grove.user.organization), fields)
+    client = grove.make.machine(grove.user.organization, "reports:read")
+    grove.walk("machine", client, scope="reports:read", resource=resource)
+
+
+def test_signing_out(grove: Grove) -> None:
+    """RP-initiated and back-channel logout."""
+    client = grove.register(post_logout_redirect_uris=["https://orchard.example/out"])
+    path = f"/told/{client.client_id}"
+    serve_at(grove.server.app, client, backchannel_logout_uri=grove.site.address(path))
+    grove.walk(
+        "logout",
+        client,
+        post_logout_redirect_uri="https://orchard.example/out",
+        backchannel_path=path,
+    )
+
+
+def test_a_client_that_registers_itself(grove: Grove) -> None:
+    """RFC 7591 and 7592."""
+    with grove.server.app.app_context():
+        actor = grove.make.actor(grove.user.organization)
+        token = create_registration_token(actor, {"name": "Partners"}).token
+    grove.walk("registration", initial_access_token=token)
+
+
+def test_discovery_at_each_address(grove: Grove) -> None:
+    """RFC 8414, OpenID Connect Discovery, RFC 9728."""
+    grove.walk("discovery", root=grove.server.url)
+
+
+def test_every_metadata_field_has_its_journey(grove: Grove) -> None:
+    """What discovery says where everything is switched on, and what the journeys above make use of, are the same."""
+    with grove.server.app.app_context():
+        told = document_of(grove.user.organization)
+    assert set(told) == set().union(*EXERCISED.values())

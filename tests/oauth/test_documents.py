@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 
 from app.oauth import documents
 from app.operations.protocol.signing_keys import active_key
+from app.operations.registration.clients import update_client
 from app.operations.registration.scopes import add_scopes
 from app.operations.signing.rotation import advance, replace_at_once
 from app.operations.tenancy.organizations import delete_organization
@@ -130,3 +131,26 @@ def test_what_stands_is_serialized_once(
     for _ in range(20):
         kids(http, acme.slug)
     assert len(made) <= 1
+
+
+def algorithms(http: FlaskClient, slug: str) -> set[str]:
+    return {key["alg"] for key in http.get(f"/organizations/{slug}/oauth/jwks").get_json()["keys"]}
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg"],
+)
+def test_the_key_that_a_client_chose_is_published_before_it_signs(
+    http: FlaskClient, make: Factory, field: str
+) -> None:
+    """KY-2: who keeps the key set from the beginning of a sign-in finds every key of it there."""
+    organization = make.organization(settings=FAST)
+    make.client(organization, **{field: "ES256"})
+    assert algorithms(http, organization.slug) == {"EdDSA", "ES256"}
+    other = make.organization(settings={"oauth": {"signing": {"algorithm": "ES256"}}})
+    client = make.client(other)
+    assert algorithms(http, other.slug) == {"ES256"}
+    with make.app.app_context():
+        update_client(make.system(other), client.client_id, {field: "EdDSA"})
+    assert algorithms(http, other.slug) == {"EdDSA", "ES256"}

@@ -12,6 +12,7 @@ from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people.freshness import require_fresh_person
 from app.operations.registration import sector_documents
+from app.operations.registration.chosen_keys import publish_chosen
 from app.operations.registration.client_endings import DeletedClient, end_everything_of
 from app.operations.registration.client_lists import list_clients
 from app.operations.registration.client_origin import Origin, require_room
@@ -125,6 +126,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> Registe
     credential, secret = None, None
     if metadata.uses_secret:
         credential, secret = add_credential(actor, row, organization.settings, name=None, expires_at=None)
+    publish_chosen(organization, metadata)
     _record(actor, "client.registered", row, after=_facts(metadata, changed_fields(_NOTHING, metadata)))
     return RegisteredClient(record_of(row), credential, secret, warnings)
 
@@ -172,6 +174,7 @@ def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_ve
         if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
+            publish_chosen(organization, after)
             _record(actor, "client.updated", row, _facts(before, changed), _facts(after, changed))
             return Updated(record_of(find_row(actor, client_id)), changed, warnings)
     raise still_changing()

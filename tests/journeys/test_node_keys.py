@@ -1,0 +1,61 @@
+"""Clients that nobody here wrote and that prove keys of theirs: DPoP, the FAPI 2.0 profile, signed requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.operations.registration.resources import define_resource
+from app.operations.tenancy.settings import update_settings
+from tests.journeys.node_clients import SCOPE, Grove, private
+from tests.support.signer import Signer
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "Ed25519"])
+def test_a_browser_app_with_a_key(grove: Grove, algorithm: str) -> None:
+    """RFC 9449 with a public client: the code is bound by dpop_jkt, refresh tokens rotate and stay bound."""
+    client = grove.register(type="spa", dpop_bound_access_tokens=True)
+    grove.walk("browser_app", client, proof_algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "proof", "demands"), [("ES256", "ES256", False), ("PS256", "PS256", True)]
+)
+def test_a_bank(grove: Grove, algorithm: str, proof: str, demands: bool) -> None:
+    """The FAPI 2.0 Security Profile: pushed requests, client assertions, DPoP with nonces, JWT access tokens."""
+    resource = "https://accounts.example/v1"
+    with grove.server.app.app_context():
+        actor = grove.make.actor(grove.user.organization)
+        fields = {"identifier": resource, "name": "Accounts", "scopes": [{"name": "accounts:read"}]}
+        define_resource(actor, fields)
+        update_settings(actor, grove.user.organization.slug, {"oauth": {"require_par": demands}})
+    signer = Signer(algorithm)
+    client = grove.register(
+        security_profile="fapi2",
+        token_endpoint_auth_method="private_key_jwt",
+        jwks=signer.jwks,
+        access_token_format="jwt",
+        id_token_signed_response_alg=algorithm,
+        scopes=[*SCOPE.split(), "accounts:read"],
+    )
+    grove.walk(
+        "fapi",
+        client,
+        algorithm=algorithm,
+        key=private(signer),
+        proof_algorithm=proof,
+        organization_demands=demands,
+        resource=resource,
+        scope="accounts:read",
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
+def test_signed_requests(grove: Grove, algorithm: str) -> None:
+    """RFC 9101 and 9126 with a client that must sign what it asks."""
+    signer = Signer(algorithm)
+    client = grove.register(
+        jwks=signer.jwks, request_object_signing_alg=algorithm, require_signed_request_object=True
+    )
+    grove.walk("request_object", client, key=private(signer))
