@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.account import apps, chooser, invitation, password, profile, sessions, sign_in, sign_out, sign_up
+from app.account import (
+    apps,
+    chooser,
+    invitation,
+    password,
+    profile,
+    reset,
+    sessions,
+    sign_in,
+    sign_out,
+    sign_up,
+)
 from app.account.blueprint import account
 
 __all__ = [
@@ -14,6 +25,7 @@ __all__ = [
     "password",
     "profile",
     "register",
+    "reset",
     "sessions",
     "sign_in",
     "sign_out",

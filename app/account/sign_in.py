@@ -136,6 +136,7 @@ def _page(
         missing=missing,
         again=again,
         registered="registered" in request.args,
+        reset="reset" in request.args,
         can_register=is_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],

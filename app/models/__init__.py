@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.models import (
+    account_link,
     audit,
     client,
     credential,
@@ -23,6 +24,7 @@ from app.models.base import Base
 
 __all__ = [
     "Base",
+    "account_link",
     "audit",
     "client",
     "credential",

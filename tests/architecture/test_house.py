@@ -47,6 +47,7 @@ WITHOUT_ACTOR = {
     },
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
+        *("password_resets.find_reset", "password_resets.reset_password"),
         *("setup.is_set_up", "setup.is_setup_token", "setup.issue_setup_token", "setup.complete_setup"),
     },
     "they are about the installation and change nothing of an organization": {

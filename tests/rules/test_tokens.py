@@ -10,6 +10,8 @@ import pytest
 
 from app.rules.identifiers import new_id, new_routing_key
 from app.rules.protocol.tokens import (
+    EMAIL_PROOF,
+    PASSWORD_RESET,
     ACCESS_TOKEN,
     AUTHORIZATION_CODE,
     AUTHORIZATION_REQUEST,
@@ -29,7 +31,7 @@ from app.rules.protocol.tokens import (
 
 KINDS = (
     *(CLIENT_SECRET, ACCESS_TOKEN, AUTHORIZATION_CODE, SESSION),
-    *(AUTHORIZATION_REQUEST, INVITATION, SETUP),
+    *(AUTHORIZATION_REQUEST, INVITATION, SETUP, PASSWORD_RESET, EMAIL_PROOF),
 )
 KEY = "0abcd123"
 TAG_KEY = b"k" * 32

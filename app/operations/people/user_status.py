@@ -28,7 +28,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserView:
     Raises NotFound, Forbidden when the user holds a role that the actor lacks, LastAdministrator. Repeating
     changes nothing. Audit: ``user.disabled``.
     """
-    user = _require_reach(actor, user_id)
+    user = require_reach(actor, user_id)
     if ADMIN in roles_of_user(actor.organization_id, actor.organization_id, user_id):
         require_other_administrator(actor.organization_id, actor.organization_id, user_id)
     if _set_status(actor, user_id, DISABLED):
@@ -42,14 +42,15 @@ def disable_user(actor: Actor, user_id: UUID) -> UserView:
 @transaction
 def enable_user(actor: Actor, user_id: UUID) -> UserView:
     """The user may sign in again; nothing that ended comes back. Raises as above. Audit: ``user.enabled``."""
-    _require_reach(actor, user_id)
+    require_reach(actor, user_id)
     if _set_status(actor, user_id, ACTIVE):
         target = public_id("usr", user_id)
         audit.record(actor, "user.enabled", target_type="user", target_id=target, after={"status": ACTIVE})
     return get_user(actor.organization_id, user_id)
 
 
-def _require_reach(actor: Actor, user_id: UUID) -> UserView:
+def require_reach(actor: Actor, user_id: UUID) -> UserView:
+    """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor."""
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
     organization = organization_by_id(actor.organization_id)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Table, exists
 
+from app.models.account_link import AccountLink
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import CredentialUse
@@ -79,6 +80,7 @@ SWEEPS = (
     _sweep(Session, "expires_at"),
     _sweep(SessionClient, "expires_at"),
     _sweep(Attempt, "expires_at"),
+    _sweep(AccountLink, "expires_at", timedelta()),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),

@@ -30,7 +30,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.passkeys.passwordless",
         "authentication.registration.verify_email",
         "authentication.recovery.password_reset",
-        "authentication.recovery.reset_ttl_seconds",
         "user_permissions.members_can_delete_account",
         "branding.logo",
         "localization.default_locale",

@@ -1,0 +1,52 @@
+"""Choosing a new password by a link."""
+
+from __future__ import annotations
+
+from flask import make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.operations.directory import OrganizationView, organization_by_slug
+from app.operations.people.password_resets import ResetEnded, ResetView, find_reset, reset_password
+from app.rules.errors import DomainError, InvalidInput
+from app.web import forms
+from app.web.branding import branding_of
+from app.web.headers import page_class
+from app.web.request_log import request_id
+
+
+@account.route("/organizations/<organization>/reset/<token>", methods=["GET", "POST"])
+@page_class("account")
+def reset_page(organization: str, token: str) -> Response:
+    """The new password; then the sign-in page: a reset signs nobody in (RP-3)."""
+    named = organization_by_slug(organization)
+    reset = find_reset(named, token)
+    if reset is None:
+        raise ResetEnded(
+            "This link was used already, has expired, or a newer one was sent. Ask for a new one."
+        )
+    if request.method == "GET":
+        return _page(named, reset)
+    try:
+        reset_password(
+            named,
+            token,
+            request.form.get("password", ""),
+            address=request.remote_addr,
+            request_id=request_id(),
+        )
+    except InvalidInput as error:
+        return _page(named, reset, error)
+    return redirect(f"/organizations/{named.slug}/login?reset=1", 303)
+
+
+def _page(organization: OrganizationView, reset: ResetView, error: DomainError | None = None) -> Response:
+    page = render_template(
+        "account/reset.html",
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        email=reset.email,
+        min_length=organization.settings["authentication"]["password"]["min_length"],
+        **branding_of(organization),
+        errors=forms.field_errors(error) if error else {},
+    )
+    return make_response(page, error.status if error else 200)

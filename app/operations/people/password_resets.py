@@ -1,0 +1,181 @@
+"""Password resets: a link with which a person chooses a new password without knowing the old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.user import ACTIVE, User
+from app.operations import audit, clock
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.people import account_links
+from app.operations.people.account_links import AccountLinkView
+from app.operations.people.passwords import new_password_hash
+from app.operations.people.sessions import end_sessions_of_user
+from app.operations.people.user_status import require_reach
+from app.operations.protocol import revocation
+from app.operations.transaction import count_changed, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.identifiers import public_id
+from app.rules.protocol.tokens import PASSWORD_RESET
+
+
+class ResetEnded(Conflict):
+    """It was used, replaced by a newer one, has expired, or the password was changed meanwhile."""
+
+    code = "reset_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class NewResetLink:
+    """``link`` holds its token and is shown this once."""
+
+    link: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ResetView:
+    """Whose password a link is for."""
+
+    email: str
+    name: str
+    link: AccountLinkView
+    password_hash: str | None
+
+
+@transaction
+def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
+    """Whoever holds the link may choose the user's password, once and until it expires; earlier links are dead.
+
+    An administrator never sets a password (PW-4). Raises NotFound, Forbidden when the user holds a role that the
+    actor lacks, Conflict for a disabled user and where nobody signs in with a password. Audit:
+    ``user.password_reset_requested``.
+    """
+    user = require_reach(actor, user_id)
+    organization = organization_by_id(actor.organization_id)
+    if not user.is_active:
+        raise Conflict("This user is disabled. Let them in again first.", code="user_disabled")
+    require_passwords(organization)
+    token, expires_at = make_reset(organization, user_id, is_mailed=False)
+    audit.record(
+        actor, "user.password_reset_requested", target_type="user", target_id=public_id("usr", user_id)
+    )
+    return NewResetLink(reset_address(organization, token), expires_at)
+
+
+@transaction
+def make_reset(organization: OrganizationView, user_id: UUID, *, is_mailed: bool) -> tuple[str, datetime]:
+    """(the token, when it ends) of a link bound to the password and address that the user has now (RP-1)."""
+    row = db.session.execute(
+        select(User.password_hash, User.email_canonical).where(
+            User.organization_id == organization.id, User.id == user_id
+        )
+    ).one()
+    life = timedelta(seconds=organization.settings["authentication"]["recovery"]["reset_ttl_seconds"])
+    return account_links.make_link(
+        organization.id, user_id, PASSWORD_RESET, bound_to=_bound(*row), life=life, is_mailed=is_mailed
+    )
+
+
+def reset_address(organization: OrganizationView, token: str) -> str:
+    """The address of the page where the link is used: at the configured origin, whatever a request says (RP-2)."""
+    return f"{organization.base_url}/organizations/{organization.slug}/reset/{token}"
+
+
+def require_passwords(organization: OrganizationView) -> None:
+    """People of the organization sign in with passwords. Raises Conflict."""
+    if not organization.settings["authentication"]["password"]["enabled"]:
+        raise Conflict("This organization does not let people sign in with a password.", code="password_off")
+
+
+@read
+def find_reset(organization: OrganizationView, token: str) -> ResetView | None:
+    """Whose password the link is for, or None when it has ended or the password is another by now."""
+    link = account_links.find_link(organization.id, token, PASSWORD_RESET)
+    if link is None or not organization.is_active:
+        return None
+    row = db.session.execute(
+        select(User.email, User.email_canonical, User.name, User.password_hash).where(
+            User.organization_id == organization.id, User.id == link.user_id, User.status == ACTIVE
+        )
+    ).first()
+    if row is None or not link.is_bound_to(_bound(row.password_hash, row.email_canonical)):
+        return None
+    return ResetView(row.email, row.name, link, row.password_hash)
+
+
+def reset_password(
+    organization: OrganizationView,
+    token: str,
+    password: str,
+    *,
+    address: str | None = None,
+    request_id: str | None = None,
+) -> None:
+    """The password is the new one; every sign-in and what apps could refresh have ended, and nobody is signed in.
+
+    A link that came by mail proves the address too (RP-3). Raises ResetEnded, InvalidInput naming ``password``,
+    Conflict, and Unavailable when hashing has to wait. Audit: ``user.password_reset``.
+    """
+    require_passwords(organization)
+    reset = find_reset(organization, token)
+    if reset is None:
+        raise _ended()
+    new_hash = new_password_hash(
+        organization.settings,
+        password,
+        personal=(reset.email, reset.name, organization.name, organization.slug),
+        organization_id=organization.id,
+        address=address,
+    )
+    _store(Actor.anonymous(organization.id, address, request_id), reset, new_hash)
+
+
+@transaction
+def _store(actor: Actor, reset: ResetView, new_hash: str) -> None:
+    user_id = reset.link.user_id
+    now = clock.now()
+    values = {"email_verified": True} if reset.link.is_mailed else {}
+    if not account_links.use_link(reset.link):
+        raise _ended()
+    changed = count_changed(
+        update(User)
+        .where(
+            User.organization_id == actor.organization_id,
+            User.id == user_id,
+            User.status == ACTIVE,
+            User.password_hash == reset.password_hash,
+        )
+        .values(
+            password_hash=new_hash,
+            password_changed_at=now,
+            updated_at=now,
+            version=User.version + 1,
+            **values,
+        )
+    )
+    if not changed:
+        raise _ended()
+    ended = end_sessions_of_user(actor.organization_id, user_id)
+    grants = revocation.revoke_grants_of_user(actor, user_id, reason="password_forgotten")
+    audit.record(
+        actor,
+        "user.password_reset",
+        target_type="user",
+        target_id=public_id("usr", user_id),
+        after={"ended_sessions": ended, "ended_grants": grants},
+    )
+
+
+def _bound(password_hash: str | None, email_canonical: str) -> str:
+    return f"{password_hash or ''}\n{email_canonical}"
+
+
+def _ended() -> ResetEnded:
+    return ResetEnded("This link was used already, has expired, or a newer one was sent. Ask for a new one.")

@@ -1,0 +1,60 @@
+"""The page of a reset link: a new password, then the sign-in page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.people.password_resets import issue_reset_link
+from tests.account.conftest import Visitor
+from tests.factories import PASSWORD
+from tests.support.applications import BASE_URL
+
+NEW = "a wholly different password"
+
+
+@pytest.fixture
+def path(app: Flask, make: Any, ada: Any) -> str:
+    with app.app_context():
+        link = issue_reset_link(make.actor(ada.organization), ada.id).link
+    assert link.startswith(f"{BASE_URL}/organizations/{ada.organization.slug}/reset/gth_pw_")
+    return link.removeprefix(BASE_URL)
+
+
+def test_looking_uses_nothing_up_and_the_form_leads_to_the_sign_in_page(
+    visitor: Visitor, ada: Any, path: str
+) -> None:
+    """RP-3: programs that read mail open every link in it."""
+    for _ in range(3):
+        assert visitor.get(path).status_code == 200
+    answer = visitor.post(path, password=NEW)
+    assert (answer.status_code, answer.location) == (
+        303,
+        f"/organizations/{ada.organization.slug}/login?reset=1",
+    )
+    assert "Set-Cookie" not in answer.headers or "gatehouse" not in answer.headers["Set-Cookie"]
+    assert 'id="reset-done"' in visitor.get(answer.location).text
+    assert visitor.sign_in(ada, NEW).status_code == 303
+    assert visitor.get(path).status_code == 409
+
+
+def test_a_password_that_is_refused_is_asked_for_again(visitor: Visitor, ada: Any, path: str) -> None:
+    visitor.get(path)
+    answer = visitor.post(path, password="short")
+    assert answer.status_code == 400 and 'aria-invalid="true"' in answer.text
+    assert visitor.sign_in(ada, PASSWORD).status_code == 303
+
+
+def test_its_page_tells_nobody_else_its_address(visitor: Visitor, path: str) -> None:
+    answer = visitor.get(path)
+    assert answer.headers["Referrer-Policy"] in {"same-origin", "no-referrer"}
+    assert "no-store" in answer.headers["Cache-Control"]
+
+
+def test_a_forged_host_changes_no_link(app: Flask, make: Any, ada: Any) -> None:
+    """RP-2."""
+    with app.test_request_context(headers={"Host": "evil.example", "X-Forwarded-Host": "evil.example"}):
+        link = issue_reset_link(make.actor(ada.organization), ada.id).link
+    assert link.startswith(f"{BASE_URL}/organizations/")
