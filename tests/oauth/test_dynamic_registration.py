@@ -252,3 +252,21 @@ def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: Organizat
     assert http.post(path, json=GOOD, headers=origin).headers["Access-Control-Allow-Origin"] == "*"
     asked = http.options(f"{path}/cli_x", headers=origin)
     assert asked.headers["Access-Control-Allow-Methods"] == "GET, POST, PUT, DELETE"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "client_name", "redirect_uris", "token_endpoint_auth_method", "grant_types", "response_types", "scope",
+        "contacts", "application_type", "jwks", "jwks_uri", "sector_identifier_uri", "default_max_age",
+    ],
+)  # fmt: skip
+def test_values_of_no_sensible_type_are_never_a_500(
+    http: FlaskClient, open_to_all: OrganizationView, name: str
+) -> None:
+    """DC-2: strangers write what they like; a refusal has the words of RFC 7591."""
+    for value in (True, 5, 1.5, "", "x", [], {}, [5], [[]], [{}], {"keys": [5]}, {"keys": [{"kty": []}]}):
+        answer = register(http, open_to_all, **{name: value})
+        assert answer.status_code in {201, 400}, (name, value, answer.text)
+        if answer.status_code == 400:
+            assert answer.get_json()["error"] in {"invalid_redirect_uri", "invalid_client_metadata"}

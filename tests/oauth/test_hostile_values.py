@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
+from typing import Any
+
 import pytest
 from flask.testing import FlaskClient
 
+from tests.factories import bearer_header
 from tests.oauth.conftest import Flow
 
 ENDPOINTS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
@@ -101,3 +106,20 @@ def test_hostile_userinfo_requests_are_a_401(http: FlaskClient, header: str) -> 
         answer = http.open("/oauth/userinfo", method=method, headers={"Authorization": header})
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="gatehouse"')
+
+
+@pytest.mark.parametrize("name", ["\ud800", "ü", "a\0b", "x" * 5000, "", 5, None, [], {}])
+@pytest.mark.parametrize("client_id", ["https://a.example/app", "\ud800", 5])
+def test_tokens_that_claim_to_be_of_a_strange_place_are_unknown(
+    flow: Flow, name: Any, client_id: Any
+) -> None:
+    """TK-3: what a JWT says of itself is anybody's, half of a surrogate pair in JSON's own spelling too."""
+    claims = json.dumps({"client_id": client_id, "organization_id": name}).encode()
+    token = f"e30.{urlsafe_b64encode(claims).decode().rstrip('=')}.e30"
+    for path in ("/oauth/userinfo", "/api/v1/clients"):
+        assert flow.http.get(path, headers=bearer_header(token)).status_code == 401
+    told = flow.http.post("/oauth/introspect", data={"token": token}, headers=flow.client.basic)
+    assert told.get_json() == {"active": False}
+    assert (
+        flow.http.post("/oauth/revoke", data={"token": token}, headers=flow.client.basic).status_code == 200
+    )

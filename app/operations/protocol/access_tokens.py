@@ -117,10 +117,9 @@ def claimed_place(token: str) -> tuple[str, str]:
     except (ValueError, RecursionError):
         return "", ""
     named = (claims.get("client_id"), claims.get("organization_id")) if isinstance(claims, dict) else ("", "")
-    return (
-        named[0] if isinstance(named[0], str) else "",
-        named[1] if isinstance(named[1], str) else "",
-    )
+    # Ours are ASCII; half of a surrogate pair, which JSON can spell, could not even be looked up.
+    client_id, slug = (name if isinstance(name, str) and name.isascii() else "" for name in named)
+    return client_id, slug
 
 
 def _signed(

@@ -170,9 +170,11 @@ def _method(given: Mapping[str, Any], offer: Offer, findings: Findings) -> Any:
         order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
         wanted = next((name for name in order if name in offer.auth_methods), order[0])
     # RFC 8252 section 8.5: an app on somebody's device keeps no secret, whatever it says.
+    if not isinstance(wanted, str):
+        return wanted
     if wanted in SECRET_METHODS and any(is_private_scheme(uri) for uri in _texts(given.get("redirect_uris"))):
         wanted = NONE
-    if isinstance(wanted, str) and wanted not in offer.auth_methods:
+    if wanted not in offer.auth_methods:
         listed = ", ".join(offer.auth_methods)
         findings.add(
             "token_endpoint_auth_method", "not_allowed", f"Clients may authenticate here by: {listed}."
