@@ -23,7 +23,7 @@ from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.protocol.tokens import TokenView
 from app.operations.transaction import current_unit, transaction
 from app.rules.identifiers import public_id
-from app.rules.protocol.oauth_errors import InvalidScope, OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.oauth_errors import InvalidScope, InvalidTarget, OAuthRefusal, UnauthorizedClient
 from app.rules.protocol.scopes import is_within, narrow
 from app.rules.protocol.token_exchange import (
     ACCESS_TOKEN_TYPE,
@@ -123,6 +123,11 @@ def _issue(
     made = current_unit().once("token", make)
     if made.expires_in < 1:
         raise OAuthRefusal("The subject token is ending right now.").because("exchange_refused")
+    if not made.row["scope"] and not set(made.row["audience"].split()) <= set(subject.audience):
+        # Nothing that was allowed is for it: a token that tells only who the user is would still open doors there.
+        raise InvalidTarget("None of the subject token's scopes is for that resource.").because(
+            "resource_not_allowed", received=made.row["audience"], expected=subject.audience
+        )
     if request.wants_jwt and not made.is_jwt:
         raise OAuthRefusal("Tokens for this resource are opaque: ask for an access_token.").because(
             "exchange_refused", received=JWT_TYPE, expected=ACCESS_TOKEN_TYPE

@@ -1,0 +1,33 @@
+"""Token exchange for a resource that nothing of the subject token is for (RFC 8693 section 2.2.2, RFC 8707)."""
+
+from __future__ import annotations
+
+from tests.factories import MadeClient
+from tests.oauth import test_token_exchange as exchanges
+from tests.oauth.conftest import Flow
+from tests.oauth.test_token_exchange import ORDERS, STOCK, exchange, refusal, service, subject, told
+
+web = exchanges.web
+orders = exchanges.orders
+
+
+def test_no_token_without_scopes_is_had_for_another_resource(web: Flow, orders: MadeClient) -> None:
+    """It would tell another API who the user is, who allowed nothing of the kind."""
+    token = subject(web, scope="orders:read")["access_token"]
+    assert refusal(exchange(web, orders, token)) == "invalid_target"
+    impersonating = service(web, "impersonation", name="Silent", resources=[ORDERS])
+    assert refusal(exchange(web, impersonating, token)) == "invalid_target"
+
+
+def test_the_same_resource_may_be_had_without_its_scopes(web: Flow) -> None:
+    """Who is already told of the user learns nothing new."""
+    bare = service(web, name="Bare", scopes=["stock:read"])
+    token = subject(web, scope="orders:read")["access_token"]
+    given = exchange(web, bare, token, resource=ORDERS).get_json()
+    seen = told(web, bare, given["access_token"])
+    assert (seen["aud"], seen["scope"]) == (ORDERS, "")
+
+
+def test_a_scope_of_the_other_resource_opens_it(web: Flow, orders: MadeClient) -> None:
+    token = subject(web)["access_token"]
+    assert exchange(web, orders, token, resource=STOCK).get_json()["scope"] == "stock:read"
