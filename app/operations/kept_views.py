@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from app.operations.transaction import is_writing
+from app.operations.transaction import is_under_way
 from app.operations.view_changes import Seen
 
 V = TypeVar("V")
@@ -32,7 +32,9 @@ class KeptViews(Generic[V]):
         value = read()
         if value is None:
             self._kept.pop(key, None)
-        elif not is_writing():  # What a unit has not committed yet is nobody else's view.
+        elif not is_under_way():
+            # What a unit has not committed yet is nobody else's view, and one that only reads may look at the past:
+            # on SQLite at that of its first statement, before the change that this moment knows of.
             self._keep(key, (value, seen))
         return value
 

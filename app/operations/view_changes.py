@@ -37,6 +37,8 @@ KEPT_SECONDS = 600.0
 FOLLOWED_EVERY_SECONDS = 0.4
 # Longer than a transaction may take, so that a change that was written early and committed late is not missed.
 _WINDOW = timedelta(seconds=10)
+# With it the window still holds what a transaction wrote early and committed late during the silence.
+LONGEST_SILENCE_SECONDS = 5.0
 _MOST_READ = 5_000
 _SLOTS, _WIDTH = 4096, 8
 _log = logging.getLogger("gatehouse.changes")
@@ -96,7 +98,9 @@ def follow() -> None:
     """What other machines changed in the last moments is known here. Raises Unavailable or the database's error."""
     began, now = time.monotonic(), clock.now()
     changes = _SINCE.rows(since=now - _WINDOW)
-    if len(changes) == _MOST_READ:
+    ear = _ears.setdefault(current().database_url, _Ear())
+    # After a silence, or at the start, changes may have gone by that no window shows any more.
+    if len(changes) == _MOST_READ or began - ear.heard_at > LONGEST_SILENCE_SECONDS:
         forget()
     for organization_id, change_id in changes:
         if change_id not in _known:
@@ -104,7 +108,7 @@ def follow() -> None:
         _known[change_id] = now
     for change_id in [key for key, seen in _known.items() if seen < now - 2 * _WINDOW]:
         del _known[change_id]
-    _ears.setdefault(current().database_url, _Ear()).heard_at = began
+    ear.heard_at = began
 
 
 def forget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +11,19 @@ from pathlib import Path
 
 import pytest
 from flask import Flask
+from sqlalchemy import delete, select
 
 from app.config import current
+from app.extensions import db
+from app.models.event import ViewChange
+from app.models.organization import Organization
 from app.operations import directory, view_changes
 from app.operations.directory import find_client, organization_by_id, touch_organization
 from app.operations.protocol import tokens
 from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.registration.clients import update_client
 from app.operations.registration.credential_ends import revoke_credentials
-from app.operations.transaction import transaction
+from app.operations.transaction import read, transaction
 from app.operations.upkeep.sweeps import SWEEPS
 from tests.factories import Factory, MadeClient
 
@@ -118,10 +123,54 @@ def test_following_keeps_old_views_trusted(
     with app.app_context():
         view_changes.follow()
         view = find_client(machine.client_id)
-        later = time.monotonic() + 60
+        began = time.monotonic()
+        for later in range(2, 60, 2):
+            monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
+            view_changes.follow()
+            assert find_client(machine.client_id) is view
+
+
+def test_what_went_by_in_a_silence_is_not_missed(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away for longer than changes are looked for: what is known from before counts no more."""
+
+    @transaction
+    def nobody_finds_it_any_more() -> None:
+        db.session.execute(delete(ViewChange))
+
+    with app.app_context():
+        view_changes.follow()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+            nobody_finds_it_any_more()
+        later = time.monotonic() + view_changes.LONGEST_SILENCE_SECONDS + 0.1
         monkeypatch.setattr(time, "monotonic", lambda: later)
         view_changes.follow()
-        assert find_client(machine.client_id) is view
+        assert name_of(machine) == "Reaper"
+
+
+def test_a_unit_that_looks_at_the_past_keeps_no_view_of_it(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    """On SQLite all that a unit reads is as it was at its first statement, whatever has been committed since."""
+
+    def change() -> None:
+        with app.app_context():
+            rename(app, make, machine, "Reaper")
+
+    @read
+    def begun_before_the_change() -> None:
+        db.session.execute(select(Organization.id)).all()
+        changing = threading.Thread(target=change)
+        changing.start()
+        changing.join()
+        find_client(machine.client_id, fresh=True)
+
+    with app.app_context():
+        begun_before_the_change()
+        assert name_of(machine) == "Reaper"
 
 
 def test_what_a_unit_has_not_committed_is_nobody_elses_view(
