@@ -148,7 +148,7 @@ def test_an_object_that_is_not_for_this_server_now_is_refused(
 
 
 def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
-    """KY-4: no key of the header's, no shared secret, no algorithm that is none."""
+    """KY-4: no key of the header's, no shared secret."""
     stranger = Signer(key=new_key())
     shown = {"header": {"jwk": stranger.jwk, "jku": "https://evil.example/keys"}}
     good = object_of(signing, signer)
@@ -156,7 +156,6 @@ def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
     for wrong in (
         object_of(signing, stranger),
         object_of(signing, stranger, **shown),
-        compact({"alg": "none"}, signing.parameters(), None),
         f"{head}.{payload}.AAAA",
         f"{head}.{payload}.",
         "x",
@@ -169,6 +168,19 @@ def test_only_the_clients_keys_count(signing: Flow, signer: Signer) -> None:
 
 def test_an_encrypted_one_is_not_supported(signing: Flow) -> None:
     assert refusal(signing, "a.b.c.d.e") == "request_not_supported"
+
+
+def test_an_unsigned_one_is_not_supported_and_never_counts(signing: Flow, signer: Signer) -> None:
+    """KY-4, protocol: unsigned request objects. Of who promised to sign it is invalid: something took that away."""
+    plain = signing.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
+    for flow in (plain, signing):
+        unsigned = compact({"alg": "none"}, flow.parameters(), None)
+        assert refusal(flow, unsigned) == "request_not_supported"
+    fields = {"trust": "first_party", "redirect_uris": [REDIRECT_URI], "jwks": signer.jwks}
+    for promise in ({"request_object_signing_alg": "ES256"}, {"require_signed_request_object": True}):
+        flow = signing.other_client(**fields, **promise)
+        unsigned = compact({"alg": "none"}, flow.parameters(), None)
+        assert refusal(flow, unsigned) == "invalid_request_object"
 
 
 def test_an_assertion_is_no_request_object(signing: Flow, signer: Signer) -> None:

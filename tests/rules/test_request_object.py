@@ -31,7 +31,7 @@ def judged(
         {"client_id": "cli_x", **(parameters or {})}, audience, **(TIMES | changes)
     )
     return judge(
-        read_request_object(text),
+        read_request_object(text, must_be_signed=True),
         client_id="cli_x",
         issuer=ISSUER,
         algorithms=("ES256",),
@@ -135,5 +135,5 @@ def test_what_cannot_be_read_is_told_apart() -> None:
         ("", None),
     ):
         with pytest.raises(AuthorizationRefusal) as refused:
-            read_request_object(text)
+            read_request_object(text, must_be_signed=True)
         assert refused.value.code == (code or "invalid_request_object")

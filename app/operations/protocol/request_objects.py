@@ -14,10 +14,14 @@ from app.rules.registration.demands import requires
 def parameters_of(client: ClientView, request_object: str) -> dict[str, str]:
     """The parameters in the object, and nothing from beside it (RFC 9101 section 6.3).
 
-    Raises InvalidRequestObject, and AuthorizationRefusal for an encrypted one and while the client's keys cannot be
-    read. Called outside of a unit: it may fetch them.
+    Raises InvalidRequestObject, and AuthorizationRefusal for an encrypted one, an unsigned one, and while the
+    client's keys cannot be read. Called outside of a unit: it may fetch them.
     """
-    jwt = read_request_object(request_object)
+    demands = requires(client.document, client.organization.settings)
+    chosen = client.document.get("request_object_signing_alg")
+    jwt = read_request_object(
+        request_object, must_be_signed=demands.request_objects or demands.fapi2 or chosen is not None
+    )
     try:
         is_signed = client_keys.has_signed(client, jwt)
     except KeysUnavailable as unavailable:
@@ -26,8 +30,6 @@ def parameters_of(client: ClientView, request_object: str) -> dict[str, str]:
         ) from None
     if not is_signed:
         raise InvalidRequestObject("No key of the client verifies the request object.")
-    demands = requires(client.document, client.organization.settings)
-    chosen = client.document.get("request_object_signing_alg")
     return judge(
         jwt,
         client_id=client.client_id,

@@ -62,6 +62,14 @@ class ClientJwt:
     signature: bytes = field(repr=False)
 
 
+def is_unsigned(text: str) -> bool:
+    """Whether it says of itself that nobody signed it (RFC 7519 section 6)."""
+    try:
+        return _object(text.partition(".")[0], "header").get("alg") == "none"
+    except MalformedJwt:
+        return False
+
+
 def read(text: str, *, longest: int) -> ClientJwt:
     """The parts of a compact JWS of at most ``longest`` characters. Raises MalformedJwt.
 

@@ -29,11 +29,16 @@ class InvalidRequestObject(AuthorizationRefusal):
         super().__init__("invalid_request_object", description)
 
 
-def read_request_object(text: str) -> ClientJwt:
-    """The parts of a request object, believed by nobody yet. Raises InvalidRequestObject."""
+def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
+    """The parts of a request object, believed by nobody yet; ``must_be_signed`` when the client has promised it.
+
+    Raises InvalidRequestObject, and AuthorizationRefusal with ``request_not_supported`` (OpenID Connect Core section
+    3.1.2.6) for an encrypted one, and for an unsigned one of a client that promised nothing.
+    """
     if text.count(".") == 4:
-        # Nothing here decrypts: the code of OpenID Connect Core section 6.1 for a request that is not supported.
         raise AuthorizationRefusal("request_not_supported", "Encrypted request objects are not supported.")
+    if not must_be_signed and len(text) <= LONGEST and client_jwt.is_unsigned(text):
+        raise AuthorizationRefusal("request_not_supported", "Unsigned request objects are not supported.")
     try:
         jwt = client_jwt.read(text, longest=LONGEST)
     except MalformedJwt as malformed:
