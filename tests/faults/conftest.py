@@ -19,6 +19,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("fault")
 
 
+def restarted(server: LiveServer) -> None:
+    """The server was stopped and has come back, with no worker of before."""
+    before = set(server.worker_pids())
+    server.stop()
+    server.start()
+    assert before.isdisjoint(server.worker_pids())
+
+
 @pytest.fixture
 def mortal_database(tmp_path: Path) -> Iterator[MariaDB]:
     """A MariaDB that may die."""

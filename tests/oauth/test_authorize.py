@@ -76,6 +76,17 @@ def test_get_and_post_are_one(flow: Flow) -> None:
     assert flow.http.post("/oauth/authorize", json=parameters).status_code == 400
 
 
+@pytest.mark.parametrize("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
+@pytest.mark.parametrize("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"], ids=ascii)
+def test_what_only_helps_never_fails(flow: Flow, name: str, value: str) -> None:
+    """protocol: authorization endpoint, hints never fail; a stranger gets the sign-in page all the same."""
+    assert "code" in query_of(flow.authorize(**{name: value}))
+    stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
+    answer = stranger.authorize(**{name: value})
+    assert is_sign_in(answer, flow)
+    assert stranger.http.get(location(answer)).status_code == 200
+
+
 def test_a_stranger_signs_in_first_and_then_arrives(flow: Flow, database: Database) -> None:
     browser = flow.app.test_client()
     stranger = Flow(flow.app, browser, flow.make, flow.client, flow.user)

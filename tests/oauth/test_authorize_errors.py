@@ -75,6 +75,22 @@ def test_with_client_and_redirect_right_the_client_is_told(stranger: Flow, code:
     assert not set(query["error_description"]) & set('"\\')
 
 
+@pytest.mark.parametrize("trust", ["unverified", "verified", "first_party"])
+def test_an_error_goes_to_the_registered_address_whoever_vouches_for_it(stranger: Flow, trust: str) -> None:
+    """OR-2 gives way to protocol.md here: every error goes back to the client, by its response mode and at once.
+
+    What is left to a client of ill will is an address of its own, told an error and nothing else: no code, nothing
+    about the person, and no word of where the person came from.
+    """
+    client = stranger.other_client(trust=trust, redirect_uris=[REDIRECT_URI])
+    for changes in ({"scope": None}, {"prompt": "none"}):
+        answer = client.authorize(**changes)
+        assert set(query_of(answer)) == {"error", "error_description", "state", "iss"}
+        assert answer.headers["Location"].startswith(REDIRECT_URI + "?error=")
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert "Set-Cookie" not in answer.headers
+
+
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_with_either_wrong_no_error_ever_leaves(stranger: Flow, wrong) -> None:
     """OR-1, RU-4: every error beside every wrong client or redirect URI."""

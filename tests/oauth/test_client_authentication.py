@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from base64 import b64encode
 from datetime import timedelta
 
 import pytest
+from argon2 import PasswordHasher, low_level
 from flask.testing import FlaskClient
+from sqlalchemy import select
 
+from app.extensions import db
+from app.models.credential import Credential
 from app.operations import clock, directory
 from app.operations.protocol import client_failures
 from app.operations.registration.clients import delete_client, update_client
@@ -197,6 +202,28 @@ def test_each_live_secret_works(http, make: Factory, path: str, machine: MadeCli
         second = create_credential(make.system(machine.organization), machine.client_id).secret
     assert post(http, path, machine.basic).status_code == 200
     assert post(http, path, basic(machine.client_id, second)).status_code == 200
+
+
+@PATHS
+def test_a_secret_costs_one_digest_and_no_password_hash(
+    http, path: str, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CA-4: 256 random bits need no slow hash, and one would let anybody keep every core busy."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a password hash")
+
+    for name in ("hash_secret", "hash_secret_raw", "verify_secret"):
+        monkeypatch.setattr(low_level, name, refuse)
+    for name in ("hash", "verify"):
+        monkeypatch.setattr(PasswordHasher, name, refuse)
+    unknown = machine.client_id[:-1] + ("0" if machine.client_id[-1] != "0" else "1")
+    assert post(http, path, machine.basic).status_code == 200
+    assert is_refused(post(http, path, basic(machine.client_id, new_token("cs", machine.organization.id))))
+    assert is_refused(post(http, path, basic(unknown, machine.secret)))
+    with http.application.app_context():
+        [stored] = db.session.scalars(select(Credential.digest)).all()
+    assert stored == hashlib.sha256(machine.secret.encode()).digest()
 
 
 @PATHS

@@ -11,15 +11,17 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.token import AccessToken
 from app.operations import clock
+from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import disable_user, enable_user
 from app.operations.protocol import consents, grants, revocation
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import list_credentials, revoke_credentials
+from app.operations.tenancy.organizations import delete_organization, update_organization
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.protocol.tokens import new_token
 from tests.factories import Factory
-from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow, on_another_worker
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker
 
 INACTIVE = b'{"active": false}'
 
@@ -228,6 +230,52 @@ def test_a_clients_own_token_dies_with_the_secret_that_minted_it(flow: Flow) -> 
         [secret] = list_credentials(system, machine.client_id)
         revoke_credentials(system, machine.client_id, credential_id=secret.public_id, revoke_tokens=True)
     assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
+
+
+def userinfo_status(flow: Flow, token: str) -> int:
+    answer = flow.http.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})
+    return int(answer.status_code)
+
+
+def test_a_token_dies_with_its_sign_in(flow: Flow) -> None:
+    """IT-3: one without a refresh token; what has ``offline_access`` was made to outlive the sign-in."""
+    online = flow.tokens(scope="openid")["access_token"]
+    offline = flow.tokens()["access_token"]
+    with flow.app.app_context(), on_another_worker():
+        end_sessions_of_user(flow.organization.id, flow.user.id)
+    assert ask(flow, online).data == INACTIVE and userinfo_status(flow, online) == 401
+    assert flow.is_alive(offline) and userinfo_status(flow, offline) == 200
+
+
+@pytest.mark.parametrize("form", ["opaque", "jwt"])
+def test_a_token_dies_with_its_organization_and_stays_dead(flow: Flow, form: str) -> None:
+    """IT-3: suspended, nobody there is told anything; deleted and restored, what was made before does not come back."""
+    flow.make.root()
+    client = flow.other_client(access_token_format=form, trust="first_party", redirect_uris=[REDIRECT_URI])
+    tokens = client.tokens()
+    access, refresh = tokens["access_token"], tokens["refresh_token"]
+    system, slug = flow.make.system(flow.organization), flow.organization.slug
+
+    def become(status: str) -> None:
+        with flow.app.app_context(), on_another_worker():
+            if status == "deleted":
+                delete_organization(system, slug)
+            else:
+                update_organization(system, slug, {"status": status})
+
+    assert client.is_alive(access) and userinfo_status(flow, access) == 200
+    become("suspended")
+    assert userinfo_status(flow, access) == 401 and ask(client, access).status_code == 401
+    become("active")
+    assert client.is_alive(access) and userinfo_status(flow, access) == 200
+    become("deleted")
+    assert userinfo_status(flow, access) == 401
+    become("active")
+    assert ask(client, access).data == INACTIVE and userinfo_status(flow, access) == 401
+    assert ask(client, refresh).data == INACTIVE
+    assert client.refresh(refresh).get_json()["error"] == "invalid_grant"
+    client.sign_in()
+    assert client.is_alive(client.tokens()["access_token"]), "what is made from then on lives"
 
 
 def test_what_ended_with_a_user_does_not_come_back(flow: Flow) -> None:

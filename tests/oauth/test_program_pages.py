@@ -1,0 +1,130 @@
+"""What programs that drive a browser hold on to: addresses, forms that need no script, and ids (portal.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from urllib.parse import urlsplit
+
+import pytest
+from werkzeug.test import TestResponse
+
+from tests.oauth.conftest import REDIRECT_URI, Flow, location, query_of, sign_in_on_page
+from tests.support.person import Form, Page
+
+ADDRESSES = {
+    "policy_uri": "https://orchard.example/privacy",
+    "tos_uri": "https://orchard.example/terms",
+}
+
+
+@pytest.fixture
+def described(asking: Flow) -> Flow:
+    """A client that says where its policy and terms are, whose signed-in user is asked for consent."""
+    return asking.other_client(name="Orchard", redirect_uris=[REDIRECT_URI], **ADDRESSES)
+
+
+def in_a_fresh_browser(flow: Flow) -> Flow:
+    return Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
+
+
+def sign_in_page(flow: Flow) -> TestResponse:
+    stranger = in_a_fresh_browser(flow)
+    return stranger.http.get(location(stranger.authorize()))
+
+
+def consent_page(flow: Flow) -> TestResponse:
+    return flow.http.get(location(flow.authorize(prompt="consent")))
+
+
+def logout_page(flow: Flow) -> TestResponse:
+    return flow.http.get(f"/organizations/{flow.organization.slug}/oauth/logout", follow_redirects=True)
+
+
+def device_page(flow: Flow) -> TestResponse:
+    return flow.http.get(f"/organizations/{flow.organization.slug}/device")
+
+
+def error_page(flow: Flow) -> TestResponse:
+    return flow.authorize(redirect_uri="https://evil.example/")
+
+
+def signed_out_page(flow: Flow) -> TestResponse:
+    page = logout_page(flow)
+    form = Page("", page.status_code, page.text).form_with("logout-confirm")
+    return flow.http.post(form.action, data=dict(form.values), follow_redirects=True)
+
+
+PAGES: dict[str, tuple[Callable[[Flow], TestResponse], tuple[str, ...]]] = {
+    "sign-in": (sign_in_page, ("username", "password", "login-submit")),
+    "consent": (consent_page, ("consent-allow", "consent-deny")),
+    "device": (device_page, ("device-find",)),
+    "logout": (logout_page, ("logout-confirm",)),
+    "signed out": (signed_out_page, ("logged-out",)),
+    "error": (error_page, ("error-title", "error-code")),
+}
+EACH = pytest.mark.parametrize(("get", "ids"), PAGES.values(), ids=PAGES)
+
+
+class _Scripts(HTMLParser):
+    """What of a page would need a script: handlers in attributes, and addresses that are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found += [
+            (tag, name)
+            for name, value in attributes
+            if name.startswith("on") or (value or "").strip().lower().startswith("javascript:")
+        ]
+
+
+@EACH
+def test_each_page_has_its_ids(
+    described: Flow, get: Callable[[Flow], TestResponse], ids: tuple[str, ...]
+) -> None:
+    """protocol: pages, stable ids."""
+    text = get(described).text
+    for name in ids:
+        assert text.count(f'id="{name}"') == 1, (name, text[:3000])
+
+
+@EACH
+def test_no_page_needs_a_script(
+    described: Flow, get: Callable[[Flow], TestResponse], ids: tuple[str, ...]
+) -> None:
+    """protocol: pages, plain forms without scripts; each form has an address or posts to its own page."""
+    reader = _Scripts()
+    reader.feed(get(described).text)
+    assert reader.found == []
+
+
+def test_each_kind_of_page_has_an_address_of_its_own(described: Flow) -> None:
+    """protocol: pages, distinct URLs."""
+    pages = [get(described) for get in (sign_in_page, consent_page, device_page, logout_page, error_page)]
+    paths = [urlsplit(page.request.url).path for page in pages]
+    assert len(set(paths)) == len(paths), paths
+
+
+@pytest.mark.parametrize("get", [sign_in_page, consent_page], ids=["sign-in", "consent"])
+def test_who_signs_in_sees_policy_and_terms_of_the_client(
+    described: Flow, get: Callable[[Flow], TestResponse]
+) -> None:
+    """protocol: registration, logo, policy and terms."""
+    text = get(described).text
+    assert 'id="client-logo"' in text
+    for name, field in (("client-policy", "policy_uri"), ("client-tos", "tos_uri")):
+        assert f'id="{name}" href="{ADDRESSES[field]}"' in text
+    without = described.other_client(redirect_uris=[REDIRECT_URI])
+    assert 'id="client-policy"' not in get(without).text and 'id="client-tos"' not in get(without).text
+
+
+def test_the_forms_of_the_pages_are_all_that_is_needed(described: Flow) -> None:
+    """protocol: pages, plain forms without scripts; from the first request to the code."""
+    stranger = in_a_fresh_browser(described)
+    page = stranger.http.get(location(sign_in_on_page(stranger, stranger.authorize())))
+    form: Form = Page("", page.status_code, page.text).form_with("consent-allow")
+    allowed = dict([*form.values, form.buttons["consent-allow"]])
+    assert "code" in query_of(stranger.http.post(form.action, data=allowed))
