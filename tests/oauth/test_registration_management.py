@@ -11,12 +11,16 @@ from flask.testing import FlaskClient
 from app.operations.directory import OrganizationView
 from app.operations.registration import sector_documents
 from app.operations.registration.clients import update_client
+from app.operations.tenancy.organizations import update_organization
 from tests.factories import Factory, bearer_header
 from tests.support.registering import GOOD, own, register
 
 
 def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_all: OrganizationView) -> None:
-    """RFC 7592: a change replaces everything, what is left out has its default again."""
+    """RFC 7592: a change replaces everything, what is left out has its default again.
+
+    protocol: registration, secret and management.
+    """
     told = register(http, open_to_all, contacts=["dev@weather.example"]).get_json()
     read = own(http, told, "GET")
     assert read.status_code == 200
@@ -112,3 +116,22 @@ def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
     monkeypatch.setattr(sector_documents, "fetch", lambda address: [*GOOD["redirect_uris"], other])
     changed = own(http, told.get_json(), "PUT", **(body | {"redirect_uris": [other]}))
     assert changed.status_code == 200, changed.text
+
+
+@pytest.mark.parametrize("whose", ["client", "organization"])
+def test_whoever_is_disabled_manages_nothing(
+    app: Flask, http: FlaskClient, make: Factory, open_to_all: OrganizationView, whose: str
+) -> None:
+    """TN-13, RFC 7592 section 2: it neither clears its traces nor gets ready for the day it is enabled again."""
+    told = register(http, open_to_all).get_json()
+    with app.app_context():
+        if whose == "client":
+            update_client(make.actor(open_to_all), told["client_id"], {"status": "disabled"})
+        else:
+            update_organization(make.actor(make.root()), open_to_all.slug, {"status": "suspended"})
+    moved = GOOD | {"client_id": told["client_id"], "redirect_uris": ["https://elsewhere.example/"]}
+    for method, body in (("GET", {}), ("PUT", moved), ("DELETE", {})):
+        answer = own(http, told, method, **body)
+        assert (answer.status_code, answer.get_json()["error"]) == (403, "access_denied")
+    stranger = own(http, told | {"registration_access_token": "x"}, "GET")
+    assert stranger.status_code == 401

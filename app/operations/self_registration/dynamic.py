@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.client import DYNAMIC
+from app.models.client import ACTIVE, DYNAMIC, Client
 from app.models.credential import Credential
 from app.models.registration import ClientRegistration
 from app.operations import clock
@@ -119,7 +119,10 @@ def _register(
 
 @read
 def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
-    """The client's own registration. Raises Unauthenticated, alike for a wrong token and for no such client."""
+    """The client's own registration. Raises Unauthenticated, alike for a wrong token and for no such client.
+
+    Raises Forbidden while client or organization is not active, as all of the client's own management does.
+    """
     _authenticated(actor, client_id, access_token)
     return _told(actor, client_id, access_token or "")
 
@@ -191,12 +194,19 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
         and parsed.kind == REGISTRATION_ACCESS
         and parsed.organization_id == named[0] == here
     ):
-        stored = db.session.scalar(
-            select(ClientRegistration.access_digest).where(
-                ClientRegistration.organization_id == here, ClientRegistration.id == named[1]
+        row = db.session.execute(
+            select(ClientRegistration.access_digest, Client.status)
+            .join(
+                Client,
+                (Client.organization_id == ClientRegistration.organization_id)
+                & (Client.id == ClientRegistration.id),
             )
-        )
-        if stored is not None and hmac.compare_digest(stored, digest(access_token or "")):
+            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
+        ).first()
+        if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
+            # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
+            if row.status != ACTIVE or not organization_by_id(here).is_active:
+                raise Forbidden("This client was disabled, or its organization was.", code="access_denied")
             return registrar_of(actor, _LABEL)
     raise Unauthenticated("This is not the registration access token of that client.")
 
