@@ -12,7 +12,7 @@ from flask_wtf.csrf import CSRFError
 from app.config import Config
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_BLUEPRINTS = frozenset({"portal", "account", "interaction"})
+_BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
 
 
 def refuse_other_sites(app: Flask) -> None:

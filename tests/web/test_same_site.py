@@ -1,0 +1,39 @@
+"""The origin check of forms: CF-1."""
+
+from __future__ import annotations
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app.extensions import csrf
+from app.web import same_site
+from tests.factories import Factory
+
+
+def test_every_page_that_takes_a_form_asks_where_it_was_sent_from(app: Flask) -> None:
+    """CF-1: both locks or none. What needs no form token needs no origin check either: no cookie counts there."""
+    with_forms = {
+        rule.endpoint.rpartition(".")[0]
+        for rule in app.url_map.iter_rules()
+        if "POST" in (rule.methods or ())
+    }
+    exempt = {name for name, blueprint in app.blueprints.items() if blueprint in csrf._exempt_blueprints}
+    assert with_forms - exempt == same_site._BLUEPRINTS
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}],
+)
+def test_another_site_enters_no_device_code(
+    app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    """CF-1, DV-1: with the form token checks off, the origin alone must refuse it."""
+    organization = make.organization()
+    make.sign_in(make.user(organization), http)
+    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
+    answer = http.post(
+        f"/organizations/{organization.slug}/device", data={"user_code": "BCDF-GHJK"}, headers=headers
+    )
+    assert answer.status_code == 400 and "form_expired" in answer.text
