@@ -17,6 +17,7 @@ from flask import Flask, current_app
 
 from .base_url import check_base_url, check_surroundings, is_loopback_url
 from .keys import key, make_key, previous_key
+from .mail import MailServer, mail_server
 from .refusal import EXIT_CONFIGURATION, UnsafeConfiguration
 from .settings import SETTINGS, Setting
 from .values import choice, database_url, file, hosts, integer, words
@@ -26,6 +27,7 @@ __all__ = [
     "ROOT",
     "SETTINGS",
     "Config",
+    "MailServer",
     "Setting",
     "UnsafeConfiguration",
     "current",
@@ -56,6 +58,7 @@ class Config:
     janitor: bool
     outgoing_ca_bundle: Path | None
     outgoing_allowed_hosts: frozenset[str]
+    mail_server: MailServer | None
 
     @property
     def is_loopback(self) -> bool:
@@ -108,6 +111,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         janitor=choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",
         outgoing_ca_bundle=file(env, "GATEHOUSE_OUTGOING_CA_BUNDLE"),
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),
+        mail_server=mail_server(env),
     )
 
 

@@ -84,4 +84,17 @@ SETTINGS = (
         "none",
         "Comma-separated `host` or `host:port` of clients that are reached although their address is private.",
     ),
+    Setting(
+        "GATEHOUSE_SMTP_URL",
+        "none",
+        "The mail server: `smtp://user:password@host:587`, where STARTTLS must succeed except on the loopback "
+        "interface, or `smtps://…`. `GATEHOUSE_SMTP_URL_FILE` names a file instead. Without one, links are shown to "
+        "administrators.",
+    ),
+    Setting("GATEHOUSE_MAIL_FROM", "none", "The address that mail comes from; needed with a mail server."),
+    Setting(
+        "GATEHOUSE_SMTP_CA_BUNDLE",
+        "the system's authorities",
+        "A PEM file of the only authorities that the mail server is believed by.",
+    ),
 )

@@ -15,6 +15,7 @@ from flask import Flask
 from app.config import Config
 from app.operations import view_changes
 from app.operations.logout import back_channel
+from app.operations.mail import delivery
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
@@ -34,6 +35,7 @@ def start(app: Flask) -> None:
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
     back_channel.register()
+    delivery.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"

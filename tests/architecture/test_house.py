@@ -57,6 +57,7 @@ WITHOUT_ACTOR = {
             "keyring.derive",
             "view_changes.follow",
             "back_channel.register",
+            "delivery.register",
             "readiness.require_ready",
             "doctor.examine",
             "demo.fill",

@@ -215,6 +215,7 @@ def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, name: str, val
 
 
 def test_closed_networks_name_their_hosts_and_authorities(tmp_path: Path) -> None:
+    """protocol: outgoing requests, closed networks."""
     bundle = tmp_path / "ca.pem"
     bundle.write_text("-----BEGIN CERTIFICATE-----")
     config = load(
@@ -242,3 +243,48 @@ def test_the_process_exits_with_78_and_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 78
     assert "GATEHOUSE_SECRET_KEY" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("smtp://mail.example.com", ("mail.example.com", 587, "starttls", None, None)),
+        ("smtp://ada:a%40b@mail.example.com:25", ("mail.example.com", 25, "starttls", "ada", "a@b")),
+        ("smtps://mail.example.com", ("mail.example.com", 465, "tls", None, None)),
+        ("smtp://127.0.0.1:25", ("127.0.0.1", 25, "none", None, None)),
+    ],
+)
+def test_the_way_to_a_mail_server_is_secret_beyond_this_machine(
+    tmp_path: Path, url: str, told: tuple[object, ...]
+) -> None:
+    sender = {"GATEHOUSE_MAIL_FROM": "Gatehouse@Example.com"}
+    server = load(production(tmp_path, GATEHOUSE_SMTP_URL=url, **sender)).mail_server
+    assert server is not None
+    assert (server.host, server.port, server.security, server.user, server.password) == told
+    assert server.sender == "gatehouse@example.com"
+    assert "a@b" not in repr(server)
+    named = tmp_path / "smtp.url"
+    named.write_text(f"{url}\n")
+    assert load(production(tmp_path, GATEHOUSE_SMTP_URL_FILE=str(named), **sender)).mail_server == server
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"GATEHOUSE_SMTP_URL": "http://ada:s3cret@mail.example.com"},
+        {"GATEHOUSE_SMTP_URL": "smtp://ada:s3cret@mail.example.com:x"},
+        {"GATEHOUSE_SMTP_URL": "smtp://"},
+        {"GATEHOUSE_SMTP_URL": "smtp://ada:s3cret@mail.example.com/path"},
+        {"GATEHOUSE_MAIL_FROM": None},
+        {"GATEHOUSE_MAIL_FROM": "nobody"},
+        {"GATEHOUSE_MAIL_FROM": "a@example.com\nBcc: b@example.com"},
+    ],
+)
+def test_a_mail_server_that_cannot_be_used_stops_the_start(
+    tmp_path: Path, changes: dict[str, str | None]
+) -> None:
+    good = {
+        "GATEHOUSE_SMTP_URL": "smtp://ada:s3cret@mail.example.com",
+        "GATEHOUSE_MAIL_FROM": "a@example.com",
+    }
+    assert "s3cret" not in refusal(production(tmp_path, **(good | changes)))

@@ -59,22 +59,31 @@ class Refused(Exception):
     """The receiver does not want this message, and trying again would change nothing."""
 
 
+class NotNow(Exception):
+    """The receiver is well and does not take this message yet: others need not wait for it."""
+
+
 _deliveries: dict[str, Callable[[Message], None]] = {}
+_receiver_types: dict[str, str] = {}
 
 
-def register_delivery(kind: str, deliver: Callable[[Message], None]) -> None:
+def register_delivery(
+    kind: str, deliver: Callable[[Message], None], *, receiver_type: str = "client"
+) -> None:
     """Messages of the kind are delivered by ``deliver``, outside of any transaction.
 
-    It returns when the receiver has the message and raises Refused when it does not want it; whatever else it raises
-    means another try.
+    It returns when the receiver has the message, raises Refused when it does not want it and NotNow when it wants it
+    later; whatever else it raises means another try, and a pause for the receiver. ``receiver_type`` is what the
+    audit log calls such a receiver.
     """
     _deliveries[kind] = deliver
+    _receiver_types[kind] = receiver_type
 
 
 def enqueue(organization_id: str, kind: str, payload: Mapping[str, Any], *, receiver: str) -> None:
     """The message leaves once the transaction under way has committed, within a day or never.
 
-    ``receiver`` is the public id of who gets it. The payload holds no secret: what is secret is made at delivery.
+    ``receiver`` is the public id of who gets it. The payload holds no secret in clear.
     """
     now = clock.now()
     db.session.add(
@@ -108,6 +117,9 @@ def deliver(message: Message) -> None:
     except Refused as refusal:
         _log.warning("%s refused a message of kind %s: %s", message.receiver, message.kind, refusal)
         _end(message, REFUSED)
+    except NotNow as refusal:
+        _note_failure(message, refusal, trace=False)
+        _put_off(message, alone=True)
     except DomainError as refusal:
         # The usual: no answer. Its cause names the fault, and its trace would say nothing more.
         _note_failure(message, refusal.__cause__ or refusal, trace=False)
@@ -189,8 +201,11 @@ def _end(message: Message, outcome: str) -> None:
 
 
 @transaction
-def _put_off(message: Message) -> None:
-    """Nothing is tried at this receiver for a while, and what would be too late after it is given up."""
+def _put_off(message: Message, *, alone: bool = False) -> None:
+    """Nothing is tried at this receiver for a while, and what would be too late after it is given up.
+
+    ``alone``: only this message waits.
+    """
     now = clock.now()
     again_at = now + pause_after(message.attempts, _jitter.random())
     waiting = (
@@ -198,6 +213,8 @@ def _put_off(message: Message) -> None:
         & (OutboxMessage.receiver == message.receiver)
         & OutboxMessage.done_at.is_(None)
     )
+    if alone:
+        waiting &= OutboxMessage.id == message.id
     given_up = count_changed(
         update(OutboxMessage)
         .where(waiting, OutboxMessage.expires_at <= again_at)
@@ -217,6 +234,5 @@ def _put_off(message: Message) -> None:
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}
-        audit.record(
-            actor, "delivery.given_up", target_type="client", target_id=message.receiver, after=after
-        )
+        target = _receiver_types.get(message.kind, "client")
+        audit.record(actor, "delivery.given_up", target_type=target, target_id=message.receiver, after=after)

@@ -1,0 +1,66 @@
+"""The mail server: where it is, how the way to it is kept secret, and whom mail comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from app.rules.people.emails import canonical_email
+
+from .base_url import is_loopback_url
+from .refusal import UnsafeConfiguration
+from .values import file
+
+_URL, _FROM, _CA = "GATEHOUSE_SMTP_URL", "GATEHOUSE_MAIL_FROM", "GATEHOUSE_SMTP_CA_BUNDLE"
+_FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smtps://mail.example.com."
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """``security`` is TLS from the first byte, TLS after STARTTLS, which must succeed, or none, on loopback alone."""
+
+    host: str
+    port: int
+    security: Literal["tls", "starttls", "none"]
+    sender: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_bundle: Path | None = None
+
+
+def mail_server(env: Mapping[str, str]) -> MailServer | None:
+    """The mail server of the environment, or None. Raises UnsafeConfiguration, which never repeats the password."""
+    url = _url(env)
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise UnsafeConfiguration(_FORM) from None
+    if parts.scheme not in {"smtp", "smtps"} or not host or parts.path.strip("/") or parts.query:
+        raise UnsafeConfiguration(_FORM)
+    sender = canonical_email(env.get(_FROM, ""))
+    if sender is None or not sender.isascii():
+        raise UnsafeConfiguration(f"{_URL} is set, so {_FROM} must be the address that mail comes from.")
+    is_tls = parts.scheme == "smtps"
+    plain: Literal["starttls", "none"] = "none" if is_loopback_url(url) else "starttls"
+    return MailServer(
+        host=host,
+        port=port or (465 if is_tls else 587),
+        security="tls" if is_tls else plain,
+        sender=sender,
+        user=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password or "") if parts.username else None,
+        ca_bundle=file(env, _CA),
+    )
+
+
+def _url(env: Mapping[str, str]) -> str:
+    if _URL in env:
+        return env[_URL].strip()
+    named = file(env, f"{_URL}_FILE")
+    return named.read_text().strip() if named is not None else ""

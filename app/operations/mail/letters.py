@@ -1,0 +1,66 @@
+"""Letters: a text from a template, put into the outbox sealed, for it may hold a link (P1, TK-2)."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from app.config import current
+from app.operations import keyring
+from app.operations.directory import OrganizationView
+from app.operations.transaction import current_unit
+from app.operations.upkeep import outbox
+from app.rules.people.emails import canonical_email
+
+KIND = "mail"
+RECEIVER = "mail"
+"""The mail server: when it is down it costs one attempt a pause, and it never has two threads of a worker."""
+_PLACE = "mail"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is sent to whom; ``until`` is when it would say something that is true no more."""
+
+    to: str
+    template: str
+    values: Mapping[str, str]
+    until: str | None = None
+
+
+def is_possible() -> bool:
+    """Whether there is a mail server; without one, links are shown to administrators."""
+    return current().mail_server is not None
+
+
+def send(
+    organization: OrganizationView,
+    to: str,
+    template: str,
+    values: Mapping[str, str] | None = None,
+    *,
+    until: datetime | None = None,
+) -> None:
+    """The letter leaves once the unit under way has committed; nothing happens where there is no mail server.
+
+    ``template`` is the name of a file of templates/mail; ``until`` is when a link in it ends. The address is used in
+    its canonical form: that is the one which no two accounts share.
+    """
+    address = canonical_email(to)
+    if address is None or not is_possible():
+        return
+    letter = Letter(address, template, dict(values or {}), until.isoformat() if until else None)
+    text = json.dumps(asdict(letter)).encode()
+    # The same bytes at each attempt of the unit are no must, but sealing once is enough.
+    sealed = current_unit().once(
+        f"letter {template} {address}", lambda: keyring.seal(organization.id, text, _PLACE)
+    )
+    outbox.enqueue(organization.id, KIND, {"sealed": b64encode(sealed).decode()}, receiver=RECEIVER)
+
+
+def read_letter(organization_id: str, payload: Mapping[str, str]) -> Letter:
+    """The letter of a message. Raises CannotOpen when it was changed or is another organization's."""
+    return Letter(**json.loads(keyring.unseal(organization_id, b64decode(payload["sealed"]), _PLACE)))

@@ -1,0 +1,36 @@
+"""The application with a mail server that takes everything, and the dispatcher's work done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from flask import Flask
+
+from app.operations.mail import delivery
+from app.operations.upkeep import outbox
+from tests.support.mail_server import Mailbox, mail_server, mailing
+
+
+@pytest.fixture
+def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    """The mail server that the application knows."""
+    with mail_server() as made:
+        monkeypatch.setitem(app.config, "GATEHOUSE", mailing(app.config["GATEHOUSE"], made.server()))
+        yield made
+
+
+@pytest.fixture
+def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
+    """Everything that is due is delivered; returns how many messages were tried."""
+    delivery.register()
+
+    def run() -> int:
+        tried = 0
+        with app.app_context():
+            while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+                outbox.deliver(message)
+                tried += 1
+        return tried
+
+    return run

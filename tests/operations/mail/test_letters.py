@@ -1,0 +1,193 @@
+"""Letters: sealed in the outbox, sent at least once, one copy told from another, in one organization's name."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.event import OutboxMessage
+from app.operations import clock
+from app.operations.mail import delivery, letters
+from app.operations.transaction import transaction
+from app.operations.upkeep import outbox
+from app.rules.sealing import CannotOpen
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, mailing, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+LINK = "https://id.example.com/organizations/acme/reset/gth_pw_canary"
+VALUES = {"email": "ada@acme.example", "link": LINK, "until": "noon"}
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme")
+
+
+@transaction
+def send(organization: Any, to: str = "ada@acme.example", **more: Any) -> None:
+    letters.send(organization, to, "password_reset", VALUES, **more)
+
+
+@transaction
+def make_due() -> None:
+    db.session.execute(update(OutboxMessage).values(available_at=clock.now()))
+
+
+def outcomes(database: Database) -> list[Any]:
+    return [row[0] for row in database.query("SELECT CAST(outcome AS CHAR) FROM outbox ORDER BY id")]
+
+
+def test_it_arrives_in_the_name_of_the_organization(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+    send(acme, "Ada@Acme.Example")
+    assert deliver() == 1
+    (mail,) = box.mails
+    assert mail["Subject"] == "Choose a new password at Acme"
+    assert mail["To"] == "ada@acme.example"
+    assert mail["From"].addresses[0].display_name == "Acme"
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert box.links() == [LINK]
+    html = mail.get_body(("html",))
+    assert html is not None and f'<a href="{LINK}"' in html.get_content()
+
+
+def test_no_link_is_in_the_database_or_in_a_log(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P1, TK-2."""
+    caplog.set_level(logging.DEBUG)
+    box.answers["END"] = "451 busy"
+    send(acme)
+    deliver()
+    rows = str(database.query("SELECT * FROM outbox"))
+    assert "canary" not in rows and "ada@" not in rows
+    assert "canary" not in caplog.text and "ada@" not in caplog.text
+
+
+def test_a_name_begins_no_header_and_no_paragraph(make: Any, box: Mailbox, deliver: Deliver) -> None:
+    hostile = make.organization(name="Acme")
+
+    @transaction
+    def act() -> None:
+        values = VALUES | {"email": "x\r\nBcc: all@example.com\n\nhttps://evil.example/"}
+        letters.send(hostile, "ada@acme.example", "password_reset", values)
+
+    act()
+    deliver()
+    (mail,) = box.mails
+    assert mail["Bcc"] is None
+    assert "\nhttps://evil.example" not in plain(mail)
+    html = mail.get_body(("html",))
+    assert html is not None and 'href="https://evil.example' not in html.get_content()
+
+
+def test_markup_in_a_name_is_text(make: Any, box: Mailbox, deliver: Deliver) -> None:
+    odd = make.organization(
+        name="Acme", settings={"branding": {"display_name": "<img src=x onerror=alert(1)>"}}
+    )
+    send(odd)
+    deliver()
+    html = box.mails[0].get_body(("html",))
+    assert html is not None and "<img" not in html.get_content()
+
+
+def test_a_second_copy_has_the_name_of_the_first(
+    acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F22: the worker died between the server's answer and its note; at least once, and a mailbox can tell."""
+    with monkeypatch.context() as dying:
+        dying.setattr(outbox, "_end", lambda *_: None)
+        send(acme)
+        deliver()
+    make_due()
+    deliver()
+    first, second = box.mails
+    assert first["Message-ID"] == second["Message-ID"]
+    assert first["Message-ID"].startswith("<out_") and first["Message-ID"].endswith("@localhost>")
+
+
+def test_a_server_that_is_down_is_tried_again(
+    app: Flask, acme: Any, box: Mailbox, deliver: Deliver, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as down:
+        down.setitem(app.config, "GATEHOUSE", mailing(app.config["GATEHOUSE"], box.server("tls")))
+        send(acme)
+        send(acme, "grace@acme.example")
+        assert deliver() == 1, "the second waits with the first"
+    make_due()
+    assert deliver() == 2
+    assert len(box.mails) == 2
+    assert outcomes(database) == ["delivered", "delivered"]
+
+
+def test_one_that_is_wanted_later_keeps_no_other_waiting(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    box.answers["RCPT"] = "450 come back later"
+    send(acme)
+    send(acme, "grace@acme.example")
+    message = outbox.take_due(busy_receivers=(), full_organizations=())
+    assert message is not None
+    outbox.deliver(message)
+    box.answers.clear()
+    assert deliver() == 1
+    assert [mail["To"] for mail in box.mails] == ["grace@acme.example"]
+
+
+def test_what_is_refused_for_good_is_given_up_and_audited(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    box.answers["RCPT"] = "550 nobody here"
+    send(acme)
+    deliver()
+    assert outcomes(database) == ["refused"]
+    assert audited(database, "mail.refused") == 1
+
+
+def test_a_link_that_has_ended_is_not_sent(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    send(acme, until=clock.now() - timedelta(seconds=1))
+    deliver()
+    assert box.mails == [] and outcomes(database) == ["refused"]
+
+
+def test_without_a_server_nothing_is_kept(acme: Any, database: Database) -> None:
+    assert not letters.is_possible()
+    send(acme)
+    assert database.count("outbox") == 0
+
+
+def test_what_was_rolled_back_is_not_sent(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    @transaction
+    def fail() -> None:
+        send(acme)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert database.count("outbox") == 0
+
+
+def test_a_letter_of_another_organization_cannot_be_read(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """SE-6."""
+    send(acme)
+    message = outbox.take_due(busy_receivers=(), full_organizations=())
+    assert message is not None
+    with pytest.raises(CannotOpen):
+        delivery.deliver(dataclasses.replace(message, organization_id=make.organization().id))
+    assert box.mails == []

@@ -1,0 +1,109 @@
+"""The way to the mail server: its secrecy, its patience, and what each of its answers means (F22)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from email.message import EmailMessage
+
+import pytest
+
+from app.config import MailServer
+from app.operations.mail import smtp
+from app.operations.mail.smtp import MailLater, MailRefused, send_mail
+from app.operations.outgoing import OutgoingFailed
+from tests.support.mail_server import SENDER, Mailbox, mail_server
+
+TO = "ada@example.com"
+
+
+@pytest.fixture
+def box() -> Iterator[Mailbox]:
+    with mail_server() as made:
+        yield made
+
+
+def send(server: MailServer, to: str = TO) -> None:
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["To"] = "News", SENDER, to
+    mail.set_content("It is done.\n")
+    send_mail(server, mail, to, our_name="id.example.com")
+
+
+def test_it_arrives(box: Mailbox) -> None:
+    send(box.server())
+    assert [mail["Subject"] for mail in box.mails] == ["News"]
+    assert box.commands[0] == "ehlo id.example.com"
+    assert f"mail FROM:<{SENDER}>" in [command.split(" size")[0] for command in box.commands]
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+def test_by_tls_it_is_signed_in_and_arrives(security: str) -> None:
+    with mail_server(security) as box:  # type: ignore[arg-type]
+        send(box.server(security, user="gatehouse", password="s3cret"))  # type: ignore[arg-type]
+        assert len(box.mails) == 1
+        auth = [command.split()[0] for command in box.commands].index("AUTH")
+        assert security == "tls" or "STARTTLS" in box.commands[:auth]
+
+
+def test_a_server_without_starttls_is_told_nothing() -> None:
+    """The password and the links never cross a network in clear."""
+    with mail_server("starttls") as box:
+        box.offers_starttls = False
+        with pytest.raises(OutgoingFailed):
+            send(box.server("starttls", user="gatehouse", password="s3cret"))
+        assert {command.split()[0].upper() for command in box.commands} <= {"EHLO", "QUIT"}
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+def test_a_certificate_of_an_unknown_authority_is_not_believed(security: str) -> None:
+    with mail_server(security) as box:  # type: ignore[arg-type]
+        with pytest.raises(OutgoingFailed):
+            send(box.server(security, ca_bundle=None))  # type: ignore[arg-type]
+        assert box.mails == []
+
+
+@pytest.mark.parametrize(
+    ("moment", "answer", "outcome"),
+    [
+        ("RCPT", "550 nobody here", MailRefused),
+        ("RCPT", "450 come back later", MailLater),
+        ("END", "554 spam", MailRefused),
+        ("END", "451 busy", MailLater),
+        ("END", "421 closing", OutgoingFailed),
+        ("MAIL", "550 not your address", OutgoingFailed),
+        ("AUTH", "535 wrong password", OutgoingFailed),
+        ("220", "554 go away", OutgoingFailed),
+    ],
+)
+def test_each_answer_has_its_meaning(
+    box: Mailbox, moment: str, answer: str, outcome: type[Exception]
+) -> None:
+    """What is about one mail stops no other."""
+    box.answers[moment] = answer
+    with pytest.raises(outcome):
+        send(box.server(user="gatehouse", password="s3cret"))
+    assert box.mails == []
+
+
+def test_an_address_that_the_server_cannot_write_is_refused(box: Mailbox) -> None:
+    with pytest.raises(MailRefused):
+        send(box.server(), "ädä@example.com")
+
+
+def test_a_server_that_is_down_is_no_answer() -> None:
+    with mail_server() as box:
+        server = box.server()
+    with pytest.raises(OutgoingFailed):
+        send(server)
+
+
+def test_many_slow_answers_end_together(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter than the outbox's lease, so that no second worker sends the same mail."""
+    assert smtp.TOTAL_SECONDS + smtp.CONNECT_SECONDS < 30
+    monkeypatch.setattr(smtp, "TOTAL_SECONDS", 0.5)
+    box.pause = 0.2
+    began = time.monotonic()
+    with pytest.raises(OutgoingFailed):
+        send(box.server())
+    assert time.monotonic() - began < 1.5
