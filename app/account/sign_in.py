@@ -19,7 +19,7 @@ from app.operations.protocol.authorization_requests import (
 )
 from app.rules.people.registration import is_open
 from app.web import forms
-from app.web.branding import branding_of
+from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, session_for, set_sign_in, sign_in_token
 from app.web.headers import page_class
 from app.web.local_paths import own_path
@@ -109,8 +109,9 @@ def _destination(organization: OrganizationView, has_rights: bool) -> str:
 
 
 def _words_of(pending: AuthorizationRequestView) -> dict[str, Any]:
-    document = pending.client.document
-    return {"name": pending.client.name, **{name: document.get(name) for name in ("policy_uri", "tos_uri")}}
+    client = pending.client
+    links = {name: client.document.get(name) for name in ("policy_uri", "tos_uri")}
+    return {"name": client.name, "logo": logo_of(client), **links}
 
 
 def _page(

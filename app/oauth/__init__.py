@@ -14,6 +14,7 @@ from app.oauth import (
     device_pages,
     documents,
     introspection,
+    logos,
     logout,
     par,
     registration,
@@ -43,6 +44,7 @@ def register(app: Flask) -> None:
     app.register_blueprint(_pages())
     app.register_blueprint(_device_pages())
     app.register_blueprint(_metadata())
+    app.register_blueprint(_pictures())
 
 
 def _endpoints(name: str) -> Blueprint:
@@ -119,6 +121,12 @@ def _device_pages() -> Blueprint:
     blueprint.add_url_rule("/device", "choose", device_pages.choose_organization)
     blueprint.add_url_rule(f"{_ORGANIZATION}/device", "enter", device_pages.enter)
     blueprint.add_url_rule(f"{_ORGANIZATION}/device", "decide", device_pages.decide, methods=["POST"])
+    return blueprint
+
+
+def _pictures() -> Blueprint:
+    blueprint = Blueprint("logos", __name__)
+    blueprint.add_url_rule("/logos/<client_id>/<digest>.png", "show", logos.show)
     return blueprint
 
 

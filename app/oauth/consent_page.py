@@ -12,7 +12,7 @@ from app.operations.protocol import authorization_requests
 from app.rules.actor import Actor
 from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
-from app.web.branding import branding_of
+from app.web.branding import branding_of, logo_of
 
 
 def consent_words(
@@ -64,6 +64,7 @@ def client_words(client: ClientView) -> dict[str, Any]:
     """What pages say of a client."""
     return {
         "name": client.name,
+        "logo": logo_of(client),
         "client_id": client.client_id,
         "client_uri": client.document.get("client_uri"),
         "policy_uri": client.document.get("policy_uri"),

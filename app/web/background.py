@@ -15,6 +15,7 @@ from flask import Flask
 from app.config import Config
 from app.operations import view_changes
 from app.operations.logout import back_channel
+from app.operations.registration import logos
 from app.operations.mail import delivery
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
@@ -35,6 +36,7 @@ def start(app: Flask) -> None:
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
     back_channel.register()
+    logos.register()
     delivery.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):

@@ -16,7 +16,7 @@ from app.rules.people.permissions import EVERY_PERMISSION
 from tests.support.openapi import operations, resolve
 
 # Pages for people: their forms are described on the pages themselves.
-_PAGES = {"portal", "account", "static", "setup", "device"}
+_PAGES = {"portal", "account", "static", "setup", "device", "logos"}
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ WITHOUT_ACTOR = {
         *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange"),
         *("introspections.sign", "proven_clients.recall", "proven_clients.remember"),
     },
+    "it stands on pages that strangers see": {"logos.digest_of_logo", "logos.get_picture"},
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
         *("password_resets.find_reset", "password_resets.reset_password"),
@@ -57,6 +58,7 @@ WITHOUT_ACTOR = {
             "keyring.derive",
             "view_changes.follow",
             "back_channel.register",
+            "logos.register",
             "delivery.register",
             "readiness.require_ready",
             "doctor.examine",

@@ -102,7 +102,7 @@ def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -
     lasting = {
         *OF_NO_ORGANIZATION,
         *("users", "role_assignments", "resources", "scopes", "clients", "client_credentials", "consents"),
-        "client_registrations",  # as long as their clients
+        *("client_registrations", "client_logos"),  # as long as their clients
         "audit_events",  # by each organization's own retention
     }
     swept = {sweep.table.name for sweep in SWEEPS}

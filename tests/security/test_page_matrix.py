@@ -30,6 +30,7 @@ PUBLIC = {
     "portal.setup_form": "its token is the proof",
     "portal.setup_submit": "its token is the proof",
     "portal.theme": "a colour",
+    "logos.show": "a picture that stands on public pages",
     "portal.choose": "lists the sign-ins of this browser alone",
     "account.front_door": "leads on",
     "account.choose_organization": "asks for an organization's name",

@@ -54,7 +54,14 @@ _METADATA: dict[str, Schema] = {
     "jwks": nullable({"type": "object", "description": "Public keys, for private_key_jwt."}),
     "jwks_uri": nullable(_URI),
     "client_uri": nullable(_URI),
-    "logo_uri": nullable(_URI),
+    "logo_uri": nullable(
+        text(
+            minLength=1,
+            maxLength=2000,
+            description="PNG, JPEG, GIF or WebP of at most 256 KiB and four million pixels. Fetched once after each "
+            "change of it and shown as a copy that the server made; until then initials stand there.",
+        )
+    ),
     "policy_uri": nullable(_URI),
     "tos_uri": nullable(_URI),
     "contacts": _list(text(minLength=3, maxLength=254), 10, "E-mail addresses."),

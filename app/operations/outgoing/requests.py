@@ -36,12 +36,15 @@ class Reply:
     body: bytes
 
 
-def get(url: str, *, accept: str = "application/json", most_bytes: int = 65536) -> Reply:
-    """The answer to a GET, at most ``most_bytes`` long.
+def get(
+    url: str, *, accept: str = "application/json", most_bytes: int = 65536, in_background: bool = False
+) -> Reply:
+    """The answer to a GET, at most ``most_bytes`` long; ``in_background`` when nobody waits for it.
 
     Raises OutgoingRefused when the address may not be called, OutgoingFailed when no whole answer came in time.
     """
-    return _send(_fetches, "GET", url, None, {"Accept": accept}, most_bytes)
+    places = _deliveries if in_background else _fetches
+    return _send(places, "GET", url, None, {"Accept": accept}, most_bytes)
 
 
 def post(

@@ -13,6 +13,7 @@ from app.models.grant import Consent, Grant
 from app.models.registration import ClientRegistration
 from app.operations import clock
 from app.operations.protocol.revocation import revoke_grants_of_client
+from app.operations.registration import logos
 from app.operations.registration.credential_rows import living_tokens, revoke_all_secrets
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
@@ -46,6 +47,7 @@ def end_everything_of(actor: Actor, row: Client) -> DeletedClient:
     )
     credentials = revoke_all_secrets(actor, row)
     _release(row)
+    logos.forget(row)
     revoke_grants_of_client(actor, row.id, reason="client_deleted")
     return DeletedClient(tokens, grants, consents, credentials)
 

@@ -11,7 +11,7 @@ from app.models.client import DELETED, Client
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people.freshness import require_fresh_person
-from app.operations.registration import sector_documents
+from app.operations.registration import logos, sector_documents
 from app.operations.registration.chosen_keys import publish_chosen
 from app.operations.registration.client_endings import DeletedClient, end_everything_of
 from app.operations.registration.client_lists import list_clients
@@ -123,6 +123,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> Registe
     )
     db.session.add(row)
     db.session.flush()
+    logos.follow(row, None, metadata.logo_uri)
     credential, secret = None, None
     if metadata.uses_secret:
         credential, secret = add_credential(actor, row, organization.settings, name=None, expires_at=None)
@@ -172,6 +173,7 @@ def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_ve
         require_resources(actor, before.resources, after.resources)
         warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
         if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
+            logos.follow(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
             publish_chosen(organization, after)

@@ -17,6 +17,7 @@ from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier, ViewChange
 from app.models.failed_request import FailedRequest
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
+from app.models.logo import ClientLogo
 from app.models.pushed_request import PushedRequest
 from app.models.registration import ClientRegistration, RegistrationToken
 from app.models.session import Attempt, Session, SessionClient
@@ -104,6 +105,7 @@ CLIENT_ROWS = (
     (SessionClient, "client_id"),
     (Grant, "client_id"),
     (ClientRegistration, "id"),
+    (ClientLogo, "id"),
 )
 
 DELETED_CLIENTS = _sweep(Client, "deleted_at", KEPT_AFTER_DELETION)
