@@ -48,7 +48,7 @@ def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedCli
 def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[str, Any]:
     document = {
         "active": True,
-        "scope": " ".join(active.scopes),
+        "scope": " ".join(active.scopes) or None,
         "client_id": active.client_id,
         "token_type": _scheme_of(active),
         "exp": int(active.expires_at.timestamp()),

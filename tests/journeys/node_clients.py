@@ -113,6 +113,7 @@ EXERCISED: dict[str, frozenset[str]] = {
     "fapi": _EVERYWHERE
     | {"pushed_authorization_request_endpoint", "require_pushed_authorization_requests"}
     | {"dpop_signing_alg_values_supported", "token_endpoint_auth_signing_alg_values_supported"},
+    "fapi_openid": _EVERYWHERE | {"pushed_authorization_request_endpoint"},
     "request_object": _EVERYWHERE
     | {"request_parameter_supported", "request_object_signing_alg_values_supported"}
     | {"request_uri_parameter_supported", "require_request_uri_registration"},

@@ -132,7 +132,7 @@ def test_the_client_hears_at_once_and_can_verify_what_it_hears(told: Journey, re
 
 
 def test_a_slow_receiver_delays_nobody(told: Journey, receiver: Receiver) -> None:
-    """F22: the page does not wait, and neither do other people's tokens."""
+    """F22: the page does not wait, and neither do other people's tokens. protocol: back-channel logout, delivery."""
     end = threading.Event()
     receiver.act = lambda: Response() if end.wait(20) else Response(500)
     _, seconds = sign_in_and_out(told)

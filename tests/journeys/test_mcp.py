@@ -162,7 +162,10 @@ def test_an_agent_brings_its_own_id_and_calls_a_tool(
     worker: str,
     example: Callable[[Factory, OrganizationView], str],
 ) -> None:
-    """One setting makes an organization an authorization server for agents that bring an id (DC-3)."""
+    """One setting makes an organization an authorization server for agents that bring an id (DC-3).
+
+    protocol: client ID metadata documents.
+    """
 
     def document(request: Request) -> Response:
         body: dict[str, Any] = {

@@ -20,9 +20,14 @@ def test_a_browser_app_with_a_key(grove: Grove, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "proof", "demands"), [("ES256", "ES256", False), ("PS256", "PS256", True)]
+    ("script", "algorithm", "proof", "demands"),
+    [
+        ("fapi", "ES256", "ES256", False),
+        ("fapi", "PS256", "PS256", True),
+        ("fapi_openid", "EdDSA", "Ed25519", False),
+    ],
 )
-def test_a_bank(grove: Grove, algorithm: str, proof: str, demands: bool) -> None:
+def test_a_bank(grove: Grove, script: str, algorithm: str, proof: str, demands: bool) -> None:
     """The FAPI 2.0 Security Profile: pushed requests, client assertions, DPoP with nonces, JWT access tokens."""
     resource = "https://accounts.example/v1"
     with grove.server.app.app_context():
@@ -40,7 +45,7 @@ def test_a_bank(grove: Grove, algorithm: str, proof: str, demands: bool) -> None
         scopes=[*SCOPE.split(), "accounts:read"],
     )
     grove.walk(
-        "fapi",
+        script,
         client,
         algorithm=algorithm,
         key=private(signer),

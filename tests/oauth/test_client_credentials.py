@@ -14,6 +14,7 @@ from app.operations.tenancy.settings import update_settings
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, on_another_worker
+from tests.oauth.test_jwt_access_tokens import parts
 from tests.support.databases import Database
 
 GRANT = {"grant_type": "client_credentials"}
@@ -30,7 +31,10 @@ def machine(make: Factory) -> MadeClient:
 
 
 def test_the_answer_is_a_bearer_token_and_no_more(http, machine: MadeClient, database: Database) -> None:
-    """CC-1: no refresh token, no ID token; ``expires_in`` a number."""
+    """CC-1: no refresh token, no ID token; ``expires_in`` a number.
+
+    protocol: client credentials; token endpoint, no-store.
+    """
     answer = issue(http, machine).get_json()
     assert set(answer) == {"access_token", "token_type", "expires_in", "scope"}
     assert (answer["token_type"], answer["expires_in"]) == ("Bearer", 3600)
@@ -80,7 +84,7 @@ def test_it_may_ask_for_less(http, machine: MadeClient, asked: str, given: str) 
     "asked", ["reports:delete", "reports:read openid", "openid", "clients:read", "offline_access"]
 )
 def test_it_may_not_ask_for_more(http, machine: MadeClient, database: Database, asked: str) -> None:
-    """CC-1."""
+    """CC-1. protocol: client credentials."""
     answer = issue(http, machine, scope=asked)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_scope")
     assert database.count("access_tokens") == 0
@@ -225,3 +229,25 @@ def test_a_grant_type_allowed_on_another_worker_works_here(http, app: Flask, mak
         grants = ["authorization_code", "client_credentials"]
         update_client(make.system(client.organization), client.client_id, {"grant_types": grants})
     assert issue(http, client).status_code == 200
+
+
+@pytest.mark.parametrize("form", ["opaque", "jwt"])
+def test_a_token_without_scopes_says_nothing_of_scopes(http, make: Factory, form: str) -> None:
+    """RFC 6749 section 3.3: a scope holds one name at least, so an empty one is left out wherever it would stand."""
+    organization = make.organization(settings={"oauth": {"signing": {"algorithm": "ES256"}}})
+    client = make.client(
+        organization,
+        type="machine",
+        redirect_uris=[],
+        scopes=[],
+        grant_types=["client_credentials"],
+        resources=["https://reports.example"],
+        access_token_format=form,
+    )
+    answer = issue(http, client).get_json()
+    told = http.post("/oauth/introspect", data={"token": answer["access_token"]}, headers=client.basic)
+    assert told.get_json()["active"] is True
+    documents = [answer, told.get_json()]
+    if form == "jwt":
+        documents.append(parts(answer["access_token"])[1])
+    assert [document for document in documents if "scope" in document] == []

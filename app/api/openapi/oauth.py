@@ -15,8 +15,13 @@ from app.api.openapi.oauth_parts import (
 )
 from app.api.openapi.parts import REFUSALS, Schema, closed, path_item, query_parameter, ref, text
 
+_RESOURCE: Schema = {
+    "type": "array",
+    "items": text("A resource that the tokens shall be for (RFC 8707), once for each."),
+}
 AUTHORIZATION = {
     "response_type": text(enum=["code"]),
+    "response_mode": text("How the answer comes back.", enum=["query", "form_post"]),
     "client_id": words("client_id"),
     "redirect_uri": words("redirect_uri", "One that is registered, code point for code point."),
     "scope": words("scope"),
@@ -27,6 +32,11 @@ AUTHORIZATION = {
     "prompt": words("prompt"),
     "max_age": words("max_age"),
     "login_hint": words("login_hint"),
+    "id_token_hint": text("An ID token of the person who is expected.", maxLength=8192),
+    "acr_values": words("acr_values"),
+    "ui_locales": words("ui_locales"),
+    "claims": text("Claims asked for by name, as a JSON object.", maxLength=8192),
+    "resource": _RESOURCE,
     "request": text("A request object (RFC 9101): the parameters, signed by the client.", maxLength=24576),
     "request_uri": words("request_uri", "What a pushed request was answered with (RFC 9126)."),
     "dpop_jkt": words(
@@ -41,6 +51,12 @@ _TOKEN = {
     "refresh_token": words("refresh_token"),
     "device_code": words("device_code", "With the device code grant (RFC 8628)."),
     "scope": words("scope"),
+    "resource": _RESOURCE,
+    "subject_token": text("With token exchange (RFC 8693).", maxLength=8192),
+    "subject_token_type": words("subject_token_type", "With token exchange."),
+    "actor_token": text("With token exchange: who acts, if not the client.", maxLength=8192),
+    "actor_token_type": words("actor_token_type", "Beside an actor_token."),
+    "requested_token_type": words("requested_token_type", "With token exchange."),
     **CLIENT_FIELDS,
 }
 _ONE_TOKEN = {"token": words("token"), "token_type_hint": words("token_type_hint"), **CLIENT_FIELDS}
@@ -55,11 +71,12 @@ SCHEMAS: Schema = {
             "access_token": text(),
             "token_type": text("DPoP when the request carried a proof (RFC 9449).", enum=["Bearer", "DPoP"]),
             "expires_in": {"type": "integer"},
-            "scope": text(),
+            "scope": text("Left out where the token has none."),
             "refresh_token": text(),
             "id_token": text(),
+            "issued_token_type": text("After token exchange (RFC 8693 section 2.2.1)."),
         },
-        optional=("refresh_token", "id_token"),
+        optional=("scope", "refresh_token", "id_token", "issued_token_type"),
     ),
     "Introspection": {
         "type": "object",

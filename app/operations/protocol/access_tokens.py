@@ -141,9 +141,9 @@ def _signed(
         "iat": issued_at,
         "jti": token_id,
         "client_id": client.client_id,
-        "scope": scope,
         "organization_id": client.organization.slug,
     }
+    more = {"scope": scope or None, **more}
     claims |= {name: value for name, value in more.items() if value is not None}
     algorithm = algorithm_for(client.document, client.organization.settings)
     return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106

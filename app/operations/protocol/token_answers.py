@@ -20,12 +20,12 @@ class TokenAnswer:
     token_type: str = BEARER
 
     def as_document(self) -> dict[str, Any]:
-        """The JSON object of the answer."""
+        """The JSON object of the answer; ``scope`` holds at least one name, or is left out (RFC 6749 section 3.3)."""
         document = {
             "access_token": self.access_token,
             "token_type": self.token_type,
             "expires_in": self.expires_in,
-            "scope": self.scope,
+            "scope": self.scope or None,
             "refresh_token": self.refresh_token,
             "id_token": self.id_token,
         }
