@@ -47,7 +47,10 @@ def test_what_an_app_may_do_stands_in_words(
 def test_an_app_that_says_where_is_opened_from_here(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:
-    """OIDC Core section 4: with ``iss``, so that the app knows whom to ask; others have no link."""
+    """OIDC Core section 4: with ``iss``, so that the app knows whom to ask; others have no link.
+
+    protocol: third-party initiated login.
+    """
     there = make.client(acme, name="There", initiate_login_uri="https://there.example/start?a=1")
     for client in (orchard, there):
         allow(make, app, client, ada)

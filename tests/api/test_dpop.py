@@ -59,7 +59,7 @@ def test_the_api_says_that_it_takes_proofs(http: FlaskClient, make: Factory) -> 
 
 
 def test_with_its_key_a_bound_token_is_good(http: FlaskClient, prover: Prover, token: str) -> None:
-    """The query of the address does not count (DC-6)."""
+    """The query of the address does not count (DC-6). protocol: DPoP."""
     answer = http.get("/clients?limit=5", headers=prover.headers("GET", URL, access_token=token))
     assert answer.status_code == 200, answer.text
     assert answer.headers["DPoP-Nonce"]
@@ -136,7 +136,10 @@ def test_a_caller_by_dpop_who_may_not_is_told_so_by_dpop(
 def test_who_signed_in_too_long_ago_is_asked_to_step_up(
     app: Flask, http: FlaskClient, make: Factory, machine: MadeClient
 ) -> None:
-    """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew."""
+    """RFC 9470: an app sends the person back with this max_age and comes again. A machine has no sign-in to renew.
+
+    protocol: step-up.
+    """
     organization = machine.organization
     headers = bearer_header(user_token(app, make, make.user(organization, role="admin")))
     path = f"/clients/{machine.client_id}/credentials"

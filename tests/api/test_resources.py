@@ -99,7 +99,10 @@ def test_scopes_are_listed_and_reworded(http: FlaskClient, token: dict[str, str]
 def test_a_resource_is_told_what_to_serve_and_what_its_401_says(
     http: FlaskClient, token: dict[str, str]
 ) -> None:
-    """RFC 9728 sections 2, 3.1 and 5.1: the document stands between host and path."""
+    """RFC 9728 sections 2, 3.1 and 5.1: the document stands between host and path.
+
+    protocol: protected resource metadata.
+    """
     there = define(http, token).headers["Location"]
     found = http.get(f"{there}/metadata", headers=token).get_json()["data"]
     address = "https://mcp.example/.well-known/oauth-protected-resource/v1/server"
@@ -121,7 +124,10 @@ def test_a_resource_is_told_what_to_serve_and_what_its_401_says(
 
 
 def test_our_own_api_says_where_its_tokens_are_had(http: FlaskClient, make: Factory) -> None:
-    """RFC 9728: from the 401 to the document, and from there to the issuer's metadata."""
+    """RFC 9728: from the 401 to the document, and from there to the issuer's metadata.
+
+    protocol: protected resource metadata.
+    """
     make.root()
     challenge = http.get("/clients").headers["WWW-Authenticate"]
     address = "http://localhost/.well-known/oauth-protected-resource/management"

@@ -42,7 +42,10 @@ def subject_of_answer(flow: Flow, answer) -> str:
 
 
 def test_the_chooser_goes_on_with_the_account_signed_in(flow: Flow) -> None:
-    """prompt=select_account: no password, the same sign-in, and the page is shown once."""
+    """prompt=select_account: no password, the same sign-in, and the page is shown once.
+
+    protocol: authorization endpoint, prompt=select_account.
+    """
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 600), created_at=clock_ago(flow, 600))
     answer = flow.authorize(prompt="select_account")
     assert "/oauth/authorize/account?" in location(answer)
@@ -109,7 +112,7 @@ def test_somebody_else_may_confirm_and_is_then_who_answers(flow: Flow) -> None:
 
 
 def test_auth_time_moves_forward_within_the_same_second(flow: Flow) -> None:
-    """SS-7: whole seconds, and strictly forward."""
+    """SS-7: whole seconds, and strictly forward. protocol: authorization endpoint, prompt=login and max_age."""
     first = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
     answer = flow.authorize(prompt="login", scope="openid")
     back = flow.http.get(location(sign_in_on_page(flow, answer)))
@@ -126,6 +129,7 @@ class TestHints:
         assert "code" in query_of(flow.authorize(id_token_hint=hint))
 
     def test_another_user_is_asked_to_sign_in_and_refused_if_it_stays_another(self, flow: Flow) -> None:
+        """protocol: authorization endpoint, id_token_hint."""
         hint = flow.tokens(scope="openid")["id_token"]
         other = Flow(
             flow.app, flow.app.test_client(), flow.make, flow.client, flow.make.user(flow.organization)
@@ -233,6 +237,7 @@ class TestNewAccounts:
         return flow.http.post(form.action, data=dict(form.values) | typed | changes)
 
     def test_a_new_account_signs_in_and_answers(self, newcomer: Flow) -> None:
+        """protocol: authorization endpoint, prompt=create."""
         answer = newcomer.authorize(prompt="create", login_hint="new@example.com")
         assert f"/organizations/{newcomer.organization.slug}/register?" in location(answer)
         assert "new@example.com" in newcomer.http.get(location(answer)).text

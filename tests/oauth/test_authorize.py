@@ -53,7 +53,7 @@ def test_no_state_stays_no_state(flow: Flow) -> None:
 
 
 def test_a_redirect_uris_own_query_survives(flow: Flow) -> None:
-    """RU-6."""
+    """RU-6. protocol: authorization endpoint, own query of the redirect URI."""
     uri = "https://orchard.example/callback?flag&k=a%20b+c"
     other = flow.other_client(redirect_uris=[uri], trust="first_party")
     assert location(other.authorize()).startswith(uri + "&code=")
@@ -69,7 +69,10 @@ def test_every_way_out_is_a_303_that_nobody_keeps(asking: Flow) -> None:
 
 
 def test_get_and_post_are_one(flow: Flow) -> None:
-    """OIDC Core 3.1.2.1; order is of no matter and what nobody knows is passed over."""
+    """OIDC Core 3.1.2.1; order is of no matter and what nobody knows is passed over.
+
+    protocol: authorization endpoint, GET and POST; authorization endpoint, unknown parameters.
+    """
     parameters = dict(reversed(flow.parameters(unknown="x", display="popup", ui_locales="tlh").items()))
     assert "code" in query_of(flow.http.post("/oauth/authorize", data=parameters))
     assert "code" in query_of(flow.http.get("/oauth/authorize", query_string=parameters))
@@ -79,7 +82,7 @@ def test_get_and_post_are_one(flow: Flow) -> None:
 @pytest.mark.parametrize("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
 @pytest.mark.parametrize("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"], ids=ascii)
 def test_what_only_helps_never_fails(flow: Flow, name: str, value: str) -> None:
-    """protocol: authorization endpoint, hints never fail; a stranger gets the sign-in page all the same."""
+    """protocol: authorization endpoint, hints never fail. A stranger gets the sign-in page all the same."""
     assert "code" in query_of(flow.authorize(**{name: value}))
     stranger = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
     answer = stranger.authorize(**{name: value})
@@ -88,6 +91,7 @@ def test_what_only_helps_never_fails(flow: Flow, name: str, value: str) -> None:
 
 
 def test_a_stranger_signs_in_first_and_then_arrives(flow: Flow, database: Database) -> None:
+    """protocol: pages, plain forms without scripts."""
     browser = flow.app.test_client()
     stranger = Flow(flow.app, browser, flow.make, flow.client, flow.user)
     answer = stranger.authorize()

@@ -65,7 +65,7 @@ def is_page(answer) -> bool:
 
 @pytest.mark.parametrize(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
 def test_with_client_and_redirect_right_the_client_is_told(stranger: Flow, code: str, changes) -> None:
-    """OR-1, MX-1, ST-1, PK-1, PK-2."""
+    """OR-1, MX-1, ST-1, PK-1, PK-2. protocol: issuer in the response; authorization endpoint, errors go back."""
     answer = stranger.authorize(**changes)
     assert answer.headers["Location"].startswith(REDIRECT_URI + "?")
     query = query_of(answer)
@@ -93,7 +93,10 @@ def test_an_error_goes_to_the_registered_address_whoever_vouches_for_it(stranger
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_with_either_wrong_no_error_ever_leaves(stranger: Flow, wrong) -> None:
-    """OR-1, RU-4: every error beside every wrong client or redirect URI."""
+    """OR-1, RU-4: every error beside every wrong client or redirect URI.
+
+    protocol: authorization endpoint, page for a wrong client or redirect_uri.
+    """
     for changes in ({}, *(changes for _, changes in ERRORS.values())):
         assert is_page(stranger.authorize(**(changes | wrong)))
 

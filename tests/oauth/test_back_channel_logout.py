@@ -83,7 +83,7 @@ def sign_out(flow: Flow) -> None:
 
 
 def test_a_logout_token_is_as_the_standard_has_it(flow: Flow, listener: Listener) -> None:
-    """OpenID Connect Back-Channel Logout 1.0 sections 2.4 and 2.5."""
+    """OpenID Connect Back-Channel Logout 1.0 sections 2.4 and 2.5. protocol: back-channel logout, token."""
     tokens = flow.tokens(nonce="n-1")
     id_token = read(flow, tokens["id_token"])
     flow.http.get("/oauth/logout", query_string={"id_token_hint": tokens["id_token"]})
@@ -120,6 +120,7 @@ def come_round(flow: Flow) -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 404, 302])
 def test_what_is_no_answer_is_tried_again(flow: Flow, listener: Listener, status: int) -> None:
+    """protocol: back-channel logout, delivery."""
     listener.status = status
     sign_out(flow)
     assert (deliver_due(flow), deliver_due(flow)) == (1, 0)
@@ -164,6 +165,7 @@ ENDINGS: dict[str, Callable[[Flow, Factory], object]] = {
 def test_however_the_sign_in_ends_the_client_hears(
     flow: Flow, listener: Listener, make: Factory, ending: str
 ) -> None:
+    """protocol: back-channel logout, delivery."""
     sid = read(flow, flow.tokens()["id_token"]).claims["sid"]
     with flow.app.app_context():
         ENDINGS[ending](flow, make)

@@ -45,6 +45,7 @@ def userinfo(flow: Flow, tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_place_tells_what_was_asked_of_it(known: Flow) -> None:
+    """protocol: authorization endpoint, claims."""
     claims = asking_for(
         userinfo={"email": {"essential": True}, "nickname": None},
         id_token={"address": None, "phone_number": {"essential": True}, "unheard_of": None},
@@ -62,7 +63,10 @@ def test_each_place_tells_what_was_asked_of_it(known: Flow) -> None:
 
 
 def test_a_whole_profile_is_told_with_right_types(known: Flow) -> None:
-    """Core 5.1: all standard claims; a number that nobody proved is not verified."""
+    """Core 5.1: all standard claims; a number that nobody proved is not verified.
+
+    protocol: userinfo, standard claims.
+    """
     told = userinfo(known, known.tokens(scope="openid profile email address phone"))
     for name, value in WHOLE.items():
         assert told[name] == value
@@ -135,7 +139,7 @@ def test_a_subject_asked_for_is_the_one_that_answers(flow: Flow) -> None:
 
 
 def test_the_context_class_is_told_and_an_essential_one_met_or_refused(flow: Flow) -> None:
-    """Core 5.5.1.1, Error Code unmet_authentication_requirements; wishes never fail."""
+    """Core 5.5.1.1, Error Code unmet_authentication_requirements; wishes never fail. protocol: ID token, acr."""
     wish = {"id_token": {"acr": {"values": ["urn:phishing-resistant", PASSWORD]}}}
     for more in ({"acr_values": PASSWORD}, {"acr_values": "urn:other"}, {"claims": json.dumps(wish)}, {}):
         assert claims_of(flow, flow.tokens(scope="openid", **more)["id_token"])["acr"] == PASSWORD

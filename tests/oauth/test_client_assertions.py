@@ -50,6 +50,7 @@ def assert_refused(answer: Any) -> None:
 
 @PATHS
 def test_an_assertion_proves_the_client(http, path: str, signing: MadeClient, signer: Signer) -> None:
+    """protocol: client authentication."""
     fields = signer.fields(signing.client_id, issuer_of(signing))
     assert post(http, path, fields).status_code == 200
     fields = signer.fields(signing.client_id, issuer_of(signing))
@@ -61,7 +62,10 @@ def test_an_assertion_proves_the_client(http, path: str, signing: MadeClient, si
 
 @PATHS
 def test_it_counts_once(http, path: str, signing: MadeClient, signer: Signer) -> None:
-    """CA-6: at whichever endpoint it comes again, and whatever else it says."""
+    """CA-6: at whichever endpoint it comes again, and whatever else it says.
+
+    protocol: token endpoint, client assertions.
+    """
     fields = signer.fields(signing.client_id, issuer_of(signing), jti="once")
     assert post(http, path, fields).status_code == 200
     for again in ENDPOINTS:
@@ -113,7 +117,7 @@ def test_another_organization_is_none(http, make: Factory, signing: MadeClient, 
 
 
 def test_a_fapi_client_names_the_issuer_alone(http, make: Factory, signer: Signer) -> None:
-    """CA-6: as a string, and never by RS256."""
+    """CA-6: as a string, and never by RS256. protocol: token endpoint, client assertions."""
     organization = make.organization()
     client = make.machine(organization, "reports:read", security_profile="fapi2", **signer.registration)
     for audience in (f"{organization.issuer}/oauth/token", [organization.issuer]):

@@ -62,6 +62,7 @@ def is_refused(answer) -> bool:
 
 @PATHS
 def test_the_registered_method_works(http, path: str, machine: MadeClient, posting: MadeClient) -> None:
+    """protocol: client authentication."""
     assert post(http, path, machine.basic).status_code == 200
     assert post(http, path, client_id=posting.client_id, client_secret=posting.secret).status_code == 200
 

@@ -91,6 +91,7 @@ def authenticate(app: Flask, client: MadeClient, signer: Signer, **header: Any) 
 
 
 def test_keys_are_read_once_for_many_requests(app: Flask, publisher, publishing: MadeClient, signer) -> None:
+    """protocol: outgoing requests, cached."""
     assert [authenticate(app, publishing, signer).status_code for _ in range(5)] == [200] * 5
     assert publisher.times_read == 1
     assert publisher.server.requests[0].path == "/keys"
@@ -99,7 +100,10 @@ def test_keys_are_read_once_for_many_requests(app: Flask, publisher, publishing:
 def test_an_unknown_kid_has_them_read_again(
     app: Flask, publisher, publishing: MadeClient, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client rotates without telling anybody; the key that went counts no longer."""
+    """A client rotates without telling anybody; the key that went counts no longer.
+
+    protocol: client authentication.
+    """
     assert authenticate(app, publishing, signer).status_code == 200
     successor = Signer(key=new_key(), key_id="two")
     publisher.keys = [successor.jwk]

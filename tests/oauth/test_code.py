@@ -25,6 +25,7 @@ def is_refused(answer) -> bool:
 
 
 def test_a_code_gives_the_tokens_of_its_request(flow: Flow) -> None:
+    """protocol: authorization code with PKCE."""
     answer = flow.redeem(flow.code(scope="openid email offline_access"))
     document = answer.get_json()
     assert answer.status_code == 200
@@ -92,7 +93,10 @@ FLIPPED: dict[str, Callable[[Flow, str], object]] = {
 
 @pytest.mark.parametrize("attempt", FLIPPED.values(), ids=FLIPPED.keys())
 def test_one_wrong_binding_is_enough_and_spends_nothing(flow: Flow, database: Database, attempt) -> None:
-    """CD-3, PK-4, CD-6, TN-6: refused, and the code still works for whom it was made."""
+    """CD-3, PK-4, CD-6, TN-6: refused, and the code still works for whom it was made.
+
+    protocol: token endpoint, code_verifier and other clients.
+    """
     code = flow.code()
     assert is_refused(attempt(flow, code))
     assert database.count("access_tokens") == 0 and database.count("grants") == 0
@@ -113,7 +117,7 @@ def test_what_the_code_is_bound_to_cannot_be_said_anew(flow: Flow) -> None:
 
 
 def test_a_second_use_revokes_all_that_the_first_gave(flow: Flow, database: Database) -> None:
-    """CD-6."""
+    """CD-6. protocol: authorization endpoint, codes."""
     code = flow.code(scope=" ".join(SCOPES))
     first = flow.redeem(code).get_json()
     renewed = flow.refresh(first["refresh_token"]).get_json()
@@ -157,7 +161,7 @@ def move(app: Flask, **columns: timedelta) -> None:
 
 
 def test_a_code_lives_60_seconds_by_its_own_clock(flow: Flow, database: Database) -> None:
-    """CD-2."""
+    """CD-2. protocol: authorization endpoint, codes."""
     code = flow.code()
     with flow.app.app_context():
         row = db.session.scalars(select(AuthorizationCode)).one()

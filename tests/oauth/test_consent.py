@@ -87,7 +87,7 @@ def test_consent_says_who_asks_for_what(asking: Flow) -> None:
 
 
 def test_what_was_allowed_is_remembered_and_not_more(asking: Flow) -> None:
-    """CO-2."""
+    """CO-2. protocol: authorization endpoint, prompt=consent."""
     assert "code" in query_of(asking.decide(asking.consent(scope="openid")))
     assert "code" in query_of(asking.authorize(scope="openid"))
     assert is_consent(asking.authorize(scope="openid email"), asking)

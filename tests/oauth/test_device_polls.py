@@ -41,6 +41,7 @@ def test_a_poll_before_anybody_has_decided_is_pending(device: Device) -> None:
 def test_dv1_polls_that_come_too_fast_are_slowed_down_by_five_seconds_each(
     device: Device, database: Database
 ) -> None:
+    """protocol: device authorization."""
     code = device.code()["device_code"]
     assert device.poll(code).get_json()["error"] == "authorization_pending"
     for expected in (10, 15):
@@ -68,7 +69,7 @@ def test_an_ended_code_says_so(device: Device) -> None:
 
 
 def test_a_code_that_was_let_in_gives_tokens_once(device: Device, database: Database) -> None:
-    """DV-1: single use; the tokens are those of any grant."""
+    """DV-1: single use; the tokens are those of any grant. protocol: device authorization."""
     codes = device.code(scope="openid profile offline_access")
     device.sign_in()
     device.allow(codes["user_code"])

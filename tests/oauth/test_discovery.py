@@ -57,6 +57,7 @@ def addresses(slug: str) -> list[str]:
 
 
 def test_all_addresses_have_the_same_bytes(http: FlaskClient, make: Factory) -> None:
+    """protocol: metadata."""
     organization = make.organization()
     answers = [http.get(address) for address in addresses(organization.slug)]
     assert {answer.status_code for answer in answers} == {200}
@@ -65,7 +66,7 @@ def test_all_addresses_have_the_same_bytes(http: FlaskClient, make: Factory) -> 
 
 
 def test_the_issuer_is_where_the_document_was_fetched(http: FlaskClient, make: Factory) -> None:
-    """MX-2."""
+    """MX-2. protocol: one issuer."""
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
     assert document["issuer"] == f"http://localhost/organizations/{organization.slug}" == organization.issuer
@@ -89,7 +90,10 @@ def test_every_endpoint_it_names_is_there(flow: Flow) -> None:
 
 
 def test_it_is_what_the_standards_ask_for(http: FlaskClient, make: Factory) -> None:
-    """RFC 8414, OpenID Connect Discovery: by Authlib's validators, which want an https issuer."""
+    """RFC 8414, OpenID Connect Discovery: by Authlib's validators, which want an https issuer.
+
+    protocol: discovery in registered fields.
+    """
     text = http.get(addresses(make.organization().slug)[0]).text.replace(
         "http://localhost", "https://id.example"
     )
@@ -99,7 +103,10 @@ def test_it_is_what_the_standards_ask_for(http: FlaskClient, make: Factory) -> N
 
 
 def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> None:
-    """OI-3, PK-2: derived from ``server.py``, by the organization's settings."""
+    """OI-3, PK-2: derived from ``server.py``, by the organization's settings.
+
+    protocol: discovery from what the server can do.
+    """
     organization = make.organization()
     document = http.get(addresses(organization.slug)[0]).get_json()
     # An organization starts without token exchange, which is for clients that it trusts with it.
@@ -173,7 +180,7 @@ def test_an_organization_that_is_none_has_none(http: FlaskClient, make: Factory)
 
 
 def test_keys_are_public_distinct_and_named_by_their_thumbprint(flow: Flow) -> None:
-    """KY-3, KY-4: no private or symmetric member, ever."""
+    """KY-3, KY-4: no private or symmetric member, ever. protocol: published keys."""
     from joserfc.jwk import import_key
 
     for algorithm in ("RS256", "ES256", "EdDSA", "PS256"):

@@ -63,7 +63,7 @@ def refused(answer: TestResponse, error: str = "invalid_dpop_proof") -> bool:
 
 
 def test_the_code_flow_binds_the_access_token(flow: Flow, prover: Prover) -> None:
-    """RFC 9449 sections 5 and 6.2."""
+    """RFC 9449 sections 5 and 6.2. protocol: DPoP."""
     tokens = redeem(flow, prover)
     assert tokens["token_type"] == "DPoP"
     told = flow.introspect(tokens["access_token"])
@@ -124,7 +124,10 @@ def test_two_keys_may_choose_one_jti(flow: Flow, prover: Prover) -> None:
     "changes", [{"htu": "http://localhost/oauth/revoke"}, {"htm": "GET"}, {"iat": 1}], ids=str
 )
 def test_a_wrong_proof_is_refused(flow: Flow, prover: Prover, changes: dict[str, Any]) -> None:
-    """Each word of the list is ``tests/rules/test_dpop``; here is how a refusal travels."""
+    """Each word of the list is ``tests/rules/test_dpop``; here is how a refusal travels.
+
+    protocol: token endpoint, DPoP refusals.
+    """
     assert refused(flow.redeem(flow.code(), proven(flow, prover, **changes)))
 
 
@@ -147,6 +150,7 @@ class TestNonce:
         assert "DPoP-Nonce" not in flow.redeem(flow.code()).headers
 
     def test_the_offered_nonce_is_good(self, flow: Flow, prover: Prover) -> None:
+        """protocol: DPoP."""
         nonce = flow.redeem(flow.code(), proven(flow, prover)).headers["DPoP-Nonce"]
         assert flow.redeem(flow.code(), proven(flow, prover, nonce=nonce)).status_code == 200
 
@@ -208,7 +212,10 @@ class TestRefresh:
         assert answer.get_json()["token_type"] == "DPoP"
 
     def test_a_confidential_clients_bound_one_stays(self, flow: Flow, prover: Prover) -> None:
-        """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0)."""
+        """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0).
+
+        protocol: token endpoint, bound confidential clients do not rotate.
+        """
         tokens = redeem(flow, prover)
         for key in (prover, prover, Prover()):
             answer = flow.refresh(tokens["refresh_token"], proven(flow, key))

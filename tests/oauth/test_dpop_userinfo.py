@@ -38,6 +38,7 @@ def challenge_of(answer: TestResponse) -> str:
 
 
 def test_with_its_key_it_is_good(flow: Flow, prover: Prover, token: str) -> None:
+    """protocol: DPoP."""
     answer = ask(flow, prover.headers("GET", URL, access_token=token))
     assert (answer.status_code, answer.get_json()["sub"]) == (200, flow.user.public_id)
     assert answer.headers["DPoP-Nonce"]

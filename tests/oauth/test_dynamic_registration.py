@@ -18,7 +18,7 @@ from tests.support.registering import GOOD, register
 
 
 def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskClient, make: Factory) -> None:
-    """DC-1."""
+    """DC-1. protocol: dynamic registration."""
     organization = make.organization()
     answer = register(http, organization)
     assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
@@ -29,6 +29,7 @@ def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskCl
 def test_an_open_organization_tells_where_to_register(
     http: FlaskClient, open_to_all: OrganizationView
 ) -> None:
+    """protocol: dynamic registration."""
     metadata = http.get(
         f"/organizations/{open_to_all.slug}/.well-known/oauth-authorization-server"
     ).get_json()
@@ -38,6 +39,7 @@ def test_an_open_organization_tells_where_to_register(
 def test_a_client_registers_itself_and_is_told_what_it_is(
     http: FlaskClient, open_to_all: OrganizationView
 ) -> None:
+    """protocol: registration, secret and management."""
     answer = register(http, open_to_all)
     told = answer.get_json()
     assert answer.status_code == 201, answer.text
@@ -53,6 +55,7 @@ def test_a_client_registers_itself_and_is_told_what_it_is(
 
 
 def test_a_missing_scope_means_all_identity_scopes(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    """protocol: registration, missing scope."""
     told = register(http, open_to_all).get_json()
     assert set(told["scope"].split()) == {"openid", "profile", "email", "address", "phone", "offline_access"}
 
@@ -146,7 +149,7 @@ def test_what_a_caller_may_not_choose_is_ignored(
 def test_a_bad_redirect_uri_has_the_standards_code(
     http: FlaskClient, open_to_all: OrganizationView, uri: object
 ) -> None:
-    """RU-3: what strangers register is held to the same rules."""
+    """RU-3: what strangers register is held to the same rules. protocol: registration, errors."""
     answer = register(http, open_to_all, redirect_uris=[uri])
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_redirect_uri"
 
@@ -178,6 +181,7 @@ def test_a_bad_redirect_uri_has_the_standards_code(
 def test_bad_metadata_is_refused_in_the_standards_words(
     http: FlaskClient, open_to_all: OrganizationView, name: str, value: object
 ) -> None:
+    """protocol: registration, errors."""
     answer = register(http, open_to_all, **{name: value})
     told = answer.get_json()
     assert answer.status_code == 400, answer.text
@@ -209,6 +213,7 @@ def test_a_body_that_is_no_object_is_refused(
 def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
     http: FlaskClient, open_to_all: OrganizationView
 ) -> None:
+    """protocol: registration, keys without kid."""
     signing = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
     encrypting = signing | {"use": "enc"}
     told = register(

@@ -35,7 +35,7 @@ def claims_of(flow: Flow, token: str) -> dict[str, Any]:
 
 
 def test_it_says_who_signed_in_to_which_client(flow: Flow) -> None:
-    """OI-1."""
+    """OI-1. protocol: ID token, auth_time; ID token, amr and sid."""
     before = int(time.time())
     document = flow.tokens(nonce="n-0S6_WzA2Mj", scope="openid profile email")
     token = decoded(flow, document["id_token"])
@@ -52,21 +52,24 @@ def test_it_says_who_signed_in_to_which_client(flow: Flow) -> None:
 
 
 def test_it_holds_nothing_that_was_not_asked_of_it(flow: Flow) -> None:
-    """Profile claims are userinfo's; nothing a user typed is in it (OI-2)."""
+    """Profile claims are userinfo's; nothing a user typed is in it (OI-2).
+
+    protocol: ID token, nonce; ID token, nothing unasked.
+    """
     claims = claims_of(flow, flow.tokens()["id_token"])
     assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "auth_time", "acr", "amr", "at_hash", "sid"}
 
 
 @pytest.mark.parametrize("nonce", ["0", "n" * 1024, "ünï☃", 'say "hi"', "a b+c&d=e"])
 def test_the_nonce_comes_back_unchanged(flow: Flow, nonce: str) -> None:
-    """OI-1."""
+    """OI-1. protocol: ID token, nonce."""
     assert claims_of(flow, flow.tokens(nonce=nonce)["id_token"])["nonce"] == nonce
 
 
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_each_algorithm_has_its_key_and_at_hash(flow: Flow, algorithm: str) -> None:
-    """OIDC Core 3.1.3.6: the hash of at_hash is the signature's."""
+    """OIDC Core 3.1.3.6: the hash of at_hash is the signature's. protocol: signing algorithms; ID token, at_hash."""
     other = flow.other_client(
         redirect_uris=[REDIRECT_URI], trust="first_party", id_token_signed_response_alg=algorithm
     )
@@ -80,6 +83,7 @@ def test_each_algorithm_has_its_key_and_at_hash(flow: Flow, algorithm: str) -> N
 
 
 def test_the_organization_chooses_the_life(flow: Flow) -> None:
+    """protocol: ID token, lifetime."""
     with flow.app.app_context():
         changes = {"oauth": {"id_token_ttl_seconds": 300}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
@@ -88,6 +92,7 @@ def test_the_organization_chooses_the_life(flow: Flow) -> None:
 
 
 def test_the_subject_is_the_same_for_ever_and_the_session_too(flow: Flow) -> None:
+    """protocol: ID token, sub."""
     first, second = (claims_of(flow, flow.tokens()["id_token"]) for _ in range(2))
     assert (first["sub"], first["sid"], first["auth_time"]) == (
         second["sub"],

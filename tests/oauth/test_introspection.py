@@ -31,7 +31,7 @@ def ask(flow: Flow, token: str):
 
 
 def test_a_users_access_token_is_told_in_full(flow: Flow) -> None:
-    """RFC 7662 section 2.2."""
+    """RFC 7662 section 2.2. protocol: introspection."""
     document = flow.tokens(scope="openid email")
     told = flow.introspect(document["access_token"])
     assert told["active"] is True

@@ -34,7 +34,7 @@ def test_opaque_is_the_default(flow: Flow) -> None:
 
 
 def test_it_says_what_the_standard_asks_for(speaking: Flow) -> None:
-    """RFC 9068 section 2; TK-5: ten minutes."""
+    """RFC 9068 section 2; TK-5: ten minutes. protocol: JWT access tokens."""
     tokens = speaking.tokens(scope="openid email")
     assert tokens["expires_in"] == 600
     token = decoded(speaking, tokens["access_token"])
@@ -76,7 +76,7 @@ def test_the_organization_chooses_the_algorithm(flow: Flow, algorithm: str) -> N
 
 
 def test_its_row_is_checked_wherever_it_is_shown(speaking: Flow) -> None:
-    """TK-5: signature and end are right, and it is dead nevertheless."""
+    """TK-5: signature and end are right, and it is dead nevertheless. protocol: JWT access tokens and their rows."""
     tokens = speaking.tokens()
     token = tokens["access_token"]
     assert speaking.is_alive(token)

@@ -28,6 +28,7 @@ def opened(flow: Flow, answer: Any, algorithm: str) -> Any:
 
 @pytest.mark.parametrize("algorithm", ["ES256", "PS256"])
 def test_the_answer_is_signed_as_the_client_chose(flow: Flow, algorithm: str) -> None:
+    """protocol: introspection."""
     client = flow.make.client(
         flow.organization, introspection_signed_response_alg=algorithm, resources=["https://api.example"]
     )

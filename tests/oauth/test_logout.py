@@ -55,7 +55,7 @@ def signed_out_page(flow: Flow) -> str:
 def test_a_good_hint_ends_the_sign_in_at_once_and_brings_the_browser_back(
     leaving: Flow, database: Database, method: str, path: str
 ) -> None:
-    """CF-4, OR-4, SS-8: with state byte for byte and nothing else."""
+    """CF-4, OR-4, SS-8: with state byte for byte and nothing else. protocol: logout, redirect."""
     hint = leaving.tokens()["id_token"]
     path = path.format(issuer=urlsplit(leaving.issuer).path)
     answer = logout(
@@ -71,6 +71,7 @@ def test_a_good_hint_ends_the_sign_in_at_once_and_brings_the_browser_back(
 
 
 def test_without_state_none_is_added(leaving: Flow) -> None:
+    """protocol: logout, redirect."""
     hint = leaving.tokens()["id_token"]
     answer = logout(leaving, id_token_hint=hint, post_logout_redirect_uri=BACK)
     assert location(answer) == BACK
@@ -105,7 +106,7 @@ def test_every_other_parameter_is_taken_and_stops_nothing(leaving: Flow) -> None
 def test_an_address_that_is_not_registered_is_not_followed_and_the_sign_in_ends(
     leaving: Flow, wanted: str | None
 ) -> None:
-    """OR-4."""
+    """OR-4. protocol: logout, the sign-in ends whatever the redirect."""
     answer = logout(
         leaving, id_token_hint=leaving.tokens()["id_token"], post_logout_redirect_uri=wanted, state="s"
     )
@@ -114,7 +115,7 @@ def test_an_address_that_is_not_registered_is_not_followed_and_the_sign_in_ends(
 
 
 def test_without_a_hint_there_is_a_question_and_no_redirect(leaving: Flow, database: Database) -> None:
-    """CF-4, OR-4: a GET that anybody can cause ends nothing."""
+    """CF-4, OR-4: a GET that anybody can cause ends nothing. protocol: logout, confirmation."""
     for sent in (
         {"client_id": leaving.client.client_id, "post_logout_redirect_uri": BACK},
         {"client_id": leaving.client.client_id, "id_token_hint": "no.token.atall"},

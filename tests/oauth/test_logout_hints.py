@@ -73,7 +73,10 @@ def test_another_organizations_endpoint_knows_neither_hint_nor_client(leaving: F
 
 
 def test_an_expired_hint_of_a_retired_key_is_as_good(leaving: Flow) -> None:
-    """OIDC RP-Initiated Logout section 2: the OP should accept ID tokens that have expired."""
+    """OIDC RP-Initiated Logout section 2: the OP should accept ID tokens that have expired.
+
+    protocol: logout, redirect.
+    """
     hint = leaving.tokens()["id_token"]
 
     @transaction
@@ -124,7 +127,7 @@ def test_a_disabled_client_takes_nobody_back(leaving: Flow) -> None:
     ],
 )
 def test_what_says_nothing_is_a_page_that_says_so(leaving: Flow, path: str, query: str) -> None:
-    """Never a 500, whatever is missing; by GET and by POST."""
+    """Never a 500, whatever is missing; by GET and by POST. protocol: logout, GET and POST and never a 500."""
     for answer in (
         leaving.http.get(f"{path}?{query}"),
         leaving.http.post(path, data=query, content_type="application/x-www-form-urlencoded"),

@@ -65,6 +65,7 @@ def test_a_client_is_met_by_its_address(
 def test_the_whole_flow_speaks_of_the_client_by_its_address(
     app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
 ) -> None:
+    """protocol: client ID metadata documents."""
     api = "https://notes.example/api"
     with app.app_context():
         fields = {"identifier": api, "name": "Notes", "scopes": [{"name": "notes:read"}]}

@@ -95,7 +95,7 @@ def test_each_page_has_its_ids(
 def test_no_page_needs_a_script(
     described: Flow, get: Callable[[Flow], TestResponse], ids: tuple[str, ...]
 ) -> None:
-    """protocol: pages, plain forms without scripts; each form has an address or posts to its own page."""
+    """protocol: pages, plain forms without scripts. Scripts beside them may help."""
     reader = _Scripts()
     reader.feed(get(described).text)
     assert reader.found == []
@@ -122,7 +122,7 @@ def test_who_signs_in_sees_policy_and_terms_of_the_client(
 
 
 def test_the_forms_of_the_pages_are_all_that_is_needed(described: Flow) -> None:
-    """protocol: pages, plain forms without scripts; from the first request to the code."""
+    """protocol: pages, plain forms without scripts. From the first request to the code."""
     stranger = in_a_fresh_browser(described)
     page = stranger.http.get(location(sign_in_on_page(stranger, stranger.authorize())))
     form: Form = Page("", page.status_code, page.text).form_with("consent-allow")

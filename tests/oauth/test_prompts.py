@@ -19,6 +19,7 @@ from tests.oauth.test_id_token import claims_of
 
 
 def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
+    """protocol: authorization endpoint, prompt=none."""
     assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
     asking.decide(asking.consent())
     first, second = (
@@ -37,7 +38,10 @@ def test_prompt_none_never_shows_a_page(asking: Flow) -> None:
     ids=str,
 )
 def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, str]) -> None:
-    """SS-7: the page is shown once, ``auth_time`` moves forward, and nothing loops."""
+    """SS-7: the page is shown once, ``auth_time`` moves forward, and nothing loops.
+
+    protocol: authorization endpoint, prompt=login and max_age.
+    """
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 600), created_at=clock_ago(flow, 600))
     before = claims_of(flow, flow.tokens(scope="openid")["id_token"])["auth_time"]
     answer = flow.authorize(**demand)
@@ -51,6 +55,7 @@ def test_a_demand_for_a_fresh_sign_in_is_met_once(flow: Flow, demand: dict[str, 
 
 
 def test_a_slow_consent_does_not_ask_for_the_password_again(asking: Flow) -> None:
+    """protocol: authorization endpoint, slow consent."""
     answer = asking.authorize(prompt="login", max_age="1")
     page = asking.http.get(location(sign_in_on_page(asking, answer)))
     change_rows(asking, Session, authenticated_at=clock_ago(asking, 300))

@@ -78,14 +78,17 @@ def test_nothing_from_beside_it_counts(flow: Flow) -> None:
 
 
 def test_it_is_answered_once(flow: Flow) -> None:
-    """OI-4."""
+    """OI-4. protocol: pushed authorization requests."""
     request_uri = pushed(flow)
     assert "code" in query_of(bring(flow, request_uri))
     assert is_error_page(bring(flow, request_uri))
 
 
 def test_it_is_not_consumed_by_its_first_visit(flow: Flow, app) -> None:
-    """Loading the sign-in page twice works; the first answer is the only one."""
+    """Loading the sign-in page twice works; the first answer is the only one.
+
+    protocol: pushed authorization requests.
+    """
     request_uri, stranger = pushed(flow), app.test_client()
     first, second = (bring(flow, request_uri, stranger) for _ in range(2))
     assert is_sign_in(first, flow) and is_sign_in(second, flow)
@@ -121,7 +124,7 @@ def test_an_error_is_an_answer_too(flow: Flow, app) -> None:
 
 
 def test_it_ends_after_a_minute(flow: Flow) -> None:
-    """OI-4."""
+    """OI-4. protocol: pushed authorization requests."""
     request_uri = pushed(flow)
     change_rows(flow, PushedRequest, expires_at=clock_ago(flow, 1))
     assert is_error_page(bring(flow, request_uri, redirect_uri=REDIRECT_URI))
@@ -221,7 +224,7 @@ def test_consent_remembers_that_it_was_pushed(flow: Flow) -> None:
 
 
 def test_a_proof_binds_the_code(flow: Flow) -> None:
-    """RFC 9449 section 10.1."""
+    """RFC 9449 section 10.1. protocol: DPoP."""
     prover, other = Prover(), Prover()
     answer = push(flow, flow.client.basic | prover.headers("POST", ENDPOINT))
     assert answer.status_code == 201, answer.text

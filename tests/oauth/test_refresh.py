@@ -53,7 +53,7 @@ def grant_of(app: Flask) -> Grant:
 
 
 def test_each_use_gives_a_new_one(flow: Flow) -> None:
-    """RF-1: of a confidential client too."""
+    """RF-1: of a confidential client too. protocol: refresh token."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"]).get_json()
     third = flow.refresh(second["refresh_token"]).get_json()

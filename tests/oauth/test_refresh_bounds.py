@@ -14,7 +14,7 @@ from tests.support.databases import Database
 
 
 def test_another_client_can_neither_use_nor_end_it(flow: Flow, database: Database) -> None:
-    """RF-6."""
+    """RF-6. protocol: token endpoint, code_verifier and other clients."""
     first = flow.tokens()
     flow.refresh(first["refresh_token"])
     other = flow.other_client(redirect_uris=[REDIRECT_URI])
@@ -46,7 +46,7 @@ def test_another_organization_does_not_know_it(flow: Flow) -> None:
     ],
 )
 def test_scope_can_narrow_and_does_not_narrow_the_family(flow: Flow, asked: str | None, given: str) -> None:
-    """RF-6."""
+    """RF-6. protocol: token endpoint, scope when it differs."""
     first = flow.tokens()
     second = flow.refresh(first["refresh_token"], scope=asked).get_json()
     assert second["scope"] == given

@@ -34,7 +34,7 @@ _STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
 def test_an_initial_access_token_is_needed_where_the_organization_says_so(
     app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
 ) -> None:
-    """DC-1."""
+    """DC-1. protocol: dynamic registration."""
     other = make.organization()
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 2})

@@ -48,6 +48,7 @@ def refusal(flow: Flow, request_object: str) -> str:
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"])
 def test_a_signed_request_becomes_a_code(flow: Flow, algorithm: str) -> None:
+    """protocol: request objects."""
     signer = Signer(algorithm)
     signing = flow.other_client(trust="first_party", redirect_uris=[REDIRECT_URI], jwks=signer.jwks)
     query = query_of(bring(signing, object_of(signing, signer)))
@@ -56,7 +57,7 @@ def test_a_signed_request_becomes_a_code(flow: Flow, algorithm: str) -> None:
 
 
 def test_it_may_be_pushed(signing: Flow, signer: Signer) -> None:
-    """RFC 9126 section 3: what stands beside it in the form counts for nothing."""
+    """RFC 9126 section 3: what stands beside it in the form counts for nothing. protocol: request objects."""
     fields = {"request": object_of(signing, signer), "state": "outer", "scope": "openid email"}
     pushed = signing.http.post("/oauth/par", data=fields, headers=signing.client.basic)
     assert pushed.status_code == 201, pushed.text
@@ -236,7 +237,10 @@ def test_a_fapi_client_bounds_the_time_of_its_object(flow: Flow, make: Factory, 
 
 
 def test_all_ways_yield_the_same_record(asking: Flow, signer: Signer, database) -> None:
-    """Query, form, object and push: one stored request each, alike in every parameter."""
+    """Query, form, object and push: one stored request each, alike in every parameter.
+
+    protocol: authorization endpoint, one record for all forms.
+    """
     client = asking.other_client(redirect_uris=[REDIRECT_URI], jwks=signer.jwks, scopes=SCOPES)
     parameters = client.parameters(nonce="n", max_age="3600", login_hint="ada@example.com")
     signed = signer.request_object(parameters | {"max_age": 3600}, client.issuer)

@@ -57,7 +57,10 @@ def aud(flow: Flow, token: str) -> list[str]:
 def test_a_token_is_for_the_resources_of_the_authorization_request(
     apis: Flow, asked: list[str], scope: str, kept: str, audience: list[str]
 ) -> None:
-    """TK-6: the audience is always set, and holds the resources whose scopes the token carries."""
+    """TK-6: the audience is always set, and holds the resources whose scopes the token carries.
+
+    protocol: resource indicators.
+    """
     parameters: dict[str, Any] = {**apis.parameters(scope=scope), "resource": asked}
     answer = query_of(apis.http.get("/oauth/authorize", query_string=parameters))
     document = apis.redeem(answer["code"]).get_json()
@@ -93,7 +96,10 @@ def test_a_resource_that_is_not_the_organizations_is_an_invalid_target(
 
 
 def test_a_code_and_a_refresh_token_give_tokens_for_less_than_was_authorized(apis: Flow) -> None:
-    """RFC 8707 section 2.2, RF-6: each token for one of the resources, and never for another."""
+    """RFC 8707 section 2.2, RF-6: each token for one of the resources, and never for another.
+
+    protocol: resource indicators.
+    """
     parameters: dict[str, Any] = {
         **apis.parameters(scope="orders:read stock:read offline_access"),
         "resource": [ORDERS, STOCK],
@@ -170,6 +176,7 @@ def test_tk6_a_token_of_one_resource_is_refused_at_our_own_api_and_at_userinfo(
 
 
 def test_tk5_the_resource_decides_format_and_life(apis: Flow, app: Flask, make: Factory) -> None:
+    """protocol: JWT access tokens."""
     jwt_api = define(
         app,
         make,

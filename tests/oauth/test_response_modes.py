@@ -18,7 +18,7 @@ def form_of(answer: TestResponse) -> Form:
 
 
 def test_a_code_goes_by_form(flow: Flow) -> None:
-    """Form Post Response Mode; MX-1: with ``iss``; nothing of it in an address."""
+    """Form Post Response Mode; MX-1: with ``iss``; nothing of it in an address. protocol: form_post."""
     answer = flow.authorize(response_mode="form_post")
     form = form_of(answer)
     values = dict(form.values)
@@ -38,6 +38,7 @@ def test_the_state_comes_back_byte_for_byte(flow: Flow, state: str) -> None:
 
 
 def test_errors_go_by_form_too(flow: Flow) -> None:
+    """protocol: authorization endpoint, errors go back."""
     for changes in ({"scope": None}, {"prompt": "none login"}, {"max_age": "x"}):
         values = dict(form_of(flow.authorize(response_mode="form_post", **changes)).values)
         assert "error" in values and "code" not in values
@@ -83,7 +84,10 @@ def test_an_apps_own_scheme_takes_no_forms(flow: Flow) -> None:
 
 
 def test_a_request_by_form_is_a_request_by_query(flow: Flow) -> None:
-    """Core 3.1.2.1, CF-1: it starts a request and decides nothing, so it carries no form token."""
+    """Core 3.1.2.1, CF-1: it starts a request and decides nothing, so it carries no form token.
+
+    protocol: authorization endpoint, GET and POST.
+    """
     answer = flow.http.post("/oauth/authorize", data=flow.parameters())
     assert "code" in query_of(answer)
 

@@ -26,7 +26,7 @@ def revoke(flow: Flow, token: str, headers: dict[str, str] | None = None, **more
     ids=str,
 )
 def test_an_access_token_goes_alone(flow: Flow, database: Database, hint: dict[str, str]) -> None:
-    """RV-3, RV-6: whatever the hint."""
+    """RV-3, RV-6: whatever the hint. protocol: revocation."""
     tokens = flow.tokens()
     answer = revoke(flow, tokens["access_token"], **hint)
     assert (answer.status_code, answer.get_json()) == (200, {})

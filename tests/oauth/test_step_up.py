@@ -39,7 +39,10 @@ def test_a_resource_learns_when_and_how_the_person_signed_in(flow: Flow, form: s
 
 
 def test_an_app_that_is_challenged_gets_a_fresh_sign_in(flow: Flow) -> None:
-    """RFC 9470 section 4: the challenge's ``max_age`` and ``acr_values`` go into the next request."""
+    """RFC 9470 section 4: the challenge's ``max_age`` and ``acr_values`` go into the next request.
+
+    protocol: step-up.
+    """
     change_rows(flow, Session, authenticated_at=clock_ago(flow, 1200))
     before = flow.introspect(flow.tokens()["access_token"])["auth_time"]
     asked = flow.authorize(max_age="600", acr_values=PASSWORD)

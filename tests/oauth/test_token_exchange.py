@@ -1,4 +1,4 @@
-"""Token exchange (RFC 8693): whose token, for whom, with which scopes, until when, and what ends it."""
+"""protocol: token exchange. Whose token, for whom, with which scopes, until when, and what ends it (RFC 8693)."""
 
 from __future__ import annotations
 

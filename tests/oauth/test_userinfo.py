@@ -59,6 +59,7 @@ def test_what_a_user_says_of_themselves_overwrites_nothing(flow: Flow) -> None:
 
 
 def test_the_token_comes_in_the_header_or_in_a_form(flow: Flow) -> None:
+    """protocol: userinfo, methods."""
     token = flow.tokens()["access_token"]
     answers = [
         ask(flow, token),
@@ -143,7 +144,7 @@ def test_an_answer_is_stored_nowhere(flow: Flow) -> None:
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
 def test_a_client_that_wants_it_signed_gets_a_jwt(flow: Flow, algorithm: str) -> None:
-    """OIDC Core 5.3.2: ``iss``, ``aud``, and the media type; the same claims."""
+    """OIDC Core 5.3.2: ``iss``, ``aud``, and the media type; the same claims. protocol: userinfo, signed."""
     other = flow.other_client(
         userinfo_signed_response_alg=algorithm, redirect_uris=[REDIRECT_URI], trust="first_party"
     )

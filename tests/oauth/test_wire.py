@@ -72,7 +72,7 @@ def test_an_empty_one_and_a_full_one_are_two(http: FlaskClient, machine: MadeCli
 def test_nothing_is_read_from_the_address(
     http: FlaskClient, machine: MadeClient, path: str, query: str
 ) -> None:
-    """ST-2: what stands in an address stands in logs."""
+    """ST-2: what stands in an address stands in logs. protocol: token endpoint, form body alone."""
     answer = send(http, f"{path}?{query}", good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
@@ -80,6 +80,7 @@ def test_nothing_is_read_from_the_address(
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
 def test_only_a_form_is_read(http: FlaskClient, machine: MadeClient, path: str, kind: str) -> None:
+    """protocol: token endpoint, form body alone."""
     answer = send(http, path, good_body(machine), machine.basic["Authorization"], kind)
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
@@ -122,7 +123,7 @@ BAD_HEADERS = {
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
 def test_a_broken_header_is_a_401(http: FlaskClient, path: str, header: str) -> None:
-    """CA-2: Authlib answers 500 to several of these."""
+    """CA-2: Authlib answers 500 to several of these. protocol: token endpoint, invalid_client."""
     answer = send(http, path, "grant_type=client_credentials&token=x", header)
     assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
     if header.lower().startswith("basic"):
@@ -133,7 +134,7 @@ def test_a_broken_header_is_a_401(http: FlaskClient, path: str, header: str) -> 
 def test_both_halves_of_the_header_are_form_decoded(
     http: FlaskClient, machine: MadeClient, path: str
 ) -> None:
-    """RFC 6749 section 2.3.1."""
+    """RFC 6749 section 2.3.1. protocol: token endpoint, Basic is form-decoded."""
     encoded = f"{machine.client_id}:{machine.secret}".replace("_", "%5F").replace("-", "%2D")
     assert send(http, path, good_body(machine), header_of(encoded)).status_code == 200
 
@@ -186,7 +187,7 @@ def test_a_length_that_is_none_is_a_4xx(http: FlaskClient, path: str, length: st
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_answers_are_not_stored_anywhere(http: FlaskClient, machine: MadeClient, path: str) -> None:
-    """HD-3, RFC 6749 section 5.1; refusals too."""
+    """HD-3, RFC 6749 section 5.1; refusals too. protocol: token endpoint, no-store."""
     for header in (machine.basic["Authorization"], "Basic x"):
         answer = send(http, path, good_body(machine), header)
         assert answer.headers["Cache-Control"] == "no-store"

@@ -69,6 +69,7 @@ def statuses() -> dict[str, str]:
 def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
     context: Flask, organization: OrganizationView, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
+    """protocol: idle clients end."""
     register(Actor.anonymous(organization.id), METADATA, None)
     age(made=made, used=used)
     assert run_janitor() == (1 if ends else 0)

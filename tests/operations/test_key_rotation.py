@@ -122,7 +122,10 @@ def test_a_key_is_next_then_active_then_retired_then_gone(
 
 
 def test_what_a_key_signed_never_outlives_its_publication() -> None:
-    """KY-1: the ceilings of the settings are what the time after retirement was made of."""
+    """KY-1: the ceilings of the settings are what the time after retirement was made of.
+
+    protocol: retired keys stay published.
+    """
     from app.rules.tenancy.setting_kinds import Number
     from app.rules.tenancy.settings_table import SETTINGS
 

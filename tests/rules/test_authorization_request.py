@@ -106,6 +106,7 @@ REFUSED = [
 def test_each_wrong_request_has_its_code_and_quotes_nothing(
     code: str, changes: dict[str, str | None]
 ) -> None:
+    """protocol: authorization endpoint, error_description."""
     with pytest.raises(AuthorizationRefusal) as refused:
         check(**changes)
     assert refused.value.code == code

@@ -110,6 +110,7 @@ def essential(*values: str) -> dict:
     ],
 )
 def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
+    """protocol: authorization endpoint, prompt=none."""
     assert step(sign_in, **facts) == expected
 
 

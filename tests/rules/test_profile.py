@@ -36,7 +36,10 @@ WHOLE: dict[str, Any] = {
 
 
 def test_a_profile_holds_every_standard_claim() -> None:
-    """protocol.md: all but those that other columns hold, or that only we can say."""
+    """protocol.md: all but those that other columns hold, or that only we can say.
+
+    protocol: userinfo, standard claims.
+    """
     assert checked_profile(WHOLE) == WHOLE
     elsewhere = {"sub", "name", "updated_at", "email", "email_verified", "phone_number_verified"}
     assert {*CHECKS, "address"} == set(PROFILE_CLAIMS) - elsewhere

@@ -63,13 +63,13 @@ def test_a_post_carries_its_body(reached: HttpsServer) -> None:
 
 
 def test_a_redirect_is_not_followed(reached: HttpsServer) -> None:
-    """SF-2."""
+    """SF-2. protocol: outgoing requests, pinned and bounded."""
     assert outgoing.get(f"{reached.base_url}/redirect").status == 302
     assert len(reached.requests) == 1
 
 
 def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> None:
-    """SF-3: the size is counted while it comes."""
+    """SF-3: the size is counted while it comes. protocol: outgoing requests, pinned and bounded."""
     for path in ("/large", "/packed"):
         with pytest.raises(OutgoingFailed):
             outgoing.get(reached.base_url + path)
@@ -95,7 +95,10 @@ def test_a_private_address_is_refused_before_anything_is_sent(
 def test_the_name_is_looked_up_once_and_the_checked_address_is_called(
     reached: HttpsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SF-2: rebinding DNS. A second look-up would give another address; there is none."""
+    """SF-2: rebinding DNS. A second look-up would give another address; there is none.
+
+    protocol: outgoing requests, pinned and bounded.
+    """
     asked = []
     real = socket.getaddrinfo
 
@@ -133,7 +136,7 @@ def test_no_proxy_of_the_environment_is_used(reached: HttpsServer, monkeypatch: 
 
 
 def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
-    """SF-4."""
+    """SF-4. protocol: outgoing requests, outside of transactions."""
 
     @transaction
     def unit() -> None:
