@@ -58,8 +58,8 @@ WITHOUT_ACTOR = {
             "keyring.derive",
             "view_changes.follow",
             "back_channel.register",
-            "logos.register",
             "delivery.register",
+            "logos.register",
             "readiness.require_ready",
             "doctor.examine",
             "demo.fill",
@@ -146,7 +146,10 @@ def test_one_file_alone_commits() -> None:
 
 
 def test_one_module_alone_speaks_http_to_others() -> None:
-    """SF-1: what import-linter cannot see, because it looks at the standard library's packages and not within."""
+    """SF-1: what import-linter cannot see, because it looks at the standard library's packages and not within.
+
+    protocol: outgoing requests, one module.
+    """
     clients = re.compile(
         r"\b(urllib\.request|http\.client|from http import client|from urllib import request)\b"
     )
