@@ -16,6 +16,7 @@ from app.models.registration import ClientRegistration
 from app.operations.directory import OrganizationView
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.self_registration import documents
+from app.operations.tenancy.organizations import update_organization
 from app.rules.errors import Conflict
 from app.rules.identifiers import client_id_of
 from tests.factories import Factory
@@ -221,3 +222,13 @@ def test_a_loopback_client_is_always_asked_about_by_its_host(
     assert "Not reviewed" in page.text and 'id="client-origin"' in page.text
     silent = authorize(http, organization, publisher.client_id, prompt="none", **changes)
     assert query_of(silent)["error"] == "consent_required"
+
+
+def test_a_suspended_organization_looks_up_nobody(
+    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+) -> None:
+    """TN-13, SF-4: it is no help any more to whoever wants to knock on doors."""
+    with app.app_context():
+        update_organization(make.actor(make.root()), organization.slug, {"status": "suspended"})
+    assert not is_known(authorize(http, organization, publisher.client_id))
+    assert publisher.times_read == 0

@@ -90,11 +90,13 @@ class _Document:
 def client_at(organization: OrganizationView, client_id: str, address: str | None) -> UUID | None:
     """The row of the client whose metadata stands at the address ``client_id``; read again once its time is over.
 
-    None when the organization takes no such ids or this can be none. ``address`` is the caller's. Raises
-    DocumentRefused, TooManyRequests. Called outside of a unit of work. Audit: ``client.registered`` and
+    None when the organization takes no such ids, is not active, or this can be none. ``address`` is the caller's.
+    Raises DocumentRefused, TooManyRequests. Called outside of a unit of work. Audit: ``client.registered`` and
     ``client.updated``.
     """
-    if not organization.settings["oauth"]["dynamic_registration"]["client_id_metadata_documents"]:
+    rules = organization.settings["oauth"]["dynamic_registration"]
+    # A suspended organization meets nobody, and asks no server of others for them.
+    if not rules["client_id_metadata_documents"] or not organization.is_active:
         return None
     key = (current().database_url, organization.id, client_id)
     known = _remembered.get(key)
