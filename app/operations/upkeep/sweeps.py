@@ -75,8 +75,8 @@ SWEEPS = (
     _sweep(FailedRequest, "expires_at", timedelta()),
     # Strangers make them; nothing asks for one that has ended.
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
-    # A request that was brought in time may be answered half an hour later.
-    _sweep(PushedRequest, "expires_at"),
+    # Strangers make them too; one that was brought in time may be answered half an hour later, and none after that.
+    _sweep(PushedRequest, "expires_at", timedelta(hours=1)),
     _sweep(Grant, "expires_at", unless=_grant_has_tokens),
     _sweep(Session, "expires_at"),
     _sweep(SessionClient, "expires_at"),
