@@ -19,6 +19,7 @@ from app.operations.upkeep.database_checks import Finding, _connections, _sessio
 from app.operations.upkeep.doctor import Diagnosis, examine
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
+from tests.support.https_server import Response, https_server
 
 
 def wrong(diagnosis: Diagnosis) -> list[Finding]:
@@ -72,6 +73,28 @@ def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
     assert (
         found(examine(dataclasses.replace(config, secret_key=config.master_key)), "the same").level == "wrong"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), ("", "holds no"), ("no certificate", "holds no certificates in PEM")],
+)
+def test_authorities_that_nobody_can_be_believed_by(
+    context: Flask, own: Callable[..., Config], tmp_path: Path, content: str | None, words: str
+) -> None:
+    """The file may have gone or been overwritten since the start."""
+    path = tmp_path / "authorities.pem"
+    if content is not None:
+        path.write_text(content)
+    finding = found(examine(own(outgoing_ca_bundle=path)), words)
+    assert finding.level == "wrong" and "GATEHOUSE_OUTGOING_CA_BUNDLE" in finding.mend
+
+
+def test_authorities_that_count(context: Flask, own: Callable[..., Config]) -> None:
+    with https_server(lambda request: Response(200)) as server:
+        findings = examine(own(outgoing_ca_bundle=server.ca_path)).findings
+    assert [f.level for f in findings if f.topic == "outgoing"] == ["fine"]
+    assert not [f for f in examine(own(outgoing_ca_bundle=None)).findings if f.topic == "outgoing"]
 
 
 def test_a_missing_set_up(context: Flask, own: Callable[..., Config]) -> None:

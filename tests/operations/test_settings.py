@@ -131,6 +131,28 @@ def test_a_dry_run_counts_the_clients_that_would_no_longer_fit(context: Flask, m
     assert ran.impact is not None and ran.impact.clients_affected == 2
 
 
+def test_a_dry_run_counts_the_clients_that_must_do_what_they_need_not_do_now(
+    context: Flask, make: Factory
+) -> None:
+    acme = make.organization()
+    make.client(acme)
+    make.client(acme, dpop_bound_access_tokens=True)
+    make.client(acme, require_pushed_authorization_requests=True)
+    make.machine(acme, "clients:read")
+    admin = make.actor(acme)
+
+    def affected(**oauth: bool) -> int:
+        ran = operations.update_settings(admin, acme.slug, {"oauth": oauth}, dry_run=True)
+        assert ran.impact is not None
+        return ran.impact.clients_affected
+
+    assert affected(require_par=True) == 2, "a machine asks for no authorization"
+    assert affected(require_dpop=True) == 3
+    assert affected(require_par=True, require_dpop=True) == 4
+    operations.update_settings(admin, acme.slug, {"oauth": {"require_par": True, "require_dpop": True}})
+    assert affected(require_par=False, require_dpop=False) == 0, "who is freed loses nothing"
+
+
 def test_se7_showing_secrets_once_wipes_the_sealed_copies(
     context: Flask, make: Factory, database: Database
 ) -> None:

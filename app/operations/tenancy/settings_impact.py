@@ -18,16 +18,20 @@ from app.models.session import Session
 from app.models.user import RoleAssignment, User
 from app.operations import clock
 from app.rules.people.permissions import ADMIN
+from app.rules.registration.demands import requires
 from app.rules.tenancy.settings import value_at
 
 _SESSIONS = "authentication.sessions."
-# What a registration can stand within or outside of; every other setting under oauth touches all clients.
+# What a registration can stand within or outside of, or does already; every other setting under oauth touches all
+# clients.
 _NARROWING = frozenset(
     {
         "oauth.grant_types",
         "oauth.clients.token_endpoint_auth_methods",
         "oauth.redirect_uris.allowed_hosts",
         "oauth.redirect_uris.max_per_client",
+        "oauth.require_par",
+        "oauth.require_dpop",
     }
 )
 # Registrations are documents that the database cannot search, so at most so many are read.
@@ -101,7 +105,10 @@ def _clients(
     if paths - _NARROWING:
         return db.session.scalar(select(func.count()).where(*own)) or 0
     documents = db.session.scalars(select(Client.document).where(*own).limit(MOST_CLIENTS))
-    return sum(_may(document, before) and not _may(document, after) for document in documents)
+    return sum(
+        (_may(document, before) and not _may(document, after)) or _must_more(document, before, after)
+        for document in documents
+    )
 
 
 def _may(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -115,6 +122,13 @@ def _may(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
         and len(uris) <= value_at(settings, "oauth.redirect_uris.max_per_client")
         and (not hosts or all(_is_host_allowed(uri, hosts) for uri in uris))
     )
+
+
+def _must_more(document: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a client with this registration would have to push its requests or bind its tokens, and need not now."""
+    now, then = requires(document, before), requires(document, after)
+    pushes = "authorization_code" in (document.get("grant_types") or ())
+    return (pushes and then.pushed_requests and not now.pushed_requests) or (then.dpop and not now.dpop)
 
 
 def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:

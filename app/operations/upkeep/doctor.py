@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Diagnosis:
 
 def examine(config: Config) -> Diagnosis:
     """Every check of this installation, in the order in which they are mended."""
-    findings = [*_addresses(config), *_key_files(config), *_disk(config)]
+    findings = [*_addresses(config), *_key_files(config), *_authorities(config), *_disk(config)]
     reachable = _reachable()
     findings.append(reachable)
     if reachable.level == "fine":
@@ -122,6 +123,29 @@ def _private_file(path: Path) -> Iterator[Finding]:
         )
     else:
         yield fine("keys", f"{path} is readable by its owner alone; 256 bits.")
+
+
+def _authorities(config: Config) -> Iterator[Finding]:
+    path = config.outgoing_ca_bundle
+    if path is None:
+        return
+    mend = (
+        f"Put PEM certificates there that this user may read, or unset GATEHOUSE_OUTGOING_CA_BUNDLE: {path}"
+    )
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        trust.load_verify_locations(cafile=path)
+    except (OSError, ValueError) as error:
+        # An SSLError is an OSError too: the file is there and holds something else.
+        is_there = isinstance(error, ssl.SSLError | ValueError)
+        fault = "holds no certificates in PEM" if is_there else "cannot be read"
+        yield wrong("outgoing", f"{path} {fault}: no server of a client is believed.", mend)
+        return
+    count = trust.cert_store_stats()["x509_ca"]
+    if not count:
+        yield wrong("outgoing", f"{path} holds no authority: no server of a client is believed.", mend)
+    else:
+        yield fine("outgoing", f"Servers of clients are believed by {count} authorities of {path}.")
 
 
 def _disk(config: Config) -> Iterator[Finding]:
