@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.models.base import Base, Digest, Identifier, Json, Tenant, UtcDateTime, Uuid, owned_by_organization
 from app.rules.identifiers import ROUTING_KEY_LENGTH
 
-ACTIVE, DISABLED = "active", "disabled"
+ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 
 
 class User(Tenant, Base):
@@ -36,7 +36,7 @@ class User(Tenant, Base):
     )
     password_hash: Mapped[str | None] = mapped_column(String(255), comment="argon2id")
     password_changed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled")
+    status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
     version: Mapped[int] = mapped_column(default=1)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -49,7 +49,7 @@ def upgrade() -> None:
         sa.Column("profile", JSON_TEXT, nullable=False, comment="standard claims beside name and e-mail"),
         sa.Column("password_hash", sa.String(255), nullable=True, comment="argon2id"),
         sa.Column("password_changed_at", UTC_DATETIME, nullable=True),
-        sa.Column("status", identifier(16), nullable=False, comment="active, disabled"),
+        sa.Column("status", identifier(16), nullable=False, comment="active, disabled, deleted"),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("created_at", UTC_DATETIME, nullable=False),
         sa.Column("updated_at", UTC_DATETIME, nullable=False),

@@ -20,6 +20,7 @@ from app.operations.registration import clients, credentials, resources, scopes
 from app.operations.self_registration import initial_access
 from app.operations.signing import keys
 from app.operations.tenancy import organizations
+from app.operations.user_administration import deletion
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import client_id_of, new_id, public_id
@@ -55,6 +56,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "registrationTokenId": public_id("ria", new_id()),
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": public_id("flr", new_id()),
+        "userId": public_id("usr", new_id()),
         "resourceId": public_id("res", new_id()),
         "scopeName": "never:was",
     }
@@ -74,6 +76,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         user = make.user(corner.organization, role="auditor")
         admin = next(a for a in administrators.list_administrators(actor, slug).items if a.user_id == user.id)
         administrators.remove_administrator(actor, slug, admin.public_id)
+        departed = make.user(corner.organization).public_id
+        deletion.delete_user(actor, departed)
         leaked = signing_keys.active_key(corner.organization, "ES256").kid
         keys.rotate_signing_key(Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True)
         invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
@@ -95,6 +99,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         # What retention removed.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
+        "userId": departed,
         "resourceId": resource,
         "scopeName": "gone:read",
     }
@@ -107,6 +112,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         credential = credentials.create_credential(make.actor(organization), client.client_id).credential
         make.user(organization, role="admin")
         make.user(organization, role="admin")
+        member = make.user(organization)
         admins = administrators.list_administrators(make.actor(organization), slug).items
         kid = signing_keys.active_key(organization, "EdDSA").kid
         invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
@@ -127,6 +133,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "registrationTokenId": initial.record.public_id,
         "auditEventId": happened,
         "failedRequestId": failed,
+        "userId": member.public_id,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",
     }

@@ -20,6 +20,7 @@ from app.api.openapi import (
     service,
     settings,
     signing_keys,
+    users,
 )
 from app.api.openapi.parts import error_responses
 
@@ -42,6 +43,7 @@ _PARTS = (
     resources,
     organizations,
     settings,
+    users,
     signing_keys,
     failed_requests,
     audit_events,

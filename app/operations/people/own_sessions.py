@@ -37,6 +37,14 @@ class SignIn:
 def list_sessions(actor: Actor) -> list[SignIn]:
     """The actor's own living sign-ins, this one first, then by last use."""
     organization, user_id = _own(actor)
+    return sign_ins_of(organization, user_id, current=actor.session_id)
+
+
+@read
+def sign_ins_of(
+    organization: OrganizationView, user_id: UUID, *, current: UUID | None = None
+) -> list[SignIn]:
+    """The living sign-ins of a user, the current one first, then by last use."""
     rows = db.session.scalars(
         select(Session)
         .where(Session.organization_id == organization.id, Session.user_id == user_id, living(organization))
@@ -46,7 +54,7 @@ def list_sessions(actor: Actor) -> list[SignIn]:
     listed = [
         SignIn(
             public_id("ses", row.id),
-            row.id == actor.session_id,
+            row.id == current,
             row.created_at,
             row.last_seen_at,
             row.expires_at,

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.user import ACTIVE, User
+from app.models.user import ACTIVE, DELETED, User
 from app.operations import clock
 from app.operations.transaction import current_unit, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -79,6 +79,7 @@ def create_user(
     name: str = "",
     password_hash: str | None = None,
     email_verified: bool = False,
+    profile: Mapping[str, Any] | None = None,
 ) -> UUID:
     """The user stands in the organization; part of the invitation, set-up or import that audits it.
 
@@ -91,7 +92,7 @@ def create_user(
     if name:
         _require_name(name)
     if find_user_by_email(organization_id, email) is not None:
-        raise _taken()
+        raise address_taken()
     now = clock.now()
     user_id: UUID = current_unit().once(f"user {canonical}", new_id)
     user = User(
@@ -101,6 +102,7 @@ def create_user(
         email_canonical=canonical,
         email_verified=email_verified,
         name=name,
+        profile=dict(profile or {}),
         password_hash=password_hash,
         password_changed_at=now if password_hash else None,
         created_at=now,
@@ -110,17 +112,17 @@ def create_user(
         with db.session.begin_nested():
             db.session.add(user)
     except IntegrityError as duplicate:
-        raise _taken() from duplicate
+        raise address_taken() from duplicate
     return user_id
 
 
 @read
 def get_user(organization_id: str, user_id: UUID) -> UserView:
-    """The user. Raises NotFound, for another organization's user too."""
+    """The user. Raises NotFound, for another organization's user and a deleted one too."""
     user = db.session.get(User, (organization_id, user_id))
-    if user is None:
+    if user is None or user.status == DELETED:
         raise NotFound("There is no such user.")
-    return _view(user)
+    return view_of(user)
 
 
 @read
@@ -132,7 +134,7 @@ def find_user_by_email(organization_id: str, email: str) -> UserView | None:
     user = db.session.scalar(
         select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
     )
-    return None if user is None else _view(user)
+    return None if user is None else view_of(user)
 
 
 def _require_name(name: str) -> None:
@@ -141,11 +143,13 @@ def _require_name(name: str) -> None:
         raise InvalidInput(problem.message, field="name", code=problem.code)
 
 
-def _taken() -> Conflict:
+def address_taken() -> Conflict:
+    """The refusal of an address that another user of the organization has."""
     return Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
 
 
-def _view(user: User) -> UserView:
+def view_of(user: User) -> UserView:
+    """The row, without the password's hash."""
     return UserView(
         organization_id=user.organization_id,
         id=user.id,

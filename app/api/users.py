@@ -1,0 +1,167 @@
+"""Users: list, create, show, change, delete; their sign-ins, their apps, and a link for a new password."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from app.api import representations
+from app.api.blueprint import api
+from app.operations.idempotency import Outcome
+from app.operations.people.own_sessions import SignIn
+from app.operations.protocol.consents import ConsentRecord
+from app.operations.user_administration import access, changes, deletion, lists, records
+from app.operations.user_administration.lists import FILTERS
+from app.operations.user_administration.records import UserRecord
+from app.web.bearer import Call, management
+from app.web.etag import etag_of, expected_version
+from app.web.idempotency import created, once
+from app.web.json_api import envelope, read_object
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+
+
+def user(record: UserRecord) -> dict[str, Any]:
+    """A user, with the names of their roles."""
+    view = record.user
+    return {
+        "id": view.public_id,
+        "organization_id": record.organization_slug,
+        "email": view.email,
+        "email_verified": view.email_verified,
+        "name": view.name,
+        "profile": dict(view.profile),
+        "status": view.status,
+        "roles": list(record.roles),
+        "has_password": view.has_password,
+        "password_changed_at": representations.time(view.password_changed_at),
+        "created_at": representations.time(view.created_at),
+        "updated_at": representations.time(view.updated_at),
+        "last_sign_in_at": representations.time(view.last_sign_in_at),
+    }
+
+
+def sign_in(entry: SignIn) -> dict[str, Any]:
+    """A living sign-in of a browser."""
+    return {
+        "id": entry.public_id,
+        "created_at": representations.time(entry.created_at),
+        "last_seen_at": representations.time(entry.last_seen_at),
+        "expires_at": representations.time(entry.expires_at),
+        "address": entry.address,
+        "user_agent": entry.user_agent,
+    }
+
+
+def connected_app(record: ConsentRecord) -> dict[str, Any]:
+    """A client that may act for the user."""
+    return {
+        "id": record.public_id,
+        "client_id": record.client_id,
+        "client_name": record.client_name,
+        "scopes": list(record.scopes),
+        "created_at": representations.time(record.created_at),
+        "updated_at": representations.time(record.updated_at),
+        "expires_at": representations.time(record.expires_at),
+        "last_used_at": representations.time(record.last_used_at),
+    }
+
+
+@api.get("/users")
+@management(*PARAMETERS, "q", "sort", *FILTERS)
+def list_users(call: Call) -> Response:
+    """The users of the organization."""
+    here = call.organization.id
+    page = lists.list_users(
+        call.actor,
+        limit=page_limit(call.parameters),
+        after=page_position(call.parameters, here, "users"),
+        query=call.parameters.get("q"),
+        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+        sort=call.parameters.get("sort", "email"),
+    )
+    data = [user(record) for record in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, here, "users"))
+
+
+@api.post("/users")
+@management()
+def create_user(call: Call) -> Response:
+    """A new user, without a password."""
+    body = read_object()
+
+    def work() -> Outcome:
+        record = changes.add_user(call.actor, body)
+        return created(user(record), record.user.public_id, headers={"ETag": etag_of(record.user.version)})
+
+    return once(call.actor, body, work)
+
+
+@api.get("/users/<user_id>")
+@management()
+def get_user(call: Call, user_id: str) -> Response:
+    """One user."""
+    record = records.get_user_record(call.actor, user_id)
+    return envelope(user(record), headers={"ETag": etag_of(record.user.version)})
+
+
+@api.put("/users/<user_id>")
+@management()
+def update_user(call: Call, user_id: str) -> Response:
+    """The fields sent are replaced; ``meta.changed`` lists those that differ now."""
+    updated = changes.update_user(call.actor, user_id, read_object(), expected_version=expected_version())
+    etag = {"ETag": etag_of(updated.record.user.version)}
+    return envelope(user(updated.record), meta={"changed": updated.changed}, headers=etag)
+
+
+@api.delete("/users/<user_id>")
+@management()
+def delete_user(call: Call, user_id: str) -> Response:
+    """The user is gone; the answer counts what ended with them."""
+    ended = deletion.delete_user(call.actor, user_id, expected_version=expected_version())
+    counts = {
+        "sessions": ended.sessions,
+        "grants": ended.grants,
+        "consents": ended.consents,
+        "roles": ended.roles,
+    }
+    return envelope({"id": user_id, "deleted": True, "ended": counts})
+
+
+@api.post("/users/<user_id>/reset")
+@management()
+def reset_user(call: Call, user_id: str) -> Response:
+    """A link with which the user chooses a new password."""
+    body: dict[str, Any] = {}
+
+    def work() -> Outcome:
+        link = access.reset_user(call.actor, user_id)
+        data = {
+            "user_id": user_id,
+            "link": link.link,
+            "expires_at": representations.time(link.expires_at),
+        }
+        return Outcome(200, data, {}, {})
+
+    return once(call.actor, body, work)
+
+
+@api.get("/users/<user_id>/sessions")
+@management()
+def list_user_sessions(call: Call, user_id: str) -> Response:
+    """Where the user is signed in."""
+    return envelope([sign_in(entry) for entry in access.list_user_sessions(call.actor, user_id)])
+
+
+@api.delete("/users/<user_id>/sessions")
+@management()
+def end_user_sessions(call: Call, user_id: str) -> Response:
+    """The user is signed in nowhere any more."""
+    return envelope({"user_id": user_id, "ended": access.end_user_sessions(call.actor, user_id)})
+
+
+@api.get("/users/<user_id>/consents")
+@management()
+def list_user_consents(call: Call, user_id: str) -> Response:
+    """The apps that may act for the user."""
+    return envelope([connected_app(record) for record in access.list_user_consents(call.actor, user_id)])

@@ -1,0 +1,115 @@
+"""Users made and changed by who administers them. Nobody sets another's password (PW-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.user import DELETED, DISABLED, User
+from app.operations import audit, clock
+from app.operations.database_errors import is_duplicate_key
+from app.operations.people.user_status import disable_user, enable_user, require_reach
+from app.operations.people.users import UserView, address_taken, create_user
+from app.operations.transaction import count_changed, transaction
+from app.operations.user_administration.records import UserRecord, record_of, user_id_of
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, PreconditionFailed
+from app.rules.identifiers import public_id
+from app.rules.people.emails import canonical_email
+from app.rules.people.user_fields import new_user, user_change
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedUser:
+    """``changed`` names the fields that differ now."""
+
+    record: UserRecord
+    changed: list[str]
+
+
+@transaction
+def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
+    """A new user without a password and with an address that nobody has confirmed.
+
+    They sign in once they chose a password by a link (``password_resets.issue_reset_link``). Raises Forbidden,
+    InvalidInput naming every wrong field, Conflict for an address that is taken. Audit: ``user.created``.
+    """
+    actor.require("users:write")
+    checked = new_user(fields)
+    user_id = create_user(actor.organization_id, **checked)
+    audit.record(
+        actor, "user.created", target_type="user", target_id=public_id("usr", user_id), after=checked
+    )
+    return record_of(actor, user_id)
+
+
+@transaction
+def update_user(
+    actor: Actor, user_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> UpdatedUser:
+    """The fields sent are the user's from now on; ``profile`` is replaced whole.
+
+    Another address is one that nobody has confirmed. ``status`` disables the user, which ends sign-ins and grants, or
+    lets them in again. Raises Forbidden (also when the user holds a role that the actor lacks), NotFound,
+    InvalidInput, Conflict, LastAdministrator, PreconditionFailed. Audit: ``user.updated`` with what differs,
+    ``user.disabled``, ``user.enabled``.
+    """
+    actor.require("users:write")
+    user = require_reach(actor, user_id_of(user_id))
+    checked = user_change(fields)
+    require_version(user, expected_version)
+    status = checked.pop("status", user.status)
+    changed = sorted(name for name, value in checked.items() if getattr(user, name) != value)
+    if changed:
+        after = {name: checked[name] for name in changed}
+        _store(user, after)
+        audit.record(
+            actor,
+            "user.updated",
+            target_type="user",
+            target_id=user.public_id,
+            before={name: getattr(user, name) for name in changed},
+            after=after,
+        )
+    if status != user.status:
+        (disable_user if status == DISABLED else enable_user)(actor, user.id)
+        changed.append("status")
+    return UpdatedUser(record_of(actor, user.id), changed)
+
+
+def require_version(user: UserView, expected: int | None) -> None:
+    """Raise PreconditionFailed unless the user is at the version that the caller read."""
+    if expected is not None and user.version != expected:
+        raise PreconditionFailed("The user was changed since you read them. Read them again.")
+
+
+def _store(user: UserView, values: dict[str, Any]) -> None:
+    columns = dict(values)
+    if "email" in values:
+        canonical = canonical_email(values["email"])
+        columns["email_canonical"] = canonical
+        columns["email_verified"] = user.email_verified and canonical == user.email_canonical
+    try:
+        with db.session.begin_nested():
+            stored = count_changed(
+                update(User)
+                .where(
+                    User.organization_id == user.organization_id,
+                    User.id == user.id,
+                    User.version == user.version,
+                    User.status != DELETED,
+                )
+                .values(**columns, updated_at=clock.now(), version=user.version + 1)
+            )
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise address_taken() from error
+    if stored != 1:
+        raise Conflict("The user was changed at the same moment. Read them again.", code="busy")
+    db.session.expire_all()
