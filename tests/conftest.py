@@ -18,7 +18,7 @@ import pytest
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.post_office"]
 
 ENGINES = ("mariadb", "sqlite")
 _server = pytest.StashKey[MariaDB]()

@@ -7,6 +7,7 @@ from flask import Flask
 from app.account import (
     apps,
     chooser,
+    forgot,
     invitation,
     password,
     profile,
@@ -21,6 +22,7 @@ from app.account.blueprint import account
 __all__ = [
     "apps",
     "chooser",
+    "forgot",
     "invitation",
     "password",
     "profile",

@@ -17,6 +17,7 @@ from app.operations import view_changes
 from app.operations.logout import back_channel
 from app.operations.registration import logos
 from app.operations.mail import delivery
+from app.operations.people import password_recovery
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
@@ -38,6 +39,7 @@ def start(app: Flask) -> None:
     back_channel.register()
     logos.register()
     delivery.register()
+    password_recovery.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"

@@ -31,6 +31,7 @@ WITHOUT_ACTOR = {
         *("users.get_user", "authorization_requests.find_request"),
         *("authorization_requests.find_asking_client", "requests.read_logout_request"),
         *("asked_requests.read_asked", "asked_requests.read_pushed"),
+        *("password_recovery.is_offered", "password_recovery.request_reset"),
         *("registration.register_user", "registration.require_open", "interactions.next_interaction"),
     },
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {
@@ -59,6 +60,7 @@ WITHOUT_ACTOR = {
             "view_changes.follow",
             "back_channel.register",
             "delivery.register",
+            "password_recovery.register",
             "logos.register",
             "readiness.require_ready",
             "doctor.examine",

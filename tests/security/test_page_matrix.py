@@ -37,6 +37,7 @@ PUBLIC = {
     "account.sign_in_page": "where one signs in",
     "account.accept_page": "its token is the proof",
     "account.reset_page": "its token is the proof",
+    "account.forgot_page": "says the same to everybody",
     "account.sign_up_page": "where one makes an account",
     "account.ask_to_sign_out": "says who is signed in here, which is nobody",
     "account.sign_out": "ends this browser's own sign-in",

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from app.config import current
-from app.operations import keyring
 from app.operations.directory import OrganizationView
-from app.operations.transaction import current_unit
+from app.operations.mail.sealed_payloads import open_payload, seal_payload
 from app.operations.upkeep import outbox
 from app.rules.people.emails import canonical_email
 
 KIND = "mail"
 RECEIVER = "mail"
 """The mail server: when it is down it costs one attempt a pause, and it never has two threads of a worker."""
-_PLACE = "mail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +49,11 @@ def send(
     if address is None or not is_possible():
         return
     letter = Letter(address, template, dict(values or {}), until.isoformat() if until else None)
-    text = json.dumps(asdict(letter)).encode()
-    # The same bytes at each attempt of the unit are no must, but sealing once is enough.
-    sealed = current_unit().once(
-        f"letter {template} {address}", lambda: keyring.seal(organization.id, text, _PLACE)
+    outbox.enqueue(
+        organization.id, KIND, seal_payload(organization.id, KIND, asdict(letter)), receiver=RECEIVER
     )
-    outbox.enqueue(organization.id, KIND, {"sealed": b64encode(sealed).decode()}, receiver=RECEIVER)
 
 
 def read_letter(organization_id: str, payload: Mapping[str, str]) -> Letter:
     """The letter of a message. Raises CannotOpen when it was changed or is another organization's."""
-    return Letter(**json.loads(keyring.unseal(organization_id, b64decode(payload["sealed"]), _PLACE)))
+    return Letter(**open_payload(organization_id, KIND, payload))

@@ -29,7 +29,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.passkeys.enabled",
         "authentication.passkeys.passwordless",
         "authentication.registration.verify_email",
-        "authentication.recovery.password_reset",
         "user_permissions.members_can_delete_account",
         "branding.logo",
         "localization.default_locale",

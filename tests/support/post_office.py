@@ -1,4 +1,4 @@
-"""The application with a mail server that takes everything, and the dispatcher's work done by hand."""
+"""Fixtures: the application with a mail server that takes everything, and the dispatcher's work done by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 
 from app.operations.mail import delivery
+from app.operations.people import password_recovery
 from app.operations.upkeep import outbox
 from tests.support.mail_server import Mailbox, mail_server, mailing
 
@@ -24,6 +25,7 @@ def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     """Everything that is due is delivered; returns how many messages were tried."""
     delivery.register()
+    password_recovery.register()
 
     def run() -> int:
         tried = 0

@@ -1,0 +1,117 @@
+"""Who forgot the password gets a link by mail, and nobody else learns anything (EN-1, RP-1 to RP-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.people import password_recovery
+from app.operations.people.password_recovery import request_reset
+from app.operations.people.password_resets import reset_password
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.user_status import disable_user
+from app.operations.people.users import find_user_by_email
+from app.operations.tenancy.settings import update_settings
+from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "a wholly different password"
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+def ask(organization: Any, email: str = "ada@acme.example", *, network: int = 1) -> None:
+    request_reset(organization, email, address=f"192.0.{network}.7", request_id=None)
+
+
+def test_the_link_comes_by_mail_and_proves_the_address(
+    acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """RP-2: at the configured origin."""
+    ask(acme, "ADA@acme.example")
+    assert deliver() == 2
+    (link,) = box.links()
+    assert link.startswith(f"http://localhost/organizations/{acme.slug}/reset/gth_pw_")
+    reset_password(acme, link.rpartition("/")[2], NEW)
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+    user = find_user_by_email(acme.id, ada.email)
+    assert user is not None and user.email_verified
+    assert audited(database, "user.password_reset_requested") == 1
+
+
+def test_the_same_is_written_for_known_and_unknown(
+    acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """EN-1: until it is answered, nothing looks for an account."""
+    ask(acme, ada.email)
+    ask(acme, "bob@acme.example")
+    rows = database.query("SELECT CAST(kind AS CHAR), CAST(receiver AS CHAR), LENGTH(payload) FROM outbox")
+    assert len(rows) == 2 and rows[0] == rows[1]
+    assert database.count("account_links") == 0
+    assert audited(database, "user.password_reset_requested") == 0
+    deliver()
+    assert [mail["To"] for mail in box.mails] == [ada.email]
+
+
+def test_no_mail_for_who_is_disabled(make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver) -> None:
+    disable_user(make.actor(acme), ada.id)
+    ask(acme)
+    deliver()
+    assert box.mails == []
+
+
+def test_a_mailbox_is_not_flooded_and_nothing_is_told_of_it(
+    acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    for network in range(10):
+        ask(acme, network=network)
+    deliver()
+    assert len(box.mails) == password_recovery.MOST_PER_ACCOUNT
+
+
+def test_a_network_waits(acme: Any, box: Mailbox) -> None:
+    for number in range(password_recovery.MOST_PER_NETWORK):
+        ask(acme, f"nobody{number}@acme.example")
+    with pytest.raises(TooManyRequests):
+        ask(acme, "ada@acme.example")
+    ask(acme, "ada@acme.example", network=2)
+
+
+def test_only_where_it_is_offered(make: Any, acme: Any, database: Database, box: Mailbox) -> None:
+    """The settings ``authentication.recovery.password_reset`` and ``authentication.password.enabled``."""
+    for closed in ({"recovery": {"password_reset": False}}, {"password": {"enabled": False}}):
+        with pytest.raises(Forbidden):
+            ask(make.organization(settings={"authentication": closed}))
+    with pytest.raises(InvalidInput):
+        ask(acme, "nobody")
+    assert database.count("outbox") == 0
+
+
+def test_without_a_mail_server_administrators_are_asked(acme: Any, database: Database) -> None:
+    assert not password_recovery.is_offered(acme)
+    with pytest.raises(Forbidden):
+        ask(acme)
+
+
+def test_what_was_switched_off_meanwhile_is_not_answered(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    ask(acme)
+    off = {"authentication": {"recovery": {"password_reset": False}}}
+    update_settings(make.actor(acme), acme.slug, off)
+    deliver()
+    assert box.mails == []
