@@ -11,9 +11,11 @@ from app.api.blueprint import api
 from app.api.representations import time
 from app.operations.evidence import audit_events
 from app.operations.evidence.audit_events import FILTERS, AuditRecord
+from app.operations.evidence.verification import verify_audit_log
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.parameters import whole_number
 
 _LIST = "audit events"
 
@@ -67,6 +69,30 @@ def export_audit_events(call: Call) -> Response:
         f'attachment; filename="{call.organization.slug}-audit-events.ndjson"'
     )
     return response
+
+
+@api.get("/audit-events/verification")
+@management("after_position")
+def verify_audit_events(call: Call) -> Response:
+    """A part of the log held against its hash chain; ``meta.next_position`` is where to go on."""
+    found = verify_audit_log(call.actor, after=whole_number(call.parameters, "after_position"))
+    data = {
+        "intact": found.is_intact,
+        "length": found.length,
+        "removed": found.removed,
+        "checked": found.checked,
+        "waiting": found.waiting,
+        "problems": [
+            {
+                "kind": problem.kind,
+                "message": problem.words,
+                "position": problem.position,
+                "event_id": problem.event_id,
+            }
+            for problem in found.problems
+        ],
+    }
+    return envelope(data, meta={"next_position": found.next_position})
 
 
 @api.get("/audit-events/<audit_event_id>")

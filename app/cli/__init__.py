@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
+from app.cli.audit import audit_commands
 from app.cli.demo import demo_command
 from app.cli.doctor import doctor_command
 from app.cli.keys import keys_commands
@@ -13,5 +14,5 @@ from app.cli.setup import setup_command
 
 def register(app: Flask) -> None:
     """The commands stand beside Flask's own."""
-    for command in (setup_command, doctor_command, keys_commands, purge_command, demo_command):
+    for command in (setup_command, doctor_command, keys_commands, audit_commands, purge_command, demo_command):
         app.cli.add_command(command)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, String
+from sqlalchemy import BigInteger, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Identifier, Json, Tenant, UtcDateTime, owned_by_organization
+from app.models.base import Base, Digest, Identifier, Json, Tenant, UtcDateTime, owned_by_organization
+from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class AuditEvent(Tenant, Base):
@@ -37,3 +38,34 @@ class AuditEvent(Tenant, Base):
     after: Mapped[dict[str, Any] | None] = mapped_column(Json)
     address: Mapped[str | None] = mapped_column(Identifier(64))
     request_id: Mapped[str | None] = mapped_column(Identifier(64))
+
+
+class AuditLink(Tenant, Base):
+    """The link of one event (its ``id``) in the organization's hash chain; written by the sealer, never updated."""
+
+    __tablename__ = "audit_links"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "position", name="uq_audit_links_position"),
+        owned_by_organization("audit_links"),
+        Base.__table_args__,
+    )
+
+    position: Mapped[int] = mapped_column(BigInteger, comment="1 for the first event that was sealed")
+    mac: Mapped[bytes] = mapped_column(Digest, comment="over the link before, the position and the event")
+
+
+class AuditChain(Base):
+    """Both ends of an organization's hash chain."""
+
+    __tablename__ = "audit_chains"
+    __table_args__ = (owned_by_organization("audit_chains"), Base.__table_args__)
+
+    organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
+    length: Mapped[int] = mapped_column(BigInteger, comment="position of the last link")
+    head: Mapped[bytes] = mapped_column(Digest, comment="mac of the last link")
+    removed: Mapped[int] = mapped_column(
+        BigInteger, comment="position up to which retention has removed links and their events"
+    )
+    anchor: Mapped[bytes] = mapped_column(Digest, comment="mac of the last link that was removed")
+    mac: Mapped[bytes] = mapped_column(Digest, comment="over both ends")
+    grown_at: Mapped[datetime] = mapped_column(UtcDateTime)

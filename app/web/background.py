@@ -1,4 +1,4 @@
-"""What a serving process does beside its requests: it hears of changes, delivers, purges expired rows, rotates keys.
+"""What a serving process does beside its requests: it hears of changes, delivers, seals, purges, rotates keys.
 
 Every worker of every host has these threads; for what only one may do, leases elect it.
 """
@@ -9,24 +9,29 @@ import logging
 import random
 import secrets
 import threading
+import time
 
 from flask import Flask
 
 from app.config import Config
 from app.operations import view_changes
+from app.operations.evidence.sealing import Head, seal_waiting
 from app.operations.logout import back_channel
-from app.operations.registration import logos
 from app.operations.mail import delivery
 from app.operations.people import password_recovery
+from app.operations.registration import logos
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
+from app.rules.evidence.chain import checkpoint_line
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
+SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
 _log = logging.getLogger("gatehouse.janitor")
+_audit_log = logging.getLogger("gatehouse.audit")
 
 
 def start(app: Flask) -> None:
@@ -37,13 +42,14 @@ def start(app: Flask) -> None:
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
     back_channel.register()
-    logos.register()
     delivery.register()
     password_recovery.register()
+    logos.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"
         threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
+    threading.Thread(target=_seal, args=(app,), name="sealer", daemon=True).start()
     if config.janitor:
         threading.Thread(target=_work, args=(app,), name="janitor", daemon=True).start()
 
@@ -69,6 +75,26 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
                 _log.warning("the outbox could not be read or written: %s", type(error).__name__)
                 _log.debug("the fault of the outbox", exc_info=True)
                 pause.wait(_AFTER_A_FAULT_SECONDS)
+
+
+def _seal(app: Flask) -> None:
+    me = secrets.token_hex(8)
+    pause = threading.Event()
+    grown: dict[str, Head] = {}
+    told = time.monotonic()
+    while True:
+        # Workers that started together do not ask together.
+        pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
+        with app.app_context():
+            try:
+                grown |= seal_waiting(Actor.system("", "sealer"), holder=me) or {}
+            except Exception as error:  # noqa: BLE001 - what waits is sealed by the next turn, here or elsewhere
+                _log.warning("audit events could not be sealed: %s", type(error).__name__)
+                _log.debug("the fault of the sealer", exc_info=True)
+        if grown and time.monotonic() - told > EVERY_SECONDS:
+            for head in grown.values():
+                _audit_log.info(checkpoint_line(head.organization_id, head.length, head.mac))
+            grown, told = {}, time.monotonic()
 
 
 def _work(app: Flask) -> None:

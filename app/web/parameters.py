@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from flask import request
@@ -10,6 +11,7 @@ from app.rules.errors import InvalidInput
 from app.rules.fields import Findings, find_unknown
 
 LONGEST = 1000
+_NUMBER = re.compile(r"[0-9]{1,12}")
 
 
 def query_parameters(known: Collection[str]) -> dict[str, str]:
@@ -35,6 +37,14 @@ def flag(parameters: dict[str, str], name: str) -> bool:
     if value not in ("true", "false"):
         raise InvalidInput("This must be true or false.", field=name, code="not_allowed")
     return value == "true"
+
+
+def whole_number(parameters: dict[str, str], name: str) -> int:
+    """A parameter that is a number of at most twelve digits; 0 when left out."""
+    value = parameters.get(name, "0")
+    if _NUMBER.fullmatch(value) is None:
+        raise InvalidInput("This must be a whole number.", field=name, code="out_of_range")
+    return int(value)
 
 
 def is_descending(parameters: dict[str, str], column: str) -> bool:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView
 from app.operations.evidence import audit_events
+from app.operations.evidence.sealing import seal_waiting
+from app.operations.evidence.verification import verify_audit_log
 from app.operations.registration.clients import update_client
 from app.operations.tenancy.organizations import update_organization
 from app.operations.transaction import transaction
@@ -176,3 +178,42 @@ def test_who_may_not_read_the_log_gets_no_line_of_it(log: Log) -> None:
     for path in ("/audit-events", "/audit-events/export", f"/audit-events/{log.events()[0]['id']}"):
         answer = log.http.get(path, headers=headers)
         assert answer.status_code == 403 and answer.get_json()["required_scope"] == "audit:read", path
+
+
+def test_au4_the_log_is_verified_by_the_api_piece_by_piece(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_audit_log, "__kwdefaults__", {"after": 0, "most": 2})
+    with log.app.app_context():
+        seal_waiting(Actor.system("", "tests"), holder="tests")
+    query: dict[str, Any] = {}
+    checked = 0
+    while True:
+        answer = log.http.get("/audit-events/verification", query_string=query, headers=log.headers)
+        assert answer.status_code == 200, answer.text
+        found = answer.get_json()
+        assert found["data"]["intact"] and found["data"]["problems"] == []
+        checked += found["data"]["checked"]
+        if found["meta"]["next_position"] is None:
+            break
+        query["after_position"] = found["meta"]["next_position"]
+    assert checked == found["data"]["length"] == len(log.events())
+
+
+def test_a_changed_event_is_told_with_its_id(log: Log) -> None:
+    with log.app.app_context():
+        seal_waiting(Actor.system("", "tests"), holder="tests")
+        db.session.execute(
+            update(AuditEvent).where(AuditEvent.action == "client.registered").values(before={})
+        )
+        db.session.commit()
+    found = log.http.get("/audit-events/verification", headers=log.headers).get_json()["data"]
+    assert not found["intact"]
+    changed = {event["id"] for event in log.events(action="client.registered")}
+    assert {problem["event_id"] for problem in found["problems"]} == changed
+    assert {problem["kind"] for problem in found["problems"]} == {"changed"}
+
+
+@pytest.mark.parametrize("position", ["-1", "x", "1.5", "1" * 13])
+def test_a_position_is_a_number(log: Log, position: str) -> None:
+    query = {"after_position": position}
+    answer = log.http.get("/audit-events/verification", query_string=query, headers=log.headers)
+    assert answer.status_code == 400

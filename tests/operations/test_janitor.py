@@ -23,6 +23,7 @@ from app.models.organization import Organization
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.operations import clock
+from app.operations.evidence.sealing import seal_waiting
 from app.operations.registration.clients import delete_client
 from app.operations.tenancy.organizations import delete_organization
 from app.operations.transaction import transaction
@@ -182,6 +183,7 @@ def test_audit_events_go_after_the_retention_of_their_organization(context: Flas
                 **row, actor_kind="system", actor_label="", actor_organization=organization.id
             )
         )
+    assert seal_waiting(SYSTEM, holder="test")
     assert purge(SYSTEM, pause=0) == {"audit_events": 1}
     kept = db.session.scalars(
         select(AuditEvent.organization_id).where(AuditEvent.action == "old.thing")

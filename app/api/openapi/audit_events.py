@@ -17,6 +17,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
+from app.rules.evidence.chain import PROBLEMS
 
 _TAG = "Audit log"
 _WORD = text(minLength=1, maxLength=64)
@@ -33,8 +34,34 @@ _FILTERS = (
     query_parameter("until", _WORD, "Before this time of RFC 3339."),
     query_parameter("request_id", _WORD, "Under this `X-Request-Id`."),
 )
+_COUNT = {"type": "integer", "minimum": 0}
+_VERIFIED = success(
+    ref("AuditVerification"),
+    closed({"next_position": nullable({"type": "integer", "description": "null at the end of the chain."})}),
+)
 
 SCHEMAS: Schema = {
+    "AuditVerification": closed(
+        {
+            "intact": {"type": "boolean", "description": "Nothing is wrong with what was checked."},
+            "length": _COUNT | {"description": "Events that were ever sealed."},
+            "removed": _COUNT | {"description": "Of these, the oldest ones that retention removed."},
+            "checked": _COUNT,
+            "waiting": _COUNT | {"description": "Events of the last moments, not sealed yet."},
+            "problems": {
+                "type": "array",
+                "maxItems": 100,
+                "items": closed(
+                    {
+                        "kind": text(enum=list(PROBLEMS)),
+                        "message": text(),
+                        "position": nullable({"type": "integer"}),
+                        "event_id": nullable(public_id("evt")),
+                    }
+                ),
+            },
+        }
+    ),
     "AuditEvent": closed(
         {
             "id": public_id("evt"),
@@ -88,6 +115,27 @@ PATHS: Schema = {
                     "content": {"application/x-ndjson": {"schema": text()}},
                 }
             },
+            extra=("404",),
+        ),
+    ),
+    "/audit-events/verification": path_item(
+        (),
+        get=operation(
+            "verifyAuditEvents",
+            "Hold the audit log against its hash chain",
+            tag=_TAG,
+            scope="audit:read",
+            description="Some thousands of events a call; begin without a position, and go on at `next_position` "
+            "until it is null.",
+            parameters=("Acting",),
+            query=(
+                query_parameter(
+                    "after_position",
+                    {"type": "integer", "minimum": 0, "maximum": 10**12 - 1, "default": 0},
+                    "`meta.next_position` of the call before.",
+                ),
+            ),
+            answers={"200": answer("What was found.", _VERIFIED)},
             extra=("404",),
         ),
     ),

@@ -21,13 +21,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Table, delete, not_, select, update
 
 from app.extensions import db
-from app.models.audit import AuditEvent
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations import audit, clock
 from app.operations.directory import root_organization
+from app.operations.evidence import sealing
 from app.operations.keyring import forget
 from app.operations.self_registration.idle import clients_to_look_at, end_if_idle
 from app.operations.transaction import read, transaction
@@ -98,7 +98,7 @@ def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     # Retention is each organization's own, so this alone asks every one of them: once a day, by a lease that is kept.
     if leases.take(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
         for organization_id, before in _audit_horizons():
-            if _has_audit_before(organization_id, before):
+            if sealing.has_ended(organization_id, before):
                 yield from _until_done(
                     partial(_audit_batch, organization_id, before, me, batch), "audit_events", batch
                 )
@@ -166,9 +166,9 @@ def _delete_batch(table: Table, condition: ColumnElement[bool], me: str, batch: 
 
 @transaction
 def _audit_batch(organization_id: str, before: datetime, me: str, batch: int) -> int:
-    return _delete(
-        Base.metadata.tables[AuditEvent.__tablename__], _audit_ended(organization_id, before), me, batch
-    )
+    if not leases.keep(LEASE, me, LEASE_SECONDS):
+        raise _LeaseLost
+    return sealing.remove_before(organization_id, before, batch)
 
 
 def _delete(
@@ -240,23 +240,6 @@ def _audit_horizons() -> Iterator[tuple[str, datetime]]:
         if not page:
             return
         after = page[-1][0]
-
-
-def _audit_ended(organization_id: str, before: datetime) -> ColumnElement[bool]:
-    # Ids follow the organization in the primary key and are time-ordered: the bound makes it a range of the key.
-    bound = UUID(int=int(before.timestamp() * 1000) << 80)
-    table = Base.metadata.tables[AuditEvent.__tablename__]
-    return (table.c.organization_id == organization_id) & (table.c.id < bound) & (table.c.at < before)
-
-
-@read
-def _has_audit_before(organization_id: str, before: datetime) -> bool:
-    return (
-        db.session.execute(
-            select(AuditEvent.id).where(_audit_ended(organization_id, before)).limit(1)
-        ).first()
-        is not None
-    )
 
 
 @read

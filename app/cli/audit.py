@@ -1,0 +1,86 @@
+"""``flask --app wsgi audit``: whether the audit logs are what was sealed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TextIO
+
+import click
+from flask.cli import AppGroup
+
+from app.cli.refusals import refusing
+from app.operations.directory import organization_by_slug, root_organization
+from app.operations.evidence.verification import checkpoint_fits, verify_audit_log
+from app.operations.tenancy.organizations import list_organizations
+from app.rules.actor import Actor
+from app.rules.evidence.chain import CHECKPOINT
+
+audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
+
+
+@audit_commands.command("verify")
+@click.option("--organization", help="Id of the organization; every one when left out.")
+@click.option(
+    "--checkpoints",
+    type=click.File(),
+    help="The servers' log, kept elsewhere: each checkpoint in it is held against the chains.",
+)
+@refusing
+def verify_command(organization: str | None, checkpoints: TextIO | None) -> None:
+    """Hold audit logs against their hash chains.
+
+    Exit status 0: they are what was sealed. 1: something was changed, removed, added or moved.
+    """
+    named = organization_by_slug(organization) if organization else None
+    chosen = [(named.id, named.slug)] if named else _every()
+    broken = sum(_verify(organization_id, slug) for organization_id, slug in chosen)
+    if checkpoints is not None:
+        broken += _hold_against(checkpoints, named.id if named else None)
+    if broken:
+        raise SystemExit(1)
+
+
+def _verify(organization_id: str, slug: str) -> int:
+    actor = Actor.system(organization_id, "command line")
+    after: int | None = 0
+    checked = problems = 0
+    while after is not None:
+        found = verify_audit_log(actor, after=after)
+        for problem in found.problems:
+            where = "" if problem.position is None else f" At position {problem.position}."
+            click.echo(f"BROKEN  {slug}: {problem.words}{where} {problem.event_id or ''}".rstrip())
+        checked, problems = checked + found.checked, problems + len(found.problems)
+        after = found.next_position
+    if not problems:
+        click.echo(
+            f"ok      {slug}: {checked} events, {found.removed} removed by retention, {found.waiting} not yet sealed"
+        )
+    return problems
+
+
+def _hold_against(lines: TextIO, organization_id: str | None) -> int:
+    count = wrong = 0
+    for line in lines:
+        for here, position, mac in re.findall(CHECKPOINT, line):
+            if organization_id not in {None, here}:
+                continue
+            count += 1
+            if not checkpoint_fits(Actor.system(here, "command line"), int(position), bytes.fromhex(mac)):
+                wrong += 1
+                click.echo(f"BROKEN  {here}: not the chain that the checkpoint of position {position} saw")
+    click.echo(f"{count} checkpoints, {wrong} do not fit", err=True)
+    return wrong
+
+
+def _every() -> Iterator[tuple[str, str]]:
+    """(key, id) of every organization, deleted ones included until they are purged."""
+    root = Actor.system(root_organization().id, "command line")
+    for status in (None, "deleted"):
+        after = None
+        while True:
+            page = list_organizations(root, limit=100, after=after, status=status)
+            yield from ((record.id, record.slug) for record in page.items)
+            after = page.next_cursor_key
+            if after is None:
+                break

@@ -1,0 +1,219 @@
+"""The sealer: one elected worker chains audit events, a few seconds after they were committed (AU-3).
+
+In the request it would make one row of each organization a queue. Who removes, changes, adds or moves events in the
+database afterwards breaks the chain; what an intruder does in the seconds before is sealed as it is found then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.audit import AuditChain, AuditEvent, AuditLink
+from app.models.event import InstanceFact
+from app.operations import clock, keyring
+from app.operations.transaction import count_changed, read, transaction
+from app.operations.upkeep import leases
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from app.rules.evidence.chain import GENESIS, event_bytes, head_mac, link_mac
+from app.rules.identifiers import first_id_at
+
+LEASE = "audit-sealer"
+LEASE_SECONDS = 30
+BATCH = 1000
+# How long after its own time an event may be committed: longer than any unit of work lives.
+LATE = timedelta(minutes=2)
+_PROGRESS = "audit sealer"
+_COLUMNS = [column.name for column in AuditEvent.__table__.columns]
+_log = logging.getLogger("gatehouse.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where an organization's chain ends: what a checkpoint in the log says."""
+
+    organization_id: str
+    length: int
+    mac: bytes
+
+
+def seal_waiting(actor: Actor, *, holder: str) -> dict[str, Head] | None:
+    """Every event that was committed is part of its organization's chain; returns the chains that grew.
+
+    None when another worker is the sealer; ``holder`` names this one in the lease.
+    """
+    actor.require("instance:write")
+    if not leases.take(LEASE, holder, LEASE_SECONDS):
+        return None
+    grown: dict[str, Head] = {}
+    left_out: set[str] = set()
+    while leases.keep(LEASE, holder, LEASE_SECONDS):
+        begun, through = clock.now(), sealed_through()
+        rows = _unsealed(None if through is None else through - LATE, left_out)
+        for organization_id, group in groupby(sorted(rows, key=_organization), key=_organization):
+            head = _appended(organization_id, list(group))
+            if head is None:
+                left_out.add(organization_id)
+            else:
+                grown[organization_id] = head
+        is_done = len(rows) < BATCH
+        _advance(begun if is_done else min(begun, rows[-1].at))
+        if is_done:
+            break
+    return grown
+
+
+@read
+def sealed_through() -> datetime | None:
+    """The time before which nothing waits to be sealed, but for what is LATE; None before the first sealing."""
+    fact = db.session.get(InstanceFact, _PROGRESS)
+    return None if fact is None else datetime.fromisoformat(fact.value["through"])
+
+
+def chain_key(organization_id: str) -> bytes:
+    """The organization's key. Raises NotFound for one whose data key was destroyed."""
+    return keyring.derive_for(organization_id, "audit chain")
+
+
+def bytes_of(row: Any) -> bytes:
+    """An event's row as its link covers it."""
+    return event_bytes({name: getattr(row, name) for name in _COLUMNS})
+
+
+def has_ended(organization_id: str, before: datetime) -> bool:
+    """Whether the oldest event of the chain is older than ``before``."""
+    return bool(_oldest(organization_id, before, 1))
+
+
+@transaction
+def remove_before(organization_id: str, before: datetime, most: int) -> int:
+    """The oldest events of the chain, those before the time and at most so many, are gone with their links.
+
+    The chain begins after them from then on. An event that was never sealed stays: it is evidence. Part of the
+    janitor's transaction; returns how many links went.
+    """
+    key = chain_key(organization_id)
+    going = _oldest(organization_id, before, most)
+    if not going:
+        return 0
+    chain = _chain(organization_id)
+    last = going[-1]
+    ids = [link.id for link in going]
+    _replace(key, organization_id, chain, {"removed": last.position, "anchor": last.mac})
+    for model in (AuditLink, AuditEvent):
+        table = model.__table__
+        db.session.execute(
+            delete(model).where(table.c.organization_id == organization_id, table.c.id.in_(ids)),
+            execution_options={"synchronize_session": False},
+        )
+    return len(going)
+
+
+def _organization(row: Any) -> str:
+    return str(row.organization_id)
+
+
+@read
+def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
+    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    found = (
+        select(AuditEvent.__table__)
+        .outerjoin(
+            AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
+        )
+        .where(link.id.is_(None), event.organization_id.not_in(left_out))
+        # The order of the index: an index of MariaDB ends with the primary key.
+        .order_by(event.at, event.organization_id, event.id)
+        .limit(BATCH)
+    )
+    return list(db.session.execute(found if since is None else found.where(event.at >= since)).all())
+
+
+def _appended(organization_id: str, rows: Sequence[Any]) -> Head | None:
+    try:
+        return _append(chain_key(organization_id), organization_id, rows)
+    except NotFound:
+        # The organization was purged meanwhile.
+        return None
+    except (Conflict, IntegrityError):
+        _log.warning("somebody else seals the events of %s", organization_id)
+        return None
+
+
+@transaction
+def _append(key: bytes, organization_id: str, rows: Sequence[Any]) -> Head:
+    chain = _chain(organization_id)
+    if chain is None:
+        ends: dict[str, Any] = {"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS}
+        first = {"organization_id": organization_id, "mac": head_mac(key, **ends), "grown_at": clock.now()}
+        db.session.execute(insert(AuditChain).values(**first, **ends))
+        chain = _chain(organization_id)
+    position, mac = chain.length, chain.head
+    links = []
+    for row in rows:
+        position += 1
+        mac = link_mac(key, mac, position, bytes_of(row))
+        links.append({"organization_id": organization_id, "id": row.id, "position": position, "mac": mac})
+    db.session.execute(insert(AuditLink), links)
+    _replace(key, organization_id, chain, {"length": position, "head": mac})
+    return Head(organization_id, position, mac)
+
+
+def _replace(key: bytes, organization_id: str, chain: Any, changes: Mapping[str, Any]) -> None:
+    names = ("length", "head", "removed", "anchor")
+    ends = {name: getattr(chain, name) for name in names} | dict(changes)
+    changed = count_changed(
+        update(AuditChain)
+        .where(
+            AuditChain.organization_id == organization_id,
+            AuditChain.length == chain.length,
+            AuditChain.removed == chain.removed,
+        )
+        .values(**ends, mac=head_mac(key, **ends), grown_at=clock.now())
+    )
+    if changed != 1:
+        raise Conflict("The chain grew at the same moment.")
+
+
+def _chain(organization_id: str) -> Any:
+    return db.session.execute(
+        select(AuditChain.__table__).where(AuditChain.organization_id == organization_id)
+    ).first()
+
+
+@read
+def _oldest(organization_id: str, before: datetime, most: int) -> list[Any]:
+    rows = db.session.execute(
+        select(AuditLink.__table__)
+        .where(AuditLink.organization_id == organization_id)
+        .order_by(AuditLink.position)
+        .limit(most)
+    ).all()
+    bound: UUID = first_id_at(before)
+    ended = []
+    for row in rows:
+        # The chain stays whole: what stands behind an event that is still kept waits for it.
+        if row.id >= bound:
+            break
+        ended.append(row)
+    return ended
+
+
+@transaction
+def _advance(through: datetime) -> None:
+    fact = db.session.get(InstanceFact, _PROGRESS)
+    value = {"through": through.isoformat()}
+    if fact is None:
+        db.session.add(InstanceFact(name=_PROGRESS, value=value, updated_at=clock.now()))
+    else:
+        fact.value, fact.updated_at = value, clock.now()

@@ -1,0 +1,58 @@
+"""``audit verify``: its words and its exit status, with checkpoints from the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flask import Flask
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.operations.evidence.sealing import seal_waiting
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.rules.evidence.chain import checkpoint_line
+from tests.factories import Factory
+
+
+@transaction
+def _change(organization_id: str) -> None:
+    db.session.execute(
+        update(AuditEvent).where(AuditEvent.organization_id == organization_id).values(actor_label="nobody")
+    )
+
+
+def test_an_untouched_installation_is_ok_and_a_changed_event_is_not(app: Flask, make: Factory) -> None:
+    """AU-4: 0 and 1, and the place of the damage."""
+    make.root()
+    acme = make.organization("acme")
+    with app.app_context():
+        seal_waiting(Actor.system("", "tests"), holder="tests")
+    runner = app.test_cli_runner()
+    good = runner.invoke(args=["audit", "verify"])
+    assert good.exit_code == 0, good.output
+    assert "ok      acme: 1 events" in good.output and "ok      root:" in good.output
+    with app.app_context():
+        _change(acme.id)
+    bad = runner.invoke(args=["audit", "verify"])
+    assert bad.exit_code == 1
+    assert "BROKEN  acme: The event is not the one that was sealed. At position 1. evt_" in bad.output
+    assert "ok      root:" in bad.output
+    assert runner.invoke(args=["audit", "verify", "--organization", "root"]).exit_code == 0
+
+
+def test_checkpoints_of_a_log_are_held_against_the_chains(app: Flask, make: Factory, tmp_path: Path) -> None:
+    make.root()
+    acme = make.organization("acme")
+    with app.app_context():
+        grown = seal_waiting(Actor.system("", "tests"), holder="tests")
+    assert grown is not None
+    head = grown[acme.id]
+    runner, log = app.test_cli_runner(), tmp_path / "server.log"
+    log.write_text(f'{{"message":"{checkpoint_line(acme.id, head.length, head.mac)}"}}\nnoise\n')
+    good = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
+    assert good.exit_code == 0 and "1 checkpoints, 0 do not fit" in good.output
+    log.write_text(checkpoint_line(acme.id, head.length + 1, head.mac))
+    bad = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
+    assert bad.exit_code == 1 and "not the chain that the checkpoint" in bad.output

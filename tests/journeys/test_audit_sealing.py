@@ -1,0 +1,25 @@
+"""A server seals audit events by itself (AU-3)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from app.operations.evidence.verification import verify_audit_log
+from tests.factories import Factory
+
+pytestmark = pytest.mark.live
+
+
+def test_au3_an_event_is_part_of_the_chain_within_ten_seconds(live_server: Any) -> None:
+    make = Factory(live_server.app)
+    organization = make.organization()
+    actor = make.system(organization)
+    began = time.monotonic()
+    with live_server.app.app_context():
+        while (found := verify_audit_log(actor)).length == 0:
+            assert time.monotonic() - began < 10, "nobody seals"
+            time.sleep(0.2)
+        assert found.is_intact and found.checked == 1 and found.waiting == 0
