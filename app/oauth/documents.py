@@ -26,8 +26,6 @@ _PUBLIC = (
     # Every browser app may read them (CR-2).
     ("Access-Control-Allow-Origin", "*"),
     ("Cross-Origin-Resource-Policy", "cross-origin"),
-    # Granian would name itself in its place (HD-4).
-    ("Server", ""),
 )
 
 

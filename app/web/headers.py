@@ -54,6 +54,7 @@ def program_headers(is_https: bool) -> tuple[tuple[str, str], ...]:
         ("Content-Security-Policy", _NOTHING),
         ("Referrer-Policy", "no-referrer"),
         ("Cache-Control", "no-store"),
+        ("Server", ""),  # Granian would name itself in its place (HD-4).
     ]
     if is_https:
         headers.append(("Strict-Transport-Security", _HSTS))
@@ -76,7 +77,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
     if "X-Content-Type-Options" in headers:
         return response  # Made with ``program_headers``.
     headers["X-Content-Type-Options"] = "nosniff"
-    headers["Server"] = ""  # Granian would name itself in its place (HD-4).
+    headers["Server"] = ""
     headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     if config.is_https:
         headers["Strict-Transport-Security"] = _HSTS

@@ -94,3 +94,21 @@ def test_no_header_names_the_software(http: Any, slug: str) -> None:
     headers = http.get("/login").headers
     assert "X-Powered-By" not in headers
     assert "Werkzeug" not in str(headers)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/login"),
+        ("POST", "/oauth/token"),
+        ("POST", "/oauth/introspect"),
+        ("GET", "/oauth/userinfo"),
+        ("GET", "/organizations/acme/oauth/jwks"),
+        ("GET", "/api/v1/clients"),
+        ("GET", "/nowhere"),
+    ],
+)
+def test_the_server_s_own_name_has_its_place_taken(http: Any, slug: str, method: str, path: str) -> None:
+    """HD-4: on answers that pass Flask by, too; whoever leaves the header out lets the server below write its own."""
+    headers = http.open(path, method=method).headers
+    assert headers.getlist("Server") == [""]
