@@ -71,6 +71,7 @@ PATHS: Schema = {
                 query_parameter("since", text(minLength=1, maxLength=64), "A time of RFC 3339 or later."),
             ),
             answers={"200": answer("A page, the newest first.", page(ref("FailedRequest")))},
+            extra=("404",),
         ),
     ),
     "/logs/failed-requests/{failedRequestId}": path_item(
@@ -80,10 +81,10 @@ PATHS: Schema = {
             "Show a refused request",
             tag=_TAG,
             scope="logs:read",
-            parameters=("Acting",),
             answers={
                 "200": answer("What happened, and how to mend it.", success(ref("FailedRequestDetails")))
             },
+            extra=("404",),
         ),
     ),
 }

@@ -60,6 +60,11 @@ _CONFIRMATION: Schema = {
                 **{status: answer for status, answer in _SHOWN.items() if status != "200"},
                 **_NO_ORGANIZATION,
                 "403": {"description": "Sent from another site.", "content": PAGE},
+                **{
+                    code: {"description": REFUSALS[code][1], "content": PAGE}
+                    for code in ("413", "500", "503")
+                },
+                "413": {"description": REFUSALS["413"][1], "content": PAGE},
             },
             security=UNSECURED,
             requestBody=form(_REQUEST | {"csrf_token": text()}),
