@@ -78,6 +78,23 @@ def test_a_cookie_is_no_token(http: FlaskClient, make: Factory) -> None:
     refusal(http.post("/clients", json=GOOD), 401)
 
 
+@pytest.mark.parametrize("path", ["/clients", "/api/v1/clients", "/settings", "/api/v1/revoke"])
+@pytest.mark.parametrize("origin", ["https://portal.example", "http://localhost", "null"])
+def test_no_page_of_another_origin_reads_an_answer(
+    http: FlaskClient, token: dict[str, str], path: str, origin: str
+) -> None:
+    """CR-4: no setting allows any, so none is allowed; neither with a token nor by asking first."""
+    asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    answers = [
+        http.get(path, headers=token | asking),
+        http.post(path, json={}, headers=token | asking),
+        http.get(path, headers=asking),
+        http.options(path, headers=asking | {"Access-Control-Request-Headers": "authorization"}),
+    ]
+    for answer in answers:
+        assert not [name for name, _ in answer.headers if name.startswith("Access-Control")]
+
+
 def test_a_token_in_the_address_is_an_unknown_parameter(http: FlaskClient, token: dict[str, str]) -> None:
     value = token["Authorization"].split()[1]
     refusal(http.get(f"/clients?access_token={value}"), 401)
