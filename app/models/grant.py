@@ -51,7 +51,10 @@ class AuthorizationRequest(Tenant, Base):
     __tablename__ = "authorization_requests"
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
-        Index("ix_authorization_requests_client", "organization_id", "client_id"),
+        Index(
+            "ix_authorization_requests_client",
+            *("organization_id", "client_id", "network", "completed_at", "expires_at"),
+        ),
         Index("ix_authorization_requests_browser", "organization_id", "browser_digest"),
         owned_by_organization("authorization_requests"),
         within_organization("authorization_requests", "client_id", "clients"),
@@ -61,6 +64,7 @@ class AuthorizationRequest(Tenant, Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that began it")
     client_id: Mapped[UUID] = mapped_column(Uuid)
+    network: Mapped[str] = mapped_column(Identifier(64), comment="where it came from, as far as limits count")
     parameters: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

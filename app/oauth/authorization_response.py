@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory import ClientView
-from app.rules.errors import DomainError
+from app.rules.errors import DomainError, TooManyRequests
 from app.rules.protocol.redirects import host_of, with_parameters
 from app.rules.protocol.response_modes import FORM_POST, mode_of
 from app.web.branding import branding_of
@@ -34,7 +34,9 @@ def back_to_client(client: ClientView, sent: Mapping[str, str], answer: Mapping[
 
 
 def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
-    """The refusal of a request whose client or redirect URI is wrong, or that is over: never a redirect (law 9).
+    """The refusal of a request whose client or redirect URI is wrong, that is over, or that is one too many.
+
+    Never a redirect (law 9).
 
     The makers of the client that ``call`` names find it in their log, and one who is signed in here a link to it.
     """
@@ -49,6 +51,8 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         request_id=request_id(),
         inspect_url=address_of_entry(call) if call is not None else None,
     )
+    if isinstance(error, TooManyRequests):
+        return Response(page, error.status, {"Retry-After": str(error.retry_after)})
     return Response(page, 400)
 
 

@@ -25,6 +25,7 @@ from app.operations.protocol import authorization_requests, pushed_requests
 from app.operations.protocol.authorization_requests import AuthorizationRequestView, RequestEnded
 from app.operations.protocol.interactions import next_interaction
 from app.rules.actor import Actor
+from app.rules.errors import TooManyRequests
 from app.rules.protocol.interaction import Step, is_local
 from app.rules.protocol.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
 from app.rules.protocol.redirects import host_of
@@ -115,7 +116,7 @@ def _proceed(
             authorization_requests.deny(actor, client, stored)
             raise AuthorizationRefusal("access_denied", "The user refused.")
         return _take_step(grant, client, session, actor, stored, token, decision)
-    except (PageRefusal, RequestEnded) as error:
+    except (PageRefusal, RequestEnded, TooManyRequests) as error:
         return error_page(error, call)
     except AuthorizationRefusal as error:
         client = grant.client.view

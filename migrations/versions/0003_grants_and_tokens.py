@@ -40,6 +40,7 @@ def upgrade() -> None:
         sa.Column("digest", DIGEST, nullable=False),
         sa.Column("browser_digest", DIGEST, nullable=False, comment="the browser that began it"),
         sa.Column("client_id", UUID, nullable=False),
+        sa.Column("network", identifier(64), nullable=False, comment="where it came from, as far as limits count"),
         sa.Column("parameters", JSON_TEXT, nullable=False),
         sa.Column("created_at", UTC_DATETIME, nullable=False),
         sa.Column("expires_at", UTC_DATETIME, nullable=False),
@@ -55,7 +56,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("organization_id", "digest", name="uq_authorization_requests_organization_id_digest"),
         **TABLE_OPTIONS,
     )
-    op.create_index("ix_authorization_requests_client", "authorization_requests", ["organization_id", "client_id"])
+    op.create_index("ix_authorization_requests_client", "authorization_requests", ["organization_id", "client_id", "network", "completed_at", "expires_at"])
     op.create_index("ix_authorization_requests_browser", "authorization_requests", ["organization_id", "browser_digest"])
     op.create_index("ix_authorization_requests_expires_at", "authorization_requests", ["expires_at"])
     op.create_table(

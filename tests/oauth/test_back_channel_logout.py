@@ -16,9 +16,10 @@ from app.operations.people.own_sessions import end_other_sessions
 from app.operations.people.password_change import change_password
 from app.operations.people.sessions import find_session
 from app.operations.people.user_status import disable_user
+from app.operations.tenancy.organizations import update_organization
 from app.operations.upkeep import outbox
 from tests.factories import PASSWORD, Factory
-from tests.oauth.conftest import Flow, change_rows, clock_ago, sign_in_on_page
+from tests.oauth.conftest import Flow, change_rows, clock_ago, query_of, sign_in_on_page
 from tests.support.back_channel import listen
 from tests.support.databases import Database
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
@@ -245,3 +246,17 @@ def test_discovery_says_so(flow: Flow) -> None:
     ).get_json()
     assert document["backchannel_logout_supported"] is True
     assert document["backchannel_logout_session_supported"] is True
+
+
+def test_a_suspension_ends_no_sign_in_and_tells_nobody(flow: Flow, listener: Listener) -> None:
+    """It is a pause: who was signed in is so again when it is over."""
+    flow.tokens()
+    root = flow.make.actor(flow.make.root())
+    for status in ("suspended", "active"):
+        with flow.app.app_context():
+            update_organization(root, flow.organization.slug, {"status": status})
+        assert deliver_due(flow) == 0
+    assert listener.tokens == []
+    assert "code" in query_of(flow.authorize())
+    sign_out(flow)
+    assert deliver_due(flow) == 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from werkzeug.test import TestResponse
 
-from app.operations.protocol import authorization_requests
-from app.operations.protocol.authorization_requests import MOST_OPEN
+from app.models.grant import AuthorizationRequest
+from app.operations.protocol import open_requests
+from app.operations.protocol.open_requests import MOST_OPEN
 from app.rules.protocol.authorization_request import LONGEST_REQUEST
-from tests.oauth.conftest import Flow, is_sign_in, location, query_of
+from tests.oauth.conftest import Flow, change_rows, clock_ago, is_sign_in, location, query_of
 from tests.support.databases import Database
 
 
@@ -43,10 +45,46 @@ def test_what_is_understood_is_bounded_together(stranger: Flow, database: Databa
 def test_a_browser_has_so_many_requests_open_and_the_oldest_ends(
     stranger: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authorization_requests, "MOST_OPEN", 3)
+    monkeypatch.setattr(open_requests, "MOST_OPEN", 3)
     assert MOST_OPEN == 50
     resumes = [
         location(stranger.authorize(prompt="login")).replace("login?", "oauth/authorize/resume?")
         for _ in range(5)
     ]
     assert [stranger.http.get(resume).status_code for resume in resumes] == [400, 400, 303, 303, 303]
+
+
+def begin_from(flow: Flow, address: str, *, client: Flow | None = None) -> TestResponse:
+    """A request from a browser that never was here before."""
+    return flow.app.test_client().get(
+        "/oauth/authorize",
+        query_string=(client or flow).parameters(),
+        environ_base={"REMOTE_ADDR": address},
+        headers={"Accept": "text/html"},
+    )
+
+
+def test_a_client_has_so_many_requests_open_from_one_network(
+    stranger: Flow, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 13 of scale.md: browsers that keep no cookie are new ones each time."""
+    assert open_requests.MOST_OPEN_PER_NETWORK == 3_000
+    monkeypatch.setattr(open_requests, "MOST_OPEN_PER_NETWORK", 3)
+    home = "2001:db8:1:1::"
+    assert [begin_from(stranger, f"{home}{n}").status_code for n in (1, 2, 3)] == [303, 303, 303]
+    refused = begin_from(stranger, f"{home}4")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "60")
+    assert "too_many_requests" in refused.text and "Location" not in refused.headers
+    assert database.count("authorization_requests") == 3
+    assert begin_from(stranger, "2001:db8:2:2::1").status_code == 303, "others go on"
+    assert begin_from(stranger, f"{home}5", client=stranger.other_client()).status_code == 303
+
+
+@pytest.mark.parametrize("column", ["completed_at", "expires_at"])
+def test_a_request_that_is_over_takes_no_room(
+    stranger: Flow, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    monkeypatch.setattr(open_requests, "MOST_OPEN_PER_NETWORK", 2)
+    assert [begin_from(stranger, "192.0.2.7").status_code for _ in range(3)] == [303, 303, 429]
+    change_rows(stranger, AuthorizationRequest, **{column: clock_ago(stranger, 1)})
+    assert begin_from(stranger, "192.0.2.7").status_code == 303

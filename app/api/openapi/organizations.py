@@ -67,7 +67,9 @@ SCHEMAS: Schema = {
         {
             "name": _NAME,
             "status": text(
-                "For root alone; active also restores a deleted one.", enum=["active", "suspended"]
+                "For root alone; active also restores a deleted one. Suspending is a pause: sign-ins wait and do not "
+                "end, so no client is told of a logout; tokens are refused until the organization is active again.",
+                enum=["active", "suspended"],
             ),
         }
     ),

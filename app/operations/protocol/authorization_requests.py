@@ -16,7 +16,7 @@ from app.models.grant import AuthorizationRequest
 from app.operations import audit, clock, directory
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import codes, consents, pushed_requests
+from app.operations.protocol import codes, consents, open_requests, pushed_requests
 from app.operations.protocol.wire_clients import find_wire_client
 from app.operations.registration import scopes as scope_registry
 from app.operations.registration.scopes import ScopeRecord
@@ -24,6 +24,7 @@ from app.operations.transaction import count_changed, current_unit, read, transa
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id
+from app.rules.people.networks import network_of
 from app.rules.protocol.authentication_contexts import reached_by
 from app.rules.protocol.authorization_request import AuthorizationParameters, understood
 from app.rules.protocol.claims_parameter import within
@@ -31,7 +32,6 @@ from app.rules.protocol.scopes import narrow
 from app.rules.protocol.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
 LIFE = timedelta(minutes=30)
-MOST_OPEN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,11 @@ def begin_request(
     """The checked request is stored for this browser; returns the clear token that pages carry.
 
     ``pushed_id`` is the pushed request that it came from, which is spent with this one.
-    Of the browser's open requests the oldest ends when there are more than ``MOST_OPEN``.
+    Of the browser's open requests the oldest ends when there are too many. Raises TooManyRequests when the client has
+    as many from the actor's network as it may; those who come from elsewhere go on. See ``open_requests``.
     """
+    network = network_of(actor.address)
+    open_requests.require_room(actor, client, network)
     token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
     now = clock.now()
     db.session.execute(
@@ -93,36 +96,15 @@ def begin_request(
             digest=digest(token),
             browser_digest=_browser(browser_id),
             client_id=client.id,
+            network=network,
             parameters=understood(sent),
             pushed_request_id=pushed_id,
             created_at=now,
             expires_at=now + LIFE,
         )
     )
-    _end_oldest(actor, _browser(browser_id))
+    open_requests.end_oldest(actor, _browser(browser_id))
     return token
-
-
-def _end_oldest(actor: Actor, browser: bytes) -> None:
-    own = (
-        AuthorizationRequest.organization_id == actor.organization_id,
-        AuthorizationRequest.browser_digest == browser,
-        AuthorizationRequest.completed_at.is_(None),
-    )
-    # Ids are ordered by time.
-    surplus = db.session.scalars(
-        select(AuthorizationRequest.id)
-        .where(*own)
-        .order_by(AuthorizationRequest.id.desc())
-        .offset(MOST_OPEN)
-        .limit(MOST_OPEN)
-    ).all()
-    if surplus:
-        count_changed(
-            update(AuthorizationRequest)
-            .where(*own, AuthorizationRequest.id.in_(surplus))
-            .values(completed_at=clock.now())
-        )
 
 
 @read

@@ -58,6 +58,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("par_required", "The request was not pushed first.", "Push it to the pushed_authorization_request_endpoint; the client or its organization demands it (RFC 9126)."),
     ("par_unknown", "The request_uri has ended, was used, or is not this client's.", "Push a new request for each sign-in, and use its request_uri within a minute, once."),
     ("par_too_many", "The client has too many pushed requests open.", "Push a request when a person wants to sign in, not ahead of time."),
+    ("authorize_too_many", "Too many sign-ins of the client were begun from one network and not finished.", "Send people here when they want to sign in, and not again and again by itself."),
     ("login_required", "The client asked for no pages, and the person would have had to sign in.", "Send the request again without prompt=none."),
     ("interaction_required", "The client asked for no pages, and the person would have had to decide something.", "Send the request again without prompt=none."),
     ("user_refused", "The person said no.", "Nothing is broken. Tell people why the client needs what it asks for."),
