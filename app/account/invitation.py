@@ -8,12 +8,8 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import signed_in
 from app.operations.directory import organization_by_id
-from app.operations.people.invitations import (
-    InvitationEnded,
-    InvitationView,
-    accept_invitation,
-    find_invitation,
-)
+from app.operations.people.invitation_views import InvitationEnded, InvitationView
+from app.operations.people.invitations import accept_invitation, find_invitation
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.sign_in import SignedIn, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput

@@ -11,7 +11,7 @@ from app.api.blueprint import api
 from app.operations.idempotency import Outcome
 from app.operations.people import administrators
 from app.operations.people.administrators import AddedAdministrator, AdministratorRecord
-from app.operations.people.invitations import NewInvitation
+from app.operations.people.invitation_views import NewInvitation
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -38,9 +38,10 @@ def administrator(record: AdministratorRecord) -> dict[str, Any]:
 
 
 def invited(new: NewInvitation) -> dict[str, Any]:
-    """Somebody who is invited to the role, in the form of an administrator, with the link."""
+    """Somebody who is invited to the role, in the form of an administrator; with the link, unless it went by mail."""
     view = new.invitation
-    return {
+    link = {"invitation_link": new.link} if new.link is not None else {}
+    return link | {
         "id": view.public_id,
         "organization_id": view.organization_slug,
         "user_id": None,
@@ -52,7 +53,6 @@ def invited(new: NewInvitation) -> dict[str, Any]:
         "created_at": representations.time(view.created_at),
         "created_by": view.created_by,
         "expires_at": representations.time(view.expires_at),
-        "invitation_link": new.link,
     }
 
 

@@ -9,7 +9,7 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.operations.idempotency import Outcome
-from app.operations.people.invitations import InvitationView
+from app.operations.people.invitation_views import InvitationView
 from app.operations.tenancy import organizations
 from app.operations.tenancy.organizations import OrganizationRecord
 from app.web.bearer import Call, management
@@ -77,7 +77,9 @@ def create_organization(call: Call) -> Response:
         record = made.organization
         data = organization(record, _issuer(call, record)) | {"invitation": None}
         if made.invitation is not None:
-            data["invitation"] = invitation(made.invitation.invitation) | {"link": made.invitation.link}
+            data["invitation"] = invitation(made.invitation.invitation)
+            if made.invitation.link is not None:
+                data["invitation"]["link"] = made.invitation.link
         return created(data, record.slug, headers={"ETag": etag_of(record.version)})
 
     return once(call.actor, body, work)

@@ -91,5 +91,8 @@ class Invitation(Tenant, Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    is_mailed: Mapped[bool] = mapped_column(
+        default=False, comment="its link went to the mailbox alone, so whoever holds it reads that mailbox"
+    )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

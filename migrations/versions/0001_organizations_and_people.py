@@ -87,6 +87,12 @@ def upgrade() -> None:
         sa.Column("created_at", UTC_DATETIME, nullable=False),
         sa.Column("created_by", sa.String(200), nullable=True),
         sa.Column("expires_at", UTC_DATETIME, nullable=False),
+        sa.Column(
+            "is_mailed",
+            sa.Boolean(),
+            nullable=False,
+            comment="its link went to the mailbox alone, so whoever holds it reads that mailbox",
+        ),
         sa.Column("used_at", UTC_DATETIME, nullable=True),
         sa.Column("revoked_at", UTC_DATETIME, nullable=True),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),

@@ -11,7 +11,7 @@ from flask import Flask
 from app.operations import clock
 from app.operations.people import administrators as operations
 from app.operations.people import invitations, rights
-from app.operations.people.invitations import InvitationEnded
+from app.operations.people.invitation_views import InvitationEnded
 from app.operations.people.role_assignments import AlreadyAssigned, LastAdministrator, assign_role
 from app.operations.people.users import create_user, find_user_by_email, get_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound

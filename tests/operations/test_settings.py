@@ -10,7 +10,8 @@ import pytest
 from flask import Flask
 
 from app.operations import directory
-from app.operations.people.invitations import InvitationEnded, accept_invitation, invite, revoke_invitation
+from app.operations.people.invitation_views import InvitationEnded
+from app.operations.people.invitations import accept_invitation, invite, revoke_invitation
 from app.operations.people.role_assignments import assign_role
 from app.operations.registration import credentials
 from app.operations.tenancy import settings as operations

@@ -15,7 +15,8 @@ from app.models.user import RoleAssignment, User
 from app.operations import audit
 from app.operations.directory import OrganizationView
 from app.operations.pages import DEFAULT_LIMIT, Page
-from app.operations.people.invitations import NewInvitation, invite
+from app.operations.people.invitation_views import NewInvitation
+from app.operations.people.invitations import invite
 from app.operations.people.role_assignments import (
     assign_role,
     require_grantable,
@@ -71,7 +72,7 @@ class AddedAdministrator:
 
     @property
     def link(self) -> str | None:
-        """The invitation's link, shown this once."""
+        """The invitation's link, shown this once; None when it went by mail."""
         return self.invitation.link if self.invitation else None
 
 

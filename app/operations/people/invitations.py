@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -12,7 +11,9 @@ from app.extensions import db
 from app.models.user import Invitation
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.mail import letters
 from app.operations.pages import DEFAULT_LIMIT, Page
+from app.operations.people.invitation_views import InvitationEnded, InvitationView, NewInvitation, view_of
 from app.operations.people.role_assignments import assign_role, require_grantable
 from app.operations.people.users import create_user, find_user_by_email
 from app.operations.tenancy.acting import acting_in
@@ -26,56 +27,16 @@ from app.rules.people.permissions import roles_of
 from app.rules.people.registration import require_invitable
 from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
-from app.rules.versions import version_of
 
 # Open invitations an organization may have: whoever invites must not fill the table.
 MOST_OPEN = 1000
-
-
-class InvitationEnded(Conflict):
-    """It was used, withdrawn or has expired."""
-
-    code = "invitation_ended"
-
-
-@dataclass(frozen=True, slots=True)
-class InvitationView:
-    """An invitation, without its token."""
-
-    id: UUID
-    organization_id: str
-    organization_slug: str
-    organization_name: str
-    email: str
-    name: str
-    role: str
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime
-
-    @property
-    def public_id(self) -> str:
-        """``inv_…``."""
-        return public_id("inv", self.id)
-
-    @property
-    def version(self) -> int:
-        """Another number once anything of it is another."""
-        return version_of(self.id, self.email, self.name, self.role, self.expires_at)
-
-
-@dataclass(frozen=True, slots=True)
-class NewInvitation:
-    """An invitation just made; ``link`` holds its token and is shown this once."""
-
-    invitation: InvitationView
-    link: str
 
 
 @transaction
 def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "member") -> NewInvitation:
     """Whoever holds the link may become a user with the role, until it expires; earlier links to them are dead.
 
+    It goes to their mailbox alone; where there is no mail server, the answer holds it, to be handed over.
     Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, Conflict when the
     organization has such a user or is closed. Audit: ``invitation.created``.
     """
@@ -106,9 +67,10 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         created_at=now,
         created_by=inside.label[:200],
         expires_at=now + timedelta(seconds=ttl),
+        is_mailed=letters.is_possible(),
     )
     db.session.add(invitation)
-    view = _view(invitation, organization)
+    view = view_of(invitation, organization)
     audit.record(
         inside,
         "invitation.created",
@@ -116,7 +78,13 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         target_id=view.public_id,
         after={"email": view.email, "role": role},
     )
-    return NewInvitation(view, f"{organization.base_url}/organizations/{organization.slug}/invite/{token}")
+    link = f"{organization.base_url}/organizations/{organization.slug}/invite/{token}"
+    if not view.is_mailed:
+        return NewInvitation(view, link)
+    until = f"{view.expires_at:%-d %B %Y, %H:%M} UTC"
+    values = {"link": link, "by": inside.label or organization.name, "until": until}
+    letters.send(organization, view.email, "invitation", values, until=view.expires_at)
+    return NewInvitation(view, None)
 
 
 @read
@@ -136,15 +104,15 @@ def find_invitation(token: str) -> InvitationView | None:
         organization = organization_by_id(parsed.organization_id)
     except NotFound:
         return None
-    return _view(row, organization) if organization.is_active else None
+    return view_of(row, organization) if organization.is_active else None
 
 
 @transaction
 def accept_invitation(token: str, *, name: str, password_hash: str) -> UUID:
     """The invitation is used and its holder is a user with the role.
 
-    The address is not verified by it: the link was shown to whoever invites, so holding it proves no mailbox. Raises
-    InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile. Audit:
+    The address is verified by it if the link came by mail alone; one that was shown to whoever invites proves no
+    mailbox. Raises InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile. Audit:
     ``invitation.accepted``.
     """
     view = find_invitation(token)
@@ -155,7 +123,11 @@ def accept_invitation(token: str, *, name: str, password_hash: str) -> UUID:
     if not _ended(view.organization_id, view.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was used already.")
     user_id = create_user(
-        view.organization_id, email=view.email, name=name or view.name, password_hash=password_hash
+        view.organization_id,
+        email=view.email,
+        name=name or view.name,
+        password_hash=password_hash,
+        email_verified=view.is_mailed,
     )
     system = Actor.system(view.organization_id, view.email)
     assign_role(system, view.organization_id, view.organization_id, user_id, view.role)
@@ -192,7 +164,7 @@ def list_invitations(
     if begin is not None:
         statement = statement.where(Invitation.id > begin)
     rows = db.session.scalars(statement).all()
-    items = tuple(_view(row, organization) for row in rows[:limit])
+    items = tuple(view_of(row, organization) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
 
@@ -201,7 +173,7 @@ def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationVie
     """The open invitation. Raises NotFound, for one that has ended too."""
     inside, organization = acting_in(actor, slug)
     inside.require("admins:read")
-    return _view(_open_row(organization, invitation_id), organization)
+    return view_of(_open_row(organization, invitation_id), organization)
 
 
 @transaction
@@ -211,7 +183,7 @@ def revoke_invitation(
     """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
-    view = _view(_open_row(organization, invitation_id), organization)
+    view = view_of(_open_row(organization, invitation_id), organization)
     if expected_version is not None and view.version != expected_version:
         raise PreconditionFailed("The invitation was changed since you read it. Read it again.")
     if not _ended(organization.id, view.id, revoked_at=clock.now()):
@@ -283,18 +255,3 @@ def _open_ones(organization_id: str, now: datetime) -> int:
 
 def _is_open(row: Invitation, now: datetime) -> bool:
     return row.used_at is None and row.revoked_at is None and row.expires_at > now
-
-
-def _view(row: Invitation, organization: OrganizationView) -> InvitationView:
-    return InvitationView(
-        id=row.id,
-        organization_id=organization.id,
-        organization_slug=organization.slug,
-        organization_name=organization.name,
-        email=row.email,
-        name=row.name,
-        role=row.role,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        expires_at=row.expires_at,
-    )

@@ -1,0 +1,99 @@
+"""Invitations by mail: the link goes to the mailbox alone, so whoever uses it has proven the address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.people.invitations import accept_invitation, invite
+from app.operations.people.users import find_user_by_email
+from app.rules.people.permissions import PERMISSIONS
+from tests.account.conftest import Visitor
+from tests.factories import bearer_header
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.mark.usefixtures("context")
+def test_the_link_goes_by_mail_and_proves_the_address(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """OI-5."""
+    made = invite(make.actor(acme), acme.slug, email="Grace@Acme.example")
+    assert made.link is None
+    deliver()
+    (mail,) = box.mails
+    assert (mail["To"], mail["Subject"]) == ("grace@acme.example", "Join Acme")
+    token = box.links()[0].rpartition("/")[2]
+    accept_invitation(token, name="Grace", password_hash="x")
+    user = find_user_by_email(acme.id, "grace@acme.example")
+    assert user is not None and user.email_verified
+
+
+@pytest.mark.usefixtures("context")
+def test_a_link_that_was_shown_proves_nothing(make: Any, acme: Any, database: Database) -> None:
+    """OI-5."""
+    made = invite(make.actor(acme), acme.slug, email="grace@acme.example")
+    assert made.link is not None and database.count("outbox") == 0
+    accept_invitation(made.link.rpartition("/")[2], name="Grace", password_hash="x")
+    user = find_user_by_email(acme.id, "grace@acme.example")
+    assert user is not None and not user.email_verified
+
+
+@pytest.mark.usefixtures("context")
+def test_the_mail_says_who_invites_and_nothing_that_was_typed(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """The invited person's name is what the inviter typed: a mail of ours is no place for strangers' words."""
+    invite(make.actor(acme), acme.slug, email="grace@acme.example", name="See https evil example")
+    deliver()
+    assert "evil" not in str(box.mails[0])
+    assert "invites you to Acme" in plain(box.mails[0])
+
+
+@pytest.mark.parametrize("mailed", [True, False])
+def test_the_api_shows_the_link_only_where_no_mail_went_out(
+    app: Flask, make: Any, acme: Any, request: pytest.FixtureRequest, mailed: bool
+) -> None:
+    """The contract, section 4: ``POST /organizations/{id}/admins``."""
+    if mailed:
+        request.getfixturevalue("box")
+    root = make.root()
+    headers = bearer_header(make.bearer(root, *PERMISSIONS, "organizations:write"))
+    answer = app.test_client().post(
+        f"/organizations/{root.slug}/admins",
+        json={"email": "grace@acme.example", "role": "member"},
+        headers=headers,
+    )
+    assert answer.status_code == 201, answer.text
+    assert ("invitation_link" in answer.json["data"]) is not mailed
+    made = app.test_client().post(
+        "/organizations", json={"name": "New", "admin": {"email": "ada@new.example"}}, headers=headers
+    )
+    assert made.status_code == 201, made.text
+    assert ("link" in made.json["data"]["invitation"]) is not mailed
+
+
+@pytest.mark.usefixtures("box")
+def test_the_portal_says_that_a_mail_is_on_its_way(app: Flask, make: Any) -> None:
+    root = make.root()
+    visitor = Visitor(app)
+    visitor.sign_in(make.user(root, role="admin"))
+    new = f"/portal/{root.slug}/administrators/new"
+    visitor.get(new)
+    page = visitor.post(new, email="grace@acme.example", role="auditor")
+    assert 'id="invitation-mailed"' in page.text and "gth_iv_" not in page.text
+    new = f"/portal/{root.slug}/organizations/new"
+    visitor.get(new)
+    page = visitor.post(new, name="New", email="ada@new.example", person="Ada")
+    assert 'id="invitation-mailed"' in page.text and "gth_iv_" not in page.text
