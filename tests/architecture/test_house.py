@@ -44,7 +44,12 @@ WITHOUT_ACTOR = {
         ),
         *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
         *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange"),
-        *("introspections.sign", "proven_clients.recall", "proven_clients.remember"),
+        *(
+            "introspections.sign",
+            "dpop_proofs.is_demanded",
+            "proven_clients.recall",
+            "proven_clients.remember",
+        ),
     },
     "it stands on pages that strangers see": {"logos.digest_of_logo", "logos.get_picture"},
     "a link that was handed to a person is all the right there is": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,6 @@ from app.operations.people.freshness import FreshSignInRequired
 from app.operations.registration import clients, credentials
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
-from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
 from tests.support.databases import Database
 
@@ -249,9 +247,10 @@ def test_a_person_makes_a_secret_only_after_a_fresh_sign_in(
     context: Flask, client: MadeClient, make: Factory, database: Database
 ) -> None:
     """PO-4: what it makes can replace every secret that works today."""
-    stale = replace(make.actor(client.organization, authenticated_ago_seconds=5 * 3600), session_id=new_id())
+    user = make.user(client.organization)
+    stale = make.actor(client.organization, user=user, authenticated_ago_seconds=5 * 3600)
     with pytest.raises(FreshSignInRequired):
         credentials.create_credential(stale, client.client_id, retire_others_in_seconds=0)
     assert database.count("client_credentials") == 1
-    fresh = replace(make.actor(client.organization), session_id=new_id())
+    fresh = make.actor(client.organization, user=user)
     assert credentials.create_credential(fresh, client.client_id).secret

@@ -116,11 +116,11 @@ def test_a_deletion_by_the_organizations_own_administrator_stands_in_roots_log(
 
 def test_in_a_browser_a_deletion_asks_for_a_fresh_sign_in(context: Flask, make: Factory) -> None:
     acme = make.organization()
-    stale = make.actor(acme, user=make.user(acme), authenticated_ago_seconds=3600)
+    user = make.user(acme)
     with pytest.raises(FreshSignInRequired):
-        operations.delete_organization(replace(stale, session_id=new_id()), acme.slug)
+        operations.delete_organization(make.actor(acme, user=user, authenticated_ago_seconds=3600), acme.slug)
     assert directory.organization_by_id(acme.id).is_active
-    assert operations.delete_organization(stale, acme.slug).status == "deleted"
+    assert operations.delete_organization(make.actor(acme, user=user), acme.slug).status == "deleted"
 
 
 def test_tokens_and_sign_ins_from_before_a_deletion_stay_dead_when_it_is_restored(

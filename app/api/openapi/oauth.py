@@ -100,7 +100,7 @@ SCHEMAS: Schema = {
 }
 
 
-_SHOWN: Schema = {
+SHOWN: Schema = {
     "303": {"description": "On to sign-in or consent, or back to the client with `code`, `state` and `iss`."},
     "400": {"description": "Client or redirect_uri is wrong: a page, never a redirect.", "content": PAGE},
     "405": {"description": REFUSALS["405"][1], "content": PAGE},
@@ -141,7 +141,7 @@ def _of(prefix: str, name: str) -> Schema:
     wanted = [
         query_parameter(key, schema, schema.get("description", key)) for key, schema in AUTHORIZATION.items()
     ]
-    shown = _SHOWN | ({"404": {"description": REFUSALS["404"][1], "content": PAGE}} if name else {})
+    shown = SHOWN | ({"404": {"description": REFUSALS["404"][1], "content": PAGE}} if name else {})
 
     def called(word: str) -> str:
         return f"{name}{word[0].upper()}{word[1:]}" if name else word
@@ -240,37 +240,6 @@ def _public(identifier: str, summary: str, schema: Schema) -> Schema:
     )
 
 
-def _interaction() -> Schema:
-    found = _SHOWN | {
-        "200": {"description": "The consent page.", "content": PAGE},
-        "404": {"description": REFUSALS["404"][1], "content": PAGE},
-    }
-    request = query_parameter("request", text(maxLength=200), "The id of the stored request.")
-    decision = {
-        "request": text(maxLength=200),
-        "decision": text(enum=["allow", "deny"]),
-        "scope": text(),
-        "csrf_token": text(),
-    }
-    return {
-        "/organizations/{id}/oauth/authorize/resume": path_item(
-            ("OrganizationId",),
-            get=endpoint("resumeAuthorization", "Back from sign-in", answers=found, security=UNSECURED)
-            | {"parameters": [request]},
-        ),
-        "/organizations/{id}/oauth/authorize/decision": path_item(
-            ("OrganizationId",),
-            post=endpoint(
-                "decideAuthorization",
-                "What the person decided",
-                answers=found | {"403": {"description": "Sent from another site.", "content": PAGE}},
-                security=UNSECURED,
-                requestBody=form(decision),
-            ),
-        ),
-    }
-
-
 def _discovery() -> Schema:
     paths: Schema = {}
     for kind, word in (("openid-configuration", "openid"), ("oauth-authorization-server", "oauth")):
@@ -289,6 +258,5 @@ def _discovery() -> Schema:
 PATHS: Schema = {
     **_of("", ""),
     **_of("/organizations/{id}", "organization"),
-    **_interaction(),
     **_discovery(),
 }
