@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from flask import Flask
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from app.extensions import db
 from app.models.failed_request import FailedRequest
+from app.models.grant import Grant
+from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.evidence import audit_events, refused_requests
 from app.operations.evidence.refused_requests import RefusedRequest
@@ -24,7 +26,7 @@ from app.operations.user_administration import deletion
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import client_id_of, new_id, public_id
-from tests.factories import Factory, MadeClient
+from tests.factories import Factory, MadeClient, MadeUser
 
 UNTOUCHED = "webhooks:read"
 """A permission that no route of today asks for: its holder may nothing."""
@@ -55,6 +57,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "invitationId": public_id("inv", new_id()),
         "registrationTokenId": public_id("ria", new_id()),
         "auditEventId": public_id("evt", new_id()),
+        "grantId": public_id("grt", new_id()),
         "failedRequestId": public_id("flr", new_id()),
         "userId": public_id("usr", new_id()),
         "resourceId": public_id("res", new_id()),
@@ -88,6 +91,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         lapsed = refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
         resources.delete_resource(actor, resource)
+        revoked = granted(corner.client, make.user(corner.organization), revoked=True)
     return {
         "id": gone.slug,
         "clientId": client.client_id,
@@ -96,6 +100,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "kid": leaked,
         "invitationId": invited,
         "registrationTokenId": spent,
+        "grantId": revoked,
         # What retention removed.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
@@ -122,6 +127,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
         initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
+        allowed = granted(client, make.user(organization))
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -132,12 +138,35 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "invitationId": invited.public_id,
         "registrationTokenId": initial.record.public_id,
         "auditEventId": happened,
+        "grantId": allowed,
         "failedRequestId": failed,
         "userId": member.public_id,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
+
+
+def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:
+    """The id of a grant of the client by the user."""
+    now = clock.now()
+    row_id = new_id()
+    db.session.execute(
+        insert(Grant).values(
+            organization_id=client.organization.id,
+            id=row_id,
+            client_id=client.registered.client.id,
+            user_id=user.id,
+            scope="openid",
+            auth_time=now,
+            amr="pwd",
+            created_at=now,
+            expires_at=now + timedelta(hours=1),
+            revoked_at=now if revoked else None,
+        )
+    )
+    db.session.commit()
+    return public_id("grt", row_id)
 
 
 def refused(client: MadeClient, at: datetime) -> str:

@@ -92,6 +92,7 @@ PARAMETERS: Schema = {
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
     "ScopeName": _path("scopeName", {"type": "string", "minLength": 1, "maxLength": 128}, "The scope."),
     "Kid": _path("kid", KID, "The signing key."),
+    "GrantId": _path("grantId", public_id("grt"), "The grant."),
     "AuditEventId": _path("auditEventId", public_id("evt"), "The event."),
     "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
     "RegistrationTokenId": _path("registrationTokenId", public_id("ria"), "The initial access token."),
