@@ -48,6 +48,10 @@ PAGES = [
     "/apis/new",
     "/apis/{api}",
     "/apis/{api}/delete",
+    "/users",
+    "/users?q=nothing+like+it",
+    "/users/{user}",
+    "/users/{user}/delete",
     "/administrators",
     "/administrators/new",
     "/administrators/{admin}/remove",
@@ -222,7 +226,7 @@ def test_every_page_is_whole_in_every_look(
 ) -> None:
     client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
     public = make.client(acme, name="Blossom", type="spa")
-    make.user(
+    somebody = make.user(
         acme,
         email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example",
         name="Grace",
@@ -243,6 +247,7 @@ def test_every_page_is_whole_in_every_look(
         "public": public.client_id,
         "api": api.public_id,
         "failed": failed,
+        "user": somebody.public_id,
         "secret": client.registered.credential.public_id,
     }
     with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:

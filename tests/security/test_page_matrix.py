@@ -104,6 +104,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "consent_id": public_id("con", new_id()),
         "session_id": public_id("ses", new_id()),
         "token_id": corner.ids["registrationTokenId"],
+        "user_id": corner.ids["userId"],
         "role": "developer",
         "topic": "sessions",
         "algorithm": "EdDSA",
@@ -179,7 +180,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
         if not re.search(
-            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|slug)>",
+            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|user_id|slug)>",
             pattern,
         ):
             continue
