@@ -65,7 +65,7 @@ def details_sent() -> dict[str, Any]:
         "contacts": lines("contacts"),
         "status": "active" if is_ticked("is_active") else "disabled",
     }
-    for name in ("client_uri", "policy_uri", "tos_uri"):
+    for name in ("client_uri", "logo_uri", "policy_uri", "tos_uri"):
         sent[name] = text(name) or None
     if text("trust"):
         sent["trust"] = text("trust")

@@ -179,7 +179,7 @@ _NAMES = {
     "redirects": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri"),
     "access": ("scopes", "optional_scopes"),
     "details": (
-        "name", "description", "contacts", "status", "client_uri", "policy_uri", "tos_uri", "trust",
+        "name", "description", "contacts", "status", "client_uri", "logo_uri", "policy_uri", "tos_uri", "trust",
     ),
     "advanced": (
         "grant_types", "token_endpoint_auth_method", "access_token_format", "id_token_signed_response_alg",

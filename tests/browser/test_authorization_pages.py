@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from html import escape
@@ -9,14 +10,22 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
+from PIL import Image
 
+from app.operations import clock
+from app.operations.registration import logos
+from app.operations.upkeep.outbox import Message
+from app.rules.identifiers import new_id
 from tests.browser.test_account_pages import Pages, authorize, caught
 from tests.factories import PASSWORD, Factory
+from tests.support.back_channel import serve_at
 from tests.support.browser import watched
-from tests.support.https_server import Response, https_server
+from tests.support.https_server import HttpsServer, Response, https_server, reaching
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
+# Whether the logo is a picture that came and was drawn, and how wide it is.
+DRAWN = "(({complete, naturalWidth}) => [complete, naturalWidth])(document.querySelector('img#client-logo'))"
 
 
 @pytest.fixture
@@ -38,6 +47,19 @@ def ada(make: Factory, acme: Any) -> Any:
 def orchard(make: Factory, acme: Any) -> Any:
     links = {"policy_uri": "https://orchard.example/privacy", "tos_uri": "https://orchard.example/terms"}
     return make.client(acme, name="Orchard", trust="first_party", redirect_uris=[CALLBACK], **links)
+
+
+@pytest.fixture
+def logo_server(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpsServer]:
+    """Where a client's logo stands, which the service may reach."""
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(out, "PNG")
+    with https_server(
+        lambda _request: Response(200, out.getvalue(), {"Content-Type": "image/png"})
+    ) as server:
+        settings = reaching(live_server.app.config["GATEHOUSE"], server)
+        monkeypatch.setitem(live_server.app.config, "GATEHOUSE", settings)
+        yield server
 
 
 @pytest.fixture
@@ -157,6 +179,27 @@ def test_who_is_signed_in_confirms_by_the_password(pages: Pages, orchard: Any, a
     page.fill("#password", PASSWORD)
     page.click("#login-submit")
     page.wait_for_url("https://orchard.example/**")
+
+
+def test_the_logo_of_an_app_is_drawn_on_sign_in_and_consent(
+    pages: Pages, live_server: Any, make: Factory, acme: Any, ada: Any, logo_server: HttpsServer
+) -> None:
+    """PO-2: our own policy lets the picture in, and nothing is asked of the app's server but once, by us."""
+    client = make.client(
+        acme, name="Pear", redirect_uris=[CALLBACK], logo_uri="https://pear.example/logo.png"
+    )
+    serve_at(live_server.app, client, logo_uri=f"{logo_server.base_url}/logo.png")
+    with live_server.app.app_context():
+        message = Message(
+            acme.id, new_id(), logos.KIND, "", {"client": client.client_id}, 1, *([clock.now()] * 2)
+        )
+        logos.deliver(message)
+    page = pages.open(authorize(client, CALLBACK))
+    assert page.evaluate(DRAWN) == [True, 64]
+    pages.sign_in(ada)
+    page.wait_for_selector("#consent-allow")
+    assert page.evaluate(DRAWN) == [True, 64]
+    assert len(logo_server.requests) == 1
 
 
 def test_a_profile_is_kept_and_a_wrong_claim_is_told_at_its_field(pages: Pages, ada: Any) -> None:

@@ -128,6 +128,11 @@ def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> 
             "Reviewed",
         ),
         (
+            "details",
+            {"name": "Orchard", "is_active": "1", "logo_uri": "https://orchard.example/logo.png"},
+            'value="https://orchard.example/logo.png"',
+        ),
+        (
             "advanced",
             {
                 "grant_types": ["authorization_code", "refresh_token", "client_credentials"],
