@@ -19,7 +19,7 @@ from app.operations.self_registration.dynamic import Registration
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.protocol.oauth_errors import OAuthRefusal
-from app.rules.registration.dynamic_metadata import as_document, refusal_code, refusal_words
+from app.rules.registration.dynamic_metadata import LARGEST, as_document, refusal_code, refusal_words
 from app.rules.strict_json import load_object
 
 _METHODS = "GET, POST, PUT, DELETE"
@@ -96,7 +96,10 @@ def _actor(call: Call) -> Actor:
 def _metadata(call: Call) -> dict[str, Any]:
     if call.content_type != "application/json":
         raise InvalidInput("Send the metadata as application/json.")
-    return load_object(call.read_body())
+    body = call.read_body()
+    if len(body) > LARGEST:
+        raise InvalidInput("The metadata is longer than 16 KiB.")
+    return load_object(body)
 
 
 def _bearer(call: Call) -> str | None:

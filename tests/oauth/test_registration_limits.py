@@ -19,7 +19,7 @@ from app.operations.self_registration.initial_access import (
     revoke_registration_token,
 )
 from tests.factories import Factory
-from tests.support.registering import register
+from tests.support.registering import GOOD, own, register
 
 
 def everything_stored(app: Flask) -> str:
@@ -99,3 +99,16 @@ def test_an_organization_has_room_for_so_many(
     monkeypatch.setattr(client_origin, "MOST_CLIENTS", 2)
     with pytest.raises(client_origin.NoRoom):
         make.client(open_to_all)
+
+
+def test_a_stranger_s_client_is_of_a_bounded_size(http: FlaskClient, open_to_all: OrganizationView) -> None:
+    """DC-1, RFC 7591 section 3.2.2: in what counts and in what is ignored, at the beginning and at each change."""
+    told = register(http, open_to_all, ignored="x" * 15_000).get_json()
+    for more in ({"ignored": "x" * 16_384}, {"jwks": {"keys": [{"kty": "EC", "more": "x" * 16_384}]}}):
+        answers = (
+            register(http, open_to_all, **more),
+            own(http, told, "PUT", **GOOD, client_id=told["client_id"], **more),
+        )
+        for answer in answers:
+            assert answer.status_code == 400 and "16 KiB" in answer.get_json()["error_description"]
+            assert answer.get_json()["error"] == "invalid_client_metadata"

@@ -35,6 +35,8 @@ from app.rules.registration.redirect_uris import is_loopback, is_private_scheme
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
 NATIVE, SPA, WEB, DEVICE = "native", "spa", "web", "device"
 UNNAMED = "Unnamed app"
+# In bytes. Every worker keeps thousands of clients in its memory, and strangers choose how large these are.
+LARGEST = 16 * 1024
 
 # Taken as they come: the checks of every client decide about them.
 _AS_SENT = (
