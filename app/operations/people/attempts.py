@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import delete, func, select
@@ -79,6 +79,30 @@ def forgive(organization_id: str, bucket: bytes) -> None:
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.bucket == bucket)
     )
+
+
+@transaction
+def is_within(organization_id: str, bucket: bytes, most: int, window: timedelta) -> bool:
+    """Whether fewer than ``most`` were counted in the bucket within the window; this one is counted then.
+
+    Part of a unit, so that what was rolled back did not count. Units at the same moment do not see each other: a few
+    more than ``most`` may pass, which is why no guess may be judged by it.
+    """
+    now = clock.now()
+    counted = db.session.scalar(
+        select(func.count()).where(
+            Attempt.organization_id == organization_id, Attempt.bucket == bucket, Attempt.at > now - window
+        )
+    )
+    if (counted or 0) >= most:
+        return False
+    attempt_id = current_unit().once(f"attempt {bucket.hex()} {counted}", new_id)
+    db.session.add(
+        Attempt(
+            organization_id=organization_id, id=attempt_id, bucket=bucket, at=now, expires_at=now + window
+        )
+    )
+    return True
 
 
 @transaction

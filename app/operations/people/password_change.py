@@ -10,6 +10,7 @@ from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
+from app.operations.mail.notices import notify_user
 from app.operations.people import attempts
 from app.operations.people.passwords import new_password_hash, verify_password
 from app.operations.people.sessions import end_sessions_of_user, renew_session
@@ -33,9 +34,9 @@ class ChangedPassword:
 def change_password(actor: Actor, current: str, new: str) -> ChangedPassword:
     """The actor's own password is the new one; other sign-ins and what apps could refresh have ended (SS-6).
 
-    Needs the current one (PW-4), whose wrong guesses are counted like sign-ins. Raises InvalidInput naming
-    ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
-    ``user.password_changed``.
+    The person is told by mail. Needs the current one (PW-4), whose wrong guesses are counted like sign-ins.
+    Raises InvalidInput naming ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing
+    has to wait. Audit: ``user.password_changed``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a password.")
@@ -99,4 +100,5 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str) -> ChangedPassword
         target_id=public_id("usr", user_id),
         after={"ended_sessions": ended, "ended_grants": grants},
     )
+    notify_user(actor, user_id, "password_changed")
     return ChangedPassword(renew_session(actor), ended)

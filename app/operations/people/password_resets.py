@@ -12,6 +12,7 @@ from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.mail.notices import notify_user
 from app.operations.people import account_links
 from app.operations.people.account_links import AccountLinkView
 from app.operations.people.passwords import new_password_hash
@@ -120,8 +121,9 @@ def reset_password(
 ) -> None:
     """The password is the new one; every sign-in and what apps could refresh have ended, and nobody is signed in.
 
-    A link that came by mail proves the address too (RP-3). Raises ResetEnded, InvalidInput naming ``password``,
-    Conflict, and Unavailable when hashing has to wait. Audit: ``user.password_reset``.
+    A link that came by mail proves the address too, and the person is told by mail (RP-3). Raises ResetEnded,
+    InvalidInput naming ``password``, Conflict, and Unavailable when hashing has to wait. Audit:
+    ``user.password_reset``.
     """
     require_passwords(organization)
     reset = find_reset(organization, token)
@@ -171,6 +173,7 @@ def _store(actor: Actor, reset: ResetView, new_hash: str) -> None:
         target_id=public_id("usr", user_id),
         after={"ended_sessions": ended, "ended_grants": grants},
     )
+    notify_user(actor, user_id, "password_was_reset")
 
 
 def _bound(password_hash: str | None, email_canonical: str) -> str:

@@ -1,0 +1,39 @@
+"""Notices: a person hears by mail of what concerns the safety of the account, a few times an hour at most."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID
+
+from app.operations import clock
+from app.operations.directory import organization_by_id
+from app.operations.mail import letters
+from app.operations.people import attempts
+from app.operations.people.users import get_user
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+
+MOST_AN_HOUR = 10
+"""To one person, of all kinds: whoever provokes them must not fill a mailbox."""
+
+Notice = Literal["password_changed", "password_was_reset"]
+
+
+@transaction
+def notify_user(actor: Actor, user_id: UUID, notice: Notice) -> None:
+    """The user hears of what the actor did; part of the unit that did it. Nothing where there is no mail server."""
+    if not letters.is_possible():
+        return
+    organization = organization_by_id(actor.organization_id)
+    bucket = attempts.bucket_of("notice", str(user_id))
+    if not attempts.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+        return
+    user = get_user(organization.id, user_id)
+    values = {
+        "email": user.email,
+        "at": f"{clock.now():%-d %B %Y, %H:%M} UTC",
+        "address": actor.address or "",
+        "link": f"{organization.base_url}/organizations/{organization.slug}/forgot",
+    }
+    letters.send(organization, user.email, notice, values)
