@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import struct
 
-from PIL import Image
-
 MOST_BYTES = 256 * 1024
 MOST_PIXELS = 2048 * 2048
 SIDE = 256
@@ -24,6 +22,9 @@ def as_logo(content: bytes) -> bytes:
     Raises NoPicture for anything but PNG, JPEG, GIF and WebP, more than 256 KiB, and more than four million pixels,
     which are counted before a single one is unpacked.
     """
+    # Read when there is a picture at last: it is megabytes of memory that most workers never need.
+    from PIL import Image
+
     if len(content) > MOST_BYTES:
         raise NoPicture("it is larger than 256 KiB")
     try:
