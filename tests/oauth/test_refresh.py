@@ -22,6 +22,7 @@ from app.rules.identifiers import new_id
 from app.rules.protocol.tokens import new_refresh_token, parse_token
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, audited
 from tests.support.databases import Database
+from tests.support.mail_server import Mailbox
 
 
 def is_refused(answer) -> bool:
@@ -94,6 +95,18 @@ def test_after_the_grace_time_it_is_reuse(flow: Flow) -> None:
     assert is_refused(flow.refresh(first["refresh_token"]))
     assert not flow.is_alive(second["access_token"])
     assert is_refused(flow.refresh(second["refresh_token"]))
+
+
+def test_the_person_hears_of_a_reuse_once(flow: Flow, box: Mailbox, deliver: Callable[[], int]) -> None:
+    """RF-4."""
+    first = flow.tokens()
+    flow.refresh(first["refresh_token"])
+    move(flow.app, rotated_at=-timedelta(seconds=31))
+    for _ in range(3):
+        assert is_refused(flow.refresh(first["refresh_token"]))
+    deliver()
+    assert [mail["To"] for mail in box.mails] == [flow.user.email]
+    assert "An app was signed out" in box.mails[0]["Subject"]
 
 
 def test_within_the_grace_time_it_is_not(flow: Flow) -> None:

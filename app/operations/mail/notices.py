@@ -17,7 +17,7 @@ from app.rules.actor import Actor
 MOST_AN_HOUR = 10
 """To one person, of all kinds: whoever provokes them must not fill a mailbox."""
 
-Notice = Literal["password_changed", "password_was_reset"]
+Notice = Literal["password_changed", "password_was_reset", "refresh_token_reused"]
 
 
 @transaction
@@ -30,10 +30,12 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice) -> None:
     if not attempts.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
+    home = f"{organization.base_url}/organizations/{organization.slug}"
     values = {
         "email": user.email,
         "at": f"{clock.now():%-d %B %Y, %H:%M} UTC",
         "address": actor.address or "",
-        "link": f"{organization.base_url}/organizations/{organization.slug}/forgot",
+        "link": f"{home}/forgot",
+        "apps": f"{home}/account/apps",
     }
     letters.send(organization, user.email, notice, values)

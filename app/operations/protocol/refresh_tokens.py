@@ -16,6 +16,7 @@ from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import audit, clock, keyring
 from app.operations.directory import ClientView
+from app.operations.mail.notices import notify_user
 from app.operations.protocol import grants
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
@@ -216,6 +217,7 @@ def _reuse(actor: Actor, row: Any) -> Reused:
             target_id=client_id_of(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
         )
+        notify_user(actor, row.user_id, "refresh_token_reused")
     return Reused()
 
 
