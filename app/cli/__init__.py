@@ -10,9 +10,12 @@ from app.cli.doctor import doctor_command
 from app.cli.keys import keys_commands
 from app.cli.purge import purge_command
 from app.cli.setup import setup_command
+from app.cli.users import users_commands
 
 
 def register(app: Flask) -> None:
     """The commands stand beside Flask's own."""
-    for command in (setup_command, doctor_command, keys_commands, audit_commands, purge_command, demo_command):
+    for command in (
+        setup_command, doctor_command, keys_commands, audit_commands, users_commands, purge_command, demo_command,
+    ):  # fmt: skip
         app.cli.add_command(command)

@@ -12,7 +12,7 @@ from app.extensions import db
 from app.models.user import RoleAssignment
 from app.operations.directory import organization_by_id
 from app.operations.people.rights import roles_of_user
-from app.operations.people.users import UserView, get_user
+from app.operations.people.users import UserView, find_user_by_email, get_user
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -33,6 +33,14 @@ def get_user_record(actor: Actor, user_id: str) -> UserRecord:
     """The user with the id ``usr_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
     return record_of(actor, user_id_of(user_id))
+
+
+@read
+def find_user_record(actor: Actor, user: str) -> UserRecord:
+    """The user with the id ``usr_…`` or the address, in any spelling. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    found = find_user_by_email(actor.organization_id, user) if "@" in user else None
+    return record_of(actor, found.id if found else user_id_of(user))
 
 
 @read

@@ -1,0 +1,62 @@
+"""``users``: listed, made with a link for a password, disabled and let in again."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from app.operations.people.password_resets import reset_password
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.users import create_user
+from app.operations.user_administration import lists
+from tests.cli.test_commands import run
+from tests.factories import PASSWORD, Factory
+
+
+def test_a_user_is_made_and_the_link_printed(app: Flask, make: Factory) -> None:
+    """PW-4: no command takes a password for somebody else."""
+    acme = make.organization("acme")
+    result = run(app, "users", "create", "--organization", "acme", "ada@acme.example", "--name", "Ada")
+    assert result.exit_code == 0, result.output
+    user, link = result.stdout.splitlines()
+    assert user.endswith("active ada@acme.example") and "/organizations/acme/reset/" in link
+    with app.app_context():
+        reset_password(acme, link.rsplit("/", 1)[1], "four quiet otters sing")
+        assert isinstance(sign_in(acme.id, "ada@acme.example", "four quiet otters sing"), SignedIn)
+
+
+def test_every_page_of_the_list_is_printed(app: Flask, make: Factory) -> None:
+    acme = make.organization("acme")
+    names = [f"person{number:03}@acme.example" for number in range(lists.MOST + 5)]
+    for name in names:
+        with app.app_context():
+            create_user(acme.id, email=name)
+    make.user(make.organization(), email="elsewhere@globex.example")
+    result = run(app, "users", "list", "--organization", "acme")
+    assert [line.split()[2] for line in result.stdout.splitlines()] == names
+    found = run(app, "users", "list", "--organization", "acme", "--search", "person004", "--status", "active")
+    assert len(found.stdout.splitlines()) == 1
+
+
+def test_disabled_by_address_and_enabled_by_id(app: Flask, make: Factory) -> None:
+    acme = make.organization("acme")
+    user = make.user(acme, email="ada@acme.example")
+    result = run(app, "users", "disable", "--organization", "acme", "ADA@acme.example")
+    assert result.exit_code == 0 and "disabled ada@acme.example" in result.stdout
+    with app.app_context():
+        assert not isinstance(sign_in(acme.id, user.email, PASSWORD), SignedIn)
+    assert run(app, "users", "enable", "--organization", "acme", user.public_id).exit_code == 0
+    with app.app_context():
+        assert isinstance(sign_in(acme.id, user.email, PASSWORD), SignedIn)
+
+
+def test_refusals_are_words_and_status_one(app: Flask, make: Factory) -> None:
+    acme = make.organization("acme")
+    admin = make.user(acme, role="admin")
+    for arguments, words in (
+        (("disable", "--organization", "acme", "nobody@acme.example"), "no such user"),
+        (("disable", "--organization", "acme", admin.email), "last administrator"),
+        (("create", "--organization", "acme", "nobody"), "email: This is not an e-mail address."),
+        (("list", "--organization", "never-was"), "organization"),
+    ):
+        result = run(app, "users", *arguments)
+        assert result.exit_code == 1 and words in result.stderr, arguments

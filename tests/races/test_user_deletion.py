@@ -1,0 +1,34 @@
+"""A user is deleted while they sign in: whoever comes first, nobody is signed in afterwards (SS-6)."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from flask import Flask
+
+from app.operations.people import sign_in as signing_in
+from app.operations.people.sign_in import sign_in
+from app.operations.user_administration.deletion import delete_user
+from tests.factories import Factory
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+CROWD = 15
+
+
+def test_nobody_is_signed_in_to_a_deleted_account(
+    app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is raced for is the user's row: hashing in turns would keep the crowd apart.
+    monkeypatch.setattr(signing_in, "verify_password", lambda *_, **__: (True, None))
+    acme = make.organization()
+    for _ in range(3):
+        leaving = make.user(acme, email="ada@acme.example").public_id
+        enter = [lambda: sign_in(acme.id, "ada@acme.example", "any")] * CROWD
+        delete = functools.partial(delete_user, make.actor(acme), leaving)
+        results = at_once(app, [*enter, delete, *enter])
+        assert results.count("EndedWithUser") == 1 and len(results) == 2 * CROWD + 1, results
+        assert database.count("sessions") == 0
+    assert audited(database, "user.deleted") == 3
