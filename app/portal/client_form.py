@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from flask import request
+
+from app.operations.registration.client_rights import grantable_permissions
 from app.operations.registration.scopes import ScopeRecord
 from app.rules.actor import Actor
-from app.rules.people.permissions import PERMISSIONS
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import is_ticked, lines, text, ticked
 
@@ -24,10 +26,10 @@ def scope_choices(actor: Actor, scopes: Iterable[ScopeRecord], *, for_people: bo
         for scope in scopes
         if for_people or not scope.is_identity
     ]
-    management: list[Choice] = [(name, words, name) for name, words in PERMISSIONS.items()]
+    management: list[Choice] = [(name, words, name) for name, words in grantable_permissions(actor).items()]
     return {
         "scope_choices": sorted(offered, key=lambda choice: choice[0] != "openid"),
-        "management_choices": management if actor.may("clients:trust") else [],
+        "management_choices": management,
         "may_add_scopes": actor.may("resources:write"),
     }
 
@@ -82,9 +84,9 @@ def _keys_sent() -> Any:
     return {"keys": [document]} if "kty" in document else document
 
 
-def advanced_sent(actor: Actor) -> dict[str, Any]:
-    """The fields of the Advanced tab; token exchange is sent by who sees its field."""
-    exchange = {"token_exchange": text("token_exchange") or None} if actor.may("clients:trust") else {}
+def advanced_sent() -> dict[str, Any]:
+    """The fields of the Advanced tab; token exchange is sent where its field was shown."""
+    exchange = {"token_exchange": text("token_exchange") or None} if "token_exchange" in request.form else {}
     return {
         **exchange,
         "grant_types": ticked("grant_types"),

@@ -33,6 +33,7 @@ _TABS = (
     ("redirects", "Redirects"),
     ("access", "Access"),
     ("details", "Details"),
+    ("tokens", "Tokens"),
     ("logs", "Logs"),
     ("advanced", "Advanced"),
 )
@@ -65,6 +66,8 @@ def client_page(
 def _has(visit: Visit, client: ClientRecord, tab: str) -> bool:
     if tab == "logs":
         return visit.actor.may("logs:read", owner_id=client.created_by_user_id)
+    if tab == "tokens":
+        return visit.actor.may("tokens:read", owner_id=client.created_by_user_id)
     return tab != "redirects" or "authorization_code" in client.grant_types
 
 
@@ -112,7 +115,7 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
         visit,
         client_id,
         "advanced",
-        lambda: client_form.advanced_sent(visit.actor),
+        client_form.advanced_sent,
         grant_choices=[(name, GRANTS[name], None) for name in kind.possible_grant_types],
         method_choices=[(name, AUTH_METHODS[name]) for name in kind.auth_methods],
         format_choices=[("", "As the organization decides"), *((name, name) for name in TOKEN_FORMATS)],

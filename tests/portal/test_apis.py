@@ -162,3 +162,26 @@ def test_a_client_is_let_exchange_tokens_under_advanced(app: Flask, make: Factor
     with app.app_context():
         found = clients.get_client(make.actor(organization), client.client_id)
     assert found.token_exchange == "delegation"
+
+
+def test_a_developer_lets_no_client_exchange_tokens(app: Flask, make: Factory, person: Any) -> None:
+    """The field is not shown to one, and a handmade form with it is refused by the operation."""
+    exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+    organization = make.organization(settings={"oauth": {"grant_types": ["client_credentials", exchange]}})
+    grace = person(organization, "developer")
+    with app.app_context():
+        own = make.actor(organization, "clients:read:own", "clients:write:own", user=grace.user)
+        made = clients.register_client(own, {"name": "API", "type": "machine"}).client
+    path = f"/clients/{made.client_id}/advanced"
+    grace.get(path)
+    assert 'name="token_exchange"' not in grace.text
+    fields = {
+        "version": grace.hidden("version"),
+        "grant_types": ["client_credentials", exchange],
+        "token_endpoint_auth_method": "client_secret_basic",
+        "token_exchange": "delegation",
+    }
+    assert grace.send(path, **fields).status_code == 403
+    with app.app_context():
+        found = clients.get_client(make.actor(organization), made.client_id)
+    assert (found.token_exchange, found.grant_types) == (None, ("client_credentials",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import select
 
@@ -11,7 +11,7 @@ from app.models.client import ACTIVE, Client, Scope
 from app.operations.registration.scopes import add_scopes, list_scopes
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
-from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, lacking
+from app.rules.people.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, lacking
 from app.rules.protocol.scopes import IDENTITY_SCOPES
 from app.rules.registration.client_metadata import ClientMetadata, changed_fields
 
@@ -48,6 +48,11 @@ def settle_scopes(
         raise InvalidInput.of(_unknown_errors(actor, metadata, unknown))
     added = add_scopes(actor, unknown)
     return [f'The scope "{name}" is new here and wants words for the consent page.' for name in added]
+
+
+def grantable_permissions(actor: Actor) -> Mapping[str, str]:
+    """The management scopes, with their words, that the actor is offered to give a client."""
+    return PERMISSIONS if actor.may("clients:trust") else {}
 
 
 def require_trust(actor: Actor, before: str, after: str) -> None:

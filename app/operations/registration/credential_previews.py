@@ -1,0 +1,87 @@
+"""Secrets before something is done with them: who may go on, asked before a form is filled in. The doing asks again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.registration.clients import ClientRecord, get_client
+from app.operations.registration.credentials import CredentialRecord, list_credentials
+from app.operations.transaction import read
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A client with its secrets; ``secrets`` is None for who may not see them."""
+
+    client: ClientRecord
+    secrets: list[CredentialRecord] | None
+    may_change: bool
+
+    @property
+    def live(self) -> list[CredentialRecord]:
+        """The secrets that work."""
+        return [secret for secret in self.secrets or () if secret.is_live]
+
+    @property
+    def ended(self) -> list[CredentialRecord]:
+        """The secrets that work no more."""
+        return [secret for secret in self.secrets or () if not secret.is_live]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretAtHand:
+    """One secret of a client; ``is_last`` when no other one works."""
+
+    client: ClientRecord
+    secret: CredentialRecord
+    is_last: bool
+
+
+@read
+def get_ledger(actor: Actor, client_id: str) -> Ledger:
+    """The client and what the actor may know of its secrets. Raises NotFound, Forbidden."""
+    client = get_client(actor, client_id)
+    owner = client.created_by_user_id
+    sees = actor.may("credentials:read", owner_id=owner)
+    secrets = list(list_credentials(actor, client_id)) if sees else None
+    return Ledger(client, secrets, actor.may("credentials:write", owner_id=owner))
+
+
+@read
+def before_new_secret(actor: Actor, client_id: str) -> Ledger:
+    """What a new secret would stand beside. Raises NotFound, Forbidden, FreshSignInRequired."""
+    ledger = get_ledger(actor, client_id)
+    actor.require("credentials:write", owner_id=ledger.client.created_by_user_id)
+    require_fresh_sign_in(actor)
+    return ledger
+
+
+@read
+def before_reveal(actor: Actor, client_id: str, credential_id: str) -> SecretAtHand:
+    """The secret that would be shown. Raises NotFound, Forbidden, FreshSignInRequired."""
+    ledger = get_ledger(actor, client_id)
+    actor.require("credentials:read", owner_id=ledger.client.created_by_user_id)
+    require_fresh_sign_in(actor)
+    return _at_hand(ledger, credential_id)
+
+
+@read
+def before_revocation(actor: Actor, client_id: str, credential_id: str) -> SecretAtHand:
+    """The secret that would be revoked. Raises NotFound, Forbidden; FreshSignInRequired for the last that works."""
+    ledger = get_ledger(actor, client_id)
+    actor.require("credentials:write", owner_id=ledger.client.created_by_user_id)
+    found = _at_hand(ledger, credential_id)
+    if found.is_last:
+        require_fresh_sign_in(actor)
+    return found
+
+
+def _at_hand(ledger: Ledger, credential_id: str) -> SecretAtHand:
+    for secret in ledger.secrets or ():
+        if secret.public_id == credential_id:
+            is_last = [live.public_id for live in ledger.live] == [credential_id]
+            return SecretAtHand(ledger.client, secret, is_last)
+    raise NotFound("There is no such secret.")
