@@ -39,6 +39,9 @@ PAGES = [
     "/clients/{client}/advanced",
     "/clients/{client}/delete",
     "/clients/{client}/logs",
+    "/clients/{client}/tokens",
+    "/audit",
+    "/audit?action=nothing",
     "/logs",
     "/logs?request_id=nothing",
     "/logs/{failed}",
@@ -226,12 +229,8 @@ def test_every_page_is_whole_in_every_look(
 ) -> None:
     client = make.client(acme, name="An orchard with quite a long name that has to wrap somewhere")
     public = make.client(acme, name="Blossom", type="spa")
-    somebody = make.user(
-        acme,
-        email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example",
-        name="Grace",
-        role="auditor",
-    )
+    address = f"somebody.with.a.long.address@{acme.slug}.subsidiary.example"
+    somebody = make.user(acme, email=address, name="Grace", role="auditor")
     with live_server.app.app_context():
         active_key(acme, "EdDSA")
         scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
