@@ -11,7 +11,8 @@ from app.portal.blueprint import portal
 # Each module adds its views to the blueprint by being imported.
 _PAGES = (
     "chooser", "overview", "clients", "client_pages", "apis", "credentials", "settings", "signing_keys",
-    "roles", "users", "administrators", "organizations", "logs", "audit", "theme", "setup", "registration_tokens",
+    "roles", "users", "administrators", "organizations", "logs", "audit", "tokens",
+    "theme", "setup", "registration_tokens",
 )  # fmt: skip
 
 

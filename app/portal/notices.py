@@ -10,6 +10,7 @@ _TEXTS = {
     "reset": "Back to the default. It is live now.",
     "redirect-added": "The redirect URI is registered. It is live now.",
     "client-deleted": "The client is deleted. Its secrets, tokens and consents no longer work.",
+    "grant-revoked": "The grant is revoked. Its tokens no longer work.",
     "secret-revoked": "The secret is revoked and no longer works.",
     "secret-and-tokens-revoked": "The secret and every token it minted are revoked and no longer work.",
     "rotation-cancelled": "The rotation is cancelled: the earlier secret keeps working.",

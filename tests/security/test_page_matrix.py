@@ -98,6 +98,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "admin_id": corner.ids["adminId"],
         "api_id": corner.ids["resourceId"],
         "event_id": corner.ids["auditEventId"],
+        "grant_id": corner.ids["grantId"],
         "form": "csv",
         "failed_request_id": corner.ids["failedRequestId"],
         "invitation_id": corner.ids["invitationId"],

@@ -1,0 +1,46 @@
+"""A client's tokens: who allowed it what, and the button that ends one grant with every token under it."""
+
+from __future__ import annotations
+
+from app.operations.protocol.grant_lists import get_grant, list_grants, revoke_grant
+from app.operations.registration.clients import get_client
+from app.portal.blueprint import portal
+from app.portal.client_pages import client_page
+from app.portal.paging import pages_of, position
+from app.portal.visit import Answer, Visit, visiting
+from app.rules.errors import NotFound
+
+_LISTING = "portal grants"
+
+
+@portal.get("/portal/<organization>/clients/<client_id>/tokens")
+@visiting
+def client_tokens(visit: Visit, client_id: str) -> Answer:
+    """The living grants of one client, as a tab of its page."""
+    client = get_client(visit.actor, client_id)
+    visit.actor.require("tokens:read", owner_id=client.created_by_user_id)
+    listing = f"{_LISTING} {client.client_id}"
+    page = list_grants(
+        visit.actor,
+        after=position(visit.organization.id, listing),
+        filters={"client_id": client.client_id},
+    )
+    return client_page(
+        visit,
+        client,
+        "tokens",
+        page=page,
+        may_revoke=visit.actor.may("tokens:revoke", owner_id=client.created_by_user_id),
+        pager=pages_of(page, visit.organization.id, listing),
+    )
+
+
+@portal.post("/portal/<organization>/clients/<client_id>/tokens/<grant_id>/revoke")
+@visiting
+def revoke_client_grant(visit: Visit, client_id: str, grant_id: str) -> Answer:
+    """The grant is over; whoever was signed in to the client by it signs in again."""
+    client = get_client(visit.actor, client_id)
+    if get_grant(visit.actor, grant_id).client_id != client.client_id:
+        raise NotFound("There is no such living grant.")
+    revoke_grant(visit.actor, grant_id)
+    return visit.done(f"/clients/{client.client_id}/tokens", "grant-revoked")

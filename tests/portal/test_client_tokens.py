@@ -1,0 +1,70 @@
+"""The Tokens tab of a client: who allowed it what, and the end of one grant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.identifiers import new_id, public_id
+from tests.portal.conftest import Person
+from tests.support.world import granted
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any) -> Any:
+    return make.client(acme)
+
+
+@pytest.fixture
+def allowed(make: Any, acme: Any, orchard: Any) -> str:
+    """The id of a grant that Bob gave to the client."""
+    with make.app.app_context():
+        return granted(orchard, make.user(acme, email="bob@example.com"))
+
+
+def test_a_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) -> None:
+    tab = f"/clients/{orchard.client_id}/tokens"
+    ada.get(tab)
+    assert "bob@example.com" in ada.text and "openid" in ada.text
+    ada.send(f"{tab}/{allowed}/revoke")
+    ada.follow()
+    assert "The grant is revoked" in ada.text and "No living grants" in ada.text
+    ada.get("/audit?action=grant.revoked")
+    assert allowed in ada.text and ada.user.email in ada.text
+
+
+def test_a_grant_of_another_client_or_of_none_is_not_found(
+    ada: Person, make: Any, acme: Any, orchard: Any, allowed: str
+) -> None:
+    other = make.client(acme)
+    ada.get(f"/clients/{orchard.client_id}/tokens")
+    assert ada.send(f"/clients/{other.client_id}/tokens/{allowed}/revoke").status_code == 404
+    ada.get(f"/clients/{orchard.client_id}/tokens")
+    absent = public_id("grt", new_id())
+    assert ada.send(f"/clients/{orchard.client_id}/tokens/{absent}/revoke").status_code == 404
+    ada.get(f"/clients/{orchard.client_id}/tokens")
+    assert "bob@example.com" in ada.text
+
+
+def test_an_auditor_sees_the_grants_and_no_button(
+    person: Any, acme: Any, orchard: Any, allowed: str, ada: Person
+) -> None:
+    auditor = person(acme, "auditor")
+    auditor.get(f"/clients/{orchard.client_id}/tokens")
+    assert "bob@example.com" in auditor.text and "/revoke" not in auditor.page.text
+    auditor.get("/clients")
+    assert auditor.send(f"/clients/{orchard.client_id}/tokens/{allowed}/revoke").status_code == 403
+    ada.get(f"/clients/{orchard.client_id}/tokens")
+    assert "bob@example.com" in ada.text
+
+
+def test_a_developer_sees_those_of_the_own_client(make: Any, person: Any, acme: Any) -> None:
+    grace = person(acme, "developer")
+    with make.app.app_context():
+        own = make.client(acme, by=make.actor(acme, user=grace.user))
+        grant = granted(own, make.user(acme, email="bob@example.com"))
+    grace.get(f"/clients/{own.client_id}/tokens")
+    assert "bob@example.com" in grace.text
+    grace.send(f"/clients/{own.client_id}/tokens/{grant}/revoke")
+    assert "No living grants" in (grace.follow() and grace.text)
