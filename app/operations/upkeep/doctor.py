@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sqlalchemy import exc
 from app.config import ROOT, Config
 from app.database import engines
 from app.operations import clock, directory, keyring
+from app.operations.outgoing.authorities import count_authorities
 from app.operations.upkeep.database_checks import Finding, database_findings, fine, warning, wrong
 from app.rules.errors import DomainError
 from app.rules.sealing import CannotOpen
@@ -132,20 +132,19 @@ def _authorities(config: Config) -> Iterator[Finding]:
     mend = (
         f"Put PEM certificates there that this user may read, or unset GATEHOUSE_OUTGOING_CA_BUNDLE: {path}"
     )
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        trust.load_verify_locations(cafile=path)
-    except (OSError, ValueError) as error:
-        # An SSLError is an OSError too: the file is there and holds something else.
-        is_there = isinstance(error, ssl.SSLError | ValueError)
-        fault = "holds no certificates in PEM" if is_there else "cannot be read"
-        yield wrong("outgoing", f"{path} {fault}: no server of a client is believed.", mend)
-        return
-    count = trust.cert_store_stats()["x509_ca"]
-    if not count:
-        yield wrong("outgoing", f"{path} holds no authority: no server of a client is believed.", mend)
+        count = count_authorities(path)
+    except OSError:
+        yield wrong("outgoing", f"{path} cannot be read: no server of a client is believed.", mend)
+    except ValueError:
+        yield wrong(
+            "outgoing", f"{path} holds no certificates in PEM: no server of a client is believed.", mend
+        )
     else:
-        yield fine("outgoing", f"Servers of clients are believed by {count} authorities of {path}.")
+        if count:
+            yield fine("outgoing", f"Servers of clients are believed by {count} authorities of {path}.")
+        else:
+            yield wrong("outgoing", f"{path} holds no authority: no server of a client is believed.", mend)
 
 
 def _disk(config: Config) -> Iterator[Finding]:
