@@ -102,6 +102,21 @@ def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> No
     assert verified(acme).is_intact
 
 
+def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is by then: nothing that waited is taken for slipped in."""
+    acme, globex = make.organization(), make.organization()
+    happen(acme, 3, hours_ago=1)
+    with monkeypatch.context() as busy:
+        real = sealing._appended
+        busy.setattr(sealing, "_appended", lambda here, rows: None if here == acme.id else real(here, rows))
+        assert globex.id in seal()
+    assert not verified(acme).problems and verified(acme).waiting == 4
+    assert set(seal()) == {acme.id}
+    assert verified(acme).is_intact and verified(acme).length == 4
+
+
 def test_retention_moves_the_beginning_and_the_chain_still_verifies(context: Flask, make: Factory) -> None:
     """AU-2: the oldest go, and no other."""
     acme = make.organization()

@@ -57,17 +57,26 @@ def seal_waiting(actor: Actor, *, holder: str) -> dict[str, Head] | None:
         return None
     grown: dict[str, Head] = {}
     left_out: set[str] = set()
+    stalled: list[datetime] = []
     while leases.keep(LEASE, holder, LEASE_SECONDS):
         begun, through = clock.now(), sealed_through()
         rows = _unsealed(None if through is None else through - LATE, left_out)
         for organization_id, group in groupby(sorted(rows, key=_organization), key=_organization):
-            head = _appended(organization_id, list(group))
+            waiting = list(group)
+            try:
+                head = _appended(organization_id, waiting)
+            except NotFound:
+                # The organization was purged meanwhile.
+                left_out.add(organization_id)
+                continue
             if head is None:
                 left_out.add(organization_id)
+                stalled.append(min(row.at for row in waiting))
             else:
                 grown[organization_id] = head
         is_done = len(rows) < BATCH
-        _advance(begun if is_done else min(begun, rows[-1].at))
+        # Nothing is passed over: where a chain could not grow, the next turn begins.
+        _advance(min([begun if is_done else min(begun, rows[-1].at), *stalled]))
         if is_done:
             break
     return grown
@@ -140,13 +149,12 @@ def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
 
 
 def _appended(organization_id: str, rows: Sequence[Any]) -> Head | None:
+    """The chain's new head; None when somebody else changed the chain at the same moment, as retention does."""
+    key = chain_key(organization_id)
     try:
-        return _append(chain_key(organization_id), organization_id, rows)
-    except NotFound:
-        # The organization was purged meanwhile.
-        return None
+        return _append(key, organization_id, rows)
     except (Conflict, IntegrityError):
-        _log.warning("somebody else seals the events of %s", organization_id)
+        _log.warning("the chain of %s was changed at the same moment; its events wait", organization_id)
         return None
 
 

@@ -20,7 +20,7 @@ from app.rules.actor import Actor
 from app.rules.evidence.chain import GENESIS, PROBLEMS, head_mac, link_mac
 from app.rules.identifiers import public_id
 
-MOST_CHECKED = 10_000
+MOST_CHECKED = 5_000
 MOST_PROBLEMS = 100
 _BATCH = 500
 # Events are chained nearly in the order of their times; one that is further behind was slipped in.
