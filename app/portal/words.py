@@ -88,6 +88,7 @@ HAPPENINGS: dict[str, str] = {
     "credential.revealed": "viewed a secret",
     "credential.revoked": "revoked a secret",
     "grant.created": "signed in to a client",
+    "grant.revoked": "ended a person’s grant to a client",
     "instance.set_up": "set up this installation",
     "invitation.accepted": "accepted an invitation",
     "invitation.created": "invited somebody",

@@ -31,6 +31,7 @@ def test_a_grant_is_listed_and_revoked(ada: Person, orchard: Any, allowed: str) 
     ada.follow()
     assert "The grant is revoked" in ada.text and "No living grants" in ada.text
     ada.get("/audit?action=grant.revoked")
+    assert "ended a person’s grant to a client" in ada.text
     assert allowed in ada.text and ada.user.email in ada.text
 
 
