@@ -11,6 +11,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations import clock
+from app.operations.people.account_links import use_link
 from app.operations.people.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
 from app.operations.people.sessions import find_session
 from app.operations.people.sign_in import Refused, SignedIn, sign_in
@@ -166,3 +167,10 @@ def test_where_nobody_has_a_password_there_is_none_to_reset(make: Any) -> None:
     user = make.user(without)
     with pytest.raises(Conflict):
         issue_reset_link(make.actor(without), user.id)
+
+
+def test_a_link_is_used_by_one_alone(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1: the row count decides, whatever the caller looked at before."""
+    reset = find_reset(acme, token_for(make, ada))
+    assert reset is not None
+    assert [use_link(reset.link), use_link(reset.link)] == [True, False]

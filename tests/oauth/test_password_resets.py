@@ -1,0 +1,18 @@
+"""What a reset of the password ends: every app's tokens (RP-3, SS-6)."""
+
+from __future__ import annotations
+
+from app.operations.people.password_resets import issue_reset_link, reset_password
+from tests.oauth.conftest import Flow
+
+
+def test_what_apps_hold_is_dead_and_cannot_be_refreshed(flow: Flow) -> None:
+    """RP-3, SS-6."""
+    tokens = flow.tokens()
+    assert flow.is_alive(tokens["access_token"])
+    acme = flow.user.organization
+    with flow.app.app_context():
+        link = issue_reset_link(flow.make.actor(acme), flow.user.id).link
+        reset_password(acme, link.rpartition("/")[2], "a wholly different password")
+    assert not flow.is_alive(tokens["access_token"])
+    assert flow.refresh(tokens["refresh_token"]).status_code == 400
