@@ -14,6 +14,7 @@ from app.models.user import User
 from app.operations.directory import OrganizationView
 from app.operations.people.password_resets import reset_password
 from app.operations.people.sign_in import Refused, SignedIn, sign_in
+from app.operations.tenancy.overview import get_overview
 from tests.factories import PASSWORD, Factory, bearer_header
 
 
@@ -154,6 +155,8 @@ def test_a_deleted_user_is_erased_and_the_address_is_free_again_for_somebody_els
     for method, more in (("GET", ""), ("PUT", ""), ("DELETE", ""), ("POST", "/reset"), ("GET", "/sessions")):
         assert desk.call(method, path + more, json={}).status_code == 404, (method, more)
     assert desk.listed() == []
+    with desk.app.app_context():
+        assert get_overview(desk.make.actor(desk.organization)).users == 0
     refused = desk.sign_in("ada@acme.example")
     assert isinstance(refused, Refused) and refused.reason == "mismatch"
     with desk.app.app_context():

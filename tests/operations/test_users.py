@@ -11,9 +11,11 @@ from sqlalchemy import func, select
 
 from app.extensions import db
 from app.models.user import User
+from app.operations.people import user_status
 from app.operations.people.role_assignments import LastAdministrator
-from app.operations.people.user_status import disable_user
+from app.operations.people.user_status import disable_user, enable_user
 from app.operations.people.users import create_user, find_user_by_email, get_user
+from app.operations.user_administration.deletion import delete_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.protocol.claims import claims_for
@@ -107,3 +109,17 @@ def test_twenty_at_once_with_one_address_make_one_user(make: Any, app: Flask) ->
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["made"] + ["refused"] * 19
+
+
+def test_whoever_was_deleted_meanwhile_is_not_let_in_again(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OI-1: a request that read the user before the deletion writes after it."""
+    acme = make.organization()
+    user = make.user(acme)
+    read_before = get_user(acme.id, user.id)
+    delete_user(make.actor(acme), user.public_id)
+    monkeypatch.setattr(user_status, "require_reach", lambda *_: read_before)
+    with pytest.raises(NotFound):
+        enable_user(make.actor(acme), user.id)
+    assert db.session.get_one(User, (acme.id, user.id)).status == "deleted"

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.user import ACTIVE, DISABLED, User
+from app.models.user import ACTIVE, DELETED, DISABLED, User
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
 from app.operations.people.rights import roles_of_user
@@ -62,7 +62,12 @@ def require_reach(actor: Actor, user_id: UUID) -> UserView:
 def _set_status(actor: Actor, user_id: UUID, status: str) -> bool:
     changed = count_changed(
         update(User)
-        .where(User.organization_id == actor.organization_id, User.id == user_id, User.status != status)
+        .where(
+            User.organization_id == actor.organization_id,
+            User.id == user_id,
+            # Whoever was deleted since they were read stays so.
+            User.status.not_in((status, DELETED)),
+        )
         .values(status=status, updated_at=clock.now(), version=User.version + 1)
     )
     db.session.expire_all()

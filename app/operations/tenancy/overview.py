@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 
 from app.extensions import db
+from app.models import user as user_model
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client
 from app.models.credential import Credential
@@ -76,7 +77,7 @@ def get_overview(actor: Actor) -> Overview:
     now = clock.now()
     return Overview(
         clients=_count(select(Client.id).where(Client.organization_id == here, Client.status != DELETED)),
-        users=_count(select(User.id).where(User.organization_id == here)),
+        users=_count(select(User.id).where(User.organization_id == here, User.status != user_model.DELETED)),
         tokens_last_day=_count(
             select(AccessToken.id).where(
                 AccessToken.organization_id == here, AccessToken.id >= first_id_at(now - timedelta(days=1))
