@@ -59,11 +59,15 @@ class SessionClient(Base):
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     session_id: Mapped[UUID] = mapped_column(
-        Uuid, primary_key=True, comment="the sign-in whose end it hears of; no foreign key: it is read after that end"
+        Uuid,
+        primary_key=True,
+        comment="the sign-in whose end it hears of; no foreign key: it is read after that end",
     )
     client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     sid: Mapped[UUID] = mapped_column(
-        Uuid, primary_key=True, comment="the sign-in that its ID token named, which a later one may have replaced"
+        Uuid,
+        primary_key=True,
+        comment="the sign-in that its ID token named, which a later one may have replaced",
     )
     user_id: Mapped[UUID] = mapped_column(Uuid)
     expires_at: Mapped[datetime] = mapped_column(

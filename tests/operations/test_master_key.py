@@ -108,7 +108,11 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
         assert master_key_fits() == "fits", "servers with both keys start before it has gone through"
         assert keyring.unseal(organizations[0].id, sealed[organizations[0].id], "row|1") == b"a secret"
         done = rewrap_data_keys(SYSTEM)
-        assert (done.rewrapped, done.standing, done.unreadable) == (6, 0, ())  # root comes with the first organization
+        assert (done.rewrapped, done.standing, done.unreadable) == (
+            6,
+            0,
+            (),
+        )  # root comes with the first organization
         assert not set(before) & set(wrapped(database))
         again = rewrap_data_keys(SYSTEM)
         assert (again.rewrapped, again.standing) == (0, 6)

@@ -10,13 +10,13 @@ import pytest
 
 from app.rules.identifiers import new_id, new_routing_key
 from app.rules.protocol.tokens import (
-    EMAIL_PROOF,
-    PASSWORD_RESET,
     ACCESS_TOKEN,
     AUTHORIZATION_CODE,
     AUTHORIZATION_REQUEST,
     CLIENT_SECRET,
+    EMAIL_PROOF,
     INVITATION,
+    PASSWORD_RESET,
     REFRESH_TOKEN,
     SESSION,
     SETUP,

@@ -9,7 +9,10 @@ Schema = dict[str, Any]
 
 REFUSALS: Mapping[str, tuple[str, str]] = {
     "400": ("BadRequest", "Something in the request is wrong; `errors` names every wrong field."),
-    "401": ("Unauthorized", "No token, one that is not valid for this API, or a sign-in too long ago (RFC 9470)."),
+    "401": (
+        "Unauthorized",
+        "No token, one that is not valid for this API, or a sign-in too long ago (RFC 9470).",
+    ),
     "403": ("Forbidden", "The token lacks a permission; `required_scope` names it."),
     "404": ("NotFound", "It does not exist, was deleted, or belongs to another organization."),
     "405": ("MethodNotAllowed", "The path answers other methods; `Allow` lists them."),

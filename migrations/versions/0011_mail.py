@@ -1,7 +1,7 @@
 """Mail: links that prove addresses or let a password be chosen anew.
 
-Revision: 0012
-Follows: 0011
+Revision: 0011
+Follows: 0010
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 
 from migrations.column_types import DIGEST, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
-revision = "0012"
-down_revision = "0011"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

@@ -1,7 +1,7 @@
 """Evidence: the hash chain of audit events.
 
-Revision: 0013
-Follows: 0012
+Revision: 0012
+Follows: 0011
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 
 from migrations.column_types import DIGEST, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
-revision = "0013"
-down_revision = "0012"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 

@@ -1,7 +1,7 @@
 """Logos of clients, fetched once and made anew here.
 
-Revision: 0014
-Follows: 0013
+Revision: 0013
+Follows: 0012
 """
 
 import sqlalchemy as sa
@@ -10,8 +10,8 @@ from sqlalchemy.dialects import mysql
 
 from migrations.column_types import DIGEST, TABLE_OPTIONS, UTC_DATETIME, UUID, identifier
 
-revision = "0014"
-down_revision = "0013"
+revision = "0013"
+down_revision = "0012"
 branch_labels = None
 depends_on = None
 
