@@ -25,7 +25,9 @@ def known(flow: Flow) -> Flow:
     @transaction
     def fill() -> None:
         db.session.execute(
-            update(User).where(User.id == flow.user.id).values(profile=WHOLE | {"iss": "evil", "phone_number_verified": True})
+            update(User)
+            .where(User.id == flow.user.id)
+            .values(profile=WHOLE | {"iss": "evil", "phone_number_verified": True})
         )
 
     with flow.app.app_context():

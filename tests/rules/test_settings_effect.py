@@ -30,9 +30,11 @@ def _is_read(path: str) -> bool:
     """A source names the setting and the section that it is in, or reads it as a template does."""
     *_, section, name = path.split(".")
     in_template = re.compile(rf"\b{section}\.{name}\b")
+    subscript = re.compile(rf'\["{name}"\]|get\("{name}"|= "{name}"|"{name}",')
     return any(
-        (f'"{section}"' in text and f'"{name}"' in text) or in_template.search(text) for text in SOURCES
-    ) or any(f'_{section}"' in text and f'"{name}"' in text for text in SOURCES)
+        (re.search(rf'["_]{section}"', text) and subscript.search(text)) or in_template.search(text)
+        for text in SOURCES
+    )
 
 
 @pytest.mark.parametrize("path", SETTINGS)

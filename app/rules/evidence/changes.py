@@ -19,7 +19,7 @@ class Change:
 
 
 def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[Change, ...]:
-    """The fields that differ, sorted by path (``authentication.mfa.policy``); a list is one value."""
+    """The fields that differ, sorted by path (``oauth.require_par``); a list is one value."""
     old, new = dict(_leaves(before or {})), dict(_leaves(after or {}))
     return tuple(
         Change(path, old.get(path), new.get(path), path not in old, path not in new)
