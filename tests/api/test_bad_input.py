@@ -18,6 +18,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "updateClient": {},
     "createCredential": {},
     "rotateCredential": {},
+    "createUser": {"email": "newcomer@example.com"},
+    "updateUser": {},
+    "createRegistrationToken": {"name": "For the laboratory"},
+    "rotateSigningKey": {},
     "createOrganization": {"name": "Newly founded"},
     "updateOrganization": {},
     "updateSettings": {},
@@ -40,9 +44,8 @@ def api(http: FlaskClient, make: Factory) -> Api:
     token = make.bearer(acme)
     fields = {"identifier": "urn:api", "name": "API"}
     resource = http.post("/resources", json=fields, headers=bearer_header(token)).get_json()["data"]["id"]
-    return Api(
-        http, document, make.bearer(root), token, {"clientId": client.client_id, "resourceId": resource}
-    )
+    ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
+    return Api(http, document, make.bearer(root), token, ids)
 
 
 class Api:

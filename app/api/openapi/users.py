@@ -27,17 +27,15 @@ _TAG = "Users"
 _STATUS = text(enum=list(STATUSES))
 _EMAIL = text("What they sign in with.", minLength=3, maxLength=320)
 _NAME = text(maxLength=LONGEST_NAME)
+_ADDRESS: Schema = {
+    "type": "object",
+    "properties": {part: nullable(text()) for part in ADDRESS_PARTS},
+    "additionalProperties": False,
+}
 _PROFILE: Schema = {
     "type": "object",
-    "description": "Standard claims beside name and e-mail (OpenID Connect Core 5.1), replaced whole.",
-    "properties": {name: text() for name in CHECKS}
-    | {
-        "address": {
-            "type": "object",
-            "properties": {part: text() for part in ADDRESS_PARTS},
-            "additionalProperties": False,
-        }
-    },
+    "description": "Standard claims beside name and e-mail (OpenID Connect Core 5.1), replaced whole; null is none.",
+    "properties": {name: nullable(text()) for name in CHECKS} | {"address": nullable(_ADDRESS)},
     "additionalProperties": False,
 }
 _COUNT: Schema = {"type": "integer", "minimum": 0}

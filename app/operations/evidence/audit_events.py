@@ -22,6 +22,7 @@ from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import decode_uuid, encode_uuid, first_id_at, parse_public_id, public_id
 
 PREFIX = "evt"
+LONGEST_FILTER = 64
 FILTERS = ("action", "actor", "target", "since", "until", "request_id")
 EXPORT_BATCH = 500
 # An event's id is made in the process, its time is the database's: clocks may differ by so much.
@@ -131,6 +132,9 @@ def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
 def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
     findings = Findings()
     find_unknown(findings, filters, FILTERS, noun="filter")
+    for name, value in filters.items():
+        if name in FILTERS and len(value) > LONGEST_FILTER:
+            findings.add(name, "too_long", f"This has more than {LONGEST_FILTER} characters.")
     since, until = (_time(findings, filters, name) for name in ("since", "until"))
     findings.raise_if_any()
     if "action" in filters:

@@ -29,6 +29,7 @@ from app.rules.identifiers import (
 from app.rules.protocol.failure_causes import CAUSES, Explanation
 
 PREFIX = "flr"
+LONGEST_FILTER = 64
 FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
 _SIMILAR_WITHIN = timedelta(days=1)
 _MOST_COUNTED = 1000
@@ -148,14 +149,18 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
     found: list[ColumnElement[bool]] = []
     if "client_id" in filters:
         parsed = parse_client_id(filters["client_id"])
-        own = parsed is not None and parsed[0] == actor.organization_id
-        found.append(FailedRequest.client_id == parsed[1] if parsed is not None and own else false())
+        if parsed is None:
+            raise InvalidInput("This is no client_id of ours.", field="client_id")
+        own = parsed[0] == actor.organization_id
+        found.append(FailedRequest.client_id == parsed[1] if own else false())
     if "cause" in filters:
         if filters["cause"] not in CAUSES:
             errors.append(FieldError("cause", "not_allowed", "There is no such cause."))
         found.append(FailedRequest.cause == filters["cause"])
     for name, column in (("endpoint", FailedRequest.endpoint), ("request_id", FailedRequest.request_id)):
         if name in filters:
+            if len(filters[name]) > LONGEST_FILTER:
+                errors.append(FieldError(name, "too_long", f"This has more than {LONGEST_FILTER} characters."))
             found.append(column == filters[name])
     if "since" in filters:
         since = _time(filters["since"])

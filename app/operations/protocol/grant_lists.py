@@ -160,11 +160,15 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElem
     findings.raise_if_any()
     if "client_id" in filters:
         client = parse_client_id(filters["client_id"])
-        is_own = client is not None and client[0] == actor.organization_id
-        yield Grant.client_id == client[1] if client is not None and is_own else false()
+        if client is None:
+            raise InvalidInput("This is no client_id of ours.", field="client_id")
+        is_own = client[0] == actor.organization_id
+        yield Grant.client_id == client[1] if is_own else false()
     if "user_id" in filters:
         user_id = parse_public_id("usr", filters["user_id"])
-        yield false() if user_id is None else Grant.user_id == user_id
+        if user_id is None:
+            raise InvalidInput("This is no id of a user.", field="user_id")
+        yield Grant.user_id == user_id
 
 
 def _record(row: Any) -> GrantRecord:
