@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,12 @@ def agent_of(
     )
 
 
+def answered(url: str, agent: OAuthClientProvider) -> str:
+    """The tool's answer, in a thread of its own: a browser's test before may have left a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(tool_answer(url, agent))).result()
+
+
 async def tool_answer(url: str, agent: OAuthClientProvider) -> str:
     """What the tool says to an agent that knows the server's address and nothing else."""
     async with httpx2.AsyncClient(auth=agent, timeout=20, follow_redirects=True) as http:
@@ -150,7 +157,7 @@ def test_an_agent_registers_itself_and_calls_a_tool(
     user, memory = live_make.user(organization), Memory()
     url = example(live_make, organization)
     agent = agent_of(None, url, Person(live_server.url), user, memory)
-    assert asyncio.run(tool_answer(url, agent)) == f"Note 7 of {user.public_id}: herons by the weir."
+    assert answered(url, agent) == f"Note 7 of {user.public_id}: herons by the weir."
     assert memory.client is not None and str(memory.client.client_id).startswith("cli_")
     assert memory.tokens is not None and memory.tokens.refresh_token
 
@@ -193,7 +200,7 @@ def test_an_agent_brings_its_own_id_and_calls_a_tool(
             user, memory = make.user(organization), Memory()
             url = example(make, organization)
             agent = agent_of(address, url, Person(server.url), user, memory)
-            told = asyncio.run(tool_answer(url, agent))
+            told = answered(url, agent)
         finally:
             server.stop()
     assert told == f"Note 7 of {user.public_id}: herons by the weir."
