@@ -14,7 +14,9 @@ UUID = sa.LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
 DIGEST = sa.LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 SEALED = sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 UTC_DATETIME = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-JSON_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+JSON_TEXT = sa.Text().with_variant(
+    mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+)
 
 
 def identifier(length: int) -> TypeEngine[Any]:

@@ -25,7 +25,13 @@ from app.oauth.wire import WireRequest
 from app.operations.protocol import authorization_requests
 from app.rules.protocol.response_modes import RESPONSE_MODES as RESPONSE_MODES
 
-GRANTS = (AuthorizationCodeGrant, ClientCredentialsGrant, RefreshTokenGrant, DeviceCodeGrant, TokenExchangeGrant)
+GRANTS = (
+    AuthorizationCodeGrant,
+    ClientCredentialsGrant,
+    RefreshTokenGrant,
+    DeviceCodeGrant,
+    TokenExchangeGrant,
+)
 TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 GRANT_TYPES = tuple(grant.GRANT_TYPE for grant in GRANTS)
 _GRANT_OF: dict[str, Any] = {grant.GRANT_TYPE: grant for grant in GRANTS}

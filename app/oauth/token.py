@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from app.oauth import cors
 from app.oauth.call import Answer, Call, refusal_of
 from app.oauth.dpop import offer_nonce
+from app.oauth.second_look import with_second_look
 from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
-from app.operations import directory
 from app.operations.protocol import usage
 from app.rules.errors import DomainError
-from app.rules.protocol.dpop import InvalidProof
-from app.rules.protocol.oauth_errors import (
-    InvalidGrant,
-    InvalidScope,
-    InvalidTarget,
-    OAuthRefusal,
-    UnauthorizedClient,
-)
+from app.rules.protocol.oauth_errors import OAuthRefusal
 
 
 def issue(call: Call) -> Answer:
@@ -34,7 +27,7 @@ def issue(call: Call) -> Answer:
             raise OAuthRefusal(
                 "The grant_type is not supported here.", code="unsupported_grant_type"
             ).because("grant_type_unsupported", received=sent["grant_type"], expected=GRANT_TYPES)
-        given = _issued(call, sent)
+        given = with_second_look(call, lambda: _issued(call, sent))
     except DomainError as error:
         given = refusal_of(error, call)
     authenticated = call.authenticated
@@ -46,28 +39,5 @@ def issue(call: Call) -> Answer:
 
 
 def _issued(call: Call, sent: Mapping[str, str]) -> Answer:
-    try:
-        return _answered(call, sent)
-    except (InvalidGrant, InvalidProof, InvalidScope, InvalidTarget, UnauthorizedClient):
-        # What was allowed a moment ago on another machine is not refused here for a view that has not heard of it.
-        if not _is_stale(call):
-            raise
-    return _answered(call, sent)
-
-
-def _answered(call: Call, sent: Mapping[str, str]) -> Answer:
     given: Answer = server.create_token_response(WireRequest(sent, call))
     return given
-
-
-def _is_stale(call: Call) -> bool:
-    """Whether the client that authenticated is another by now; what is read for it is what counts from here on."""
-    if call.authenticated is None:
-        return False
-    client = call.authenticated.client
-    fresh = directory.reread(client)
-    return (
-        fresh is None
-        or fresh.version != client.version
-        or fresh.organization.version != client.organization.version
-    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from app.operations.bounded import remember
 from app.operations.transaction import is_under_way
 from app.operations.view_changes import Seen
 
@@ -35,17 +35,9 @@ class KeptViews(Generic[V]):
         elif not is_under_way():
             # What a unit has not committed yet is nobody else's view, and one that only reads may look at the past:
             # on SQLite at that of its first statement, before the change that this moment knows of.
-            self._keep(key, (value, seen))
+            remember(self._kept, key, (value, seen), most=_MOST_KEPT)
         return value
 
     def clear(self) -> None:
         """Nothing is kept."""
         self._kept.clear()
-
-    def _keep(self, key: Hashable, kept: tuple[V, Seen]) -> None:
-        # It is the youngest; past the bound the oldest tenth goes, never all at once.
-        self._kept.pop(key, None)
-        if len(self._kept) >= _MOST_KEPT:
-            for old in list(itertools.islice(self._kept, _MOST_KEPT // 10)):
-                self._kept.pop(old, None)
-        self._kept[key] = kept

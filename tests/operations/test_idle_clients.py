@@ -24,7 +24,10 @@ from app.rules.identifiers import client_id_of
 from tests.factories import Factory
 
 DAY = timedelta(days=1)
-METADATA: dict[str, Any] = {"client_name": "Weather Bot", "redirect_uris": ["https://weather.example/callback"]}
+METADATA: dict[str, Any] = {
+    "client_name": "Weather Bot",
+    "redirect_uris": ["https://weather.example/callback"],
+}
 
 
 @pytest.fixture
@@ -115,7 +118,9 @@ def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: Or
 
     @transaction
     def long_ago() -> None:
-        db.session.execute(update(Client).where(Client.id == row_id).values(deleted_at=clock.now() - 31 * DAY))
+        db.session.execute(
+            update(Client).where(Client.id == row_id).values(deleted_at=clock.now() - 31 * DAY)
+        )
 
     long_ago()
     run_janitor()

@@ -175,6 +175,11 @@ def test_what_is_local(uri: str, local: bool) -> None:
 def test_an_unreviewed_client_is_asked_about_each_time() -> None:
     """DC-1: a consent that stands changes nothing for a client that registered itself."""
     document = settings.effective({})
-    facts: dict = {"trust": "unverified", "is_public": False, "allowed": ("openid", "email"), "settings": document}
+    facts: dict = {
+        "trust": "unverified",
+        "is_public": False,
+        "allowed": ("openid", "email"),
+        "settings": document,
+    }
     assert not needs_consent(PLAIN, **facts)
     assert needs_consent(PLAIN, **facts, is_unreviewed=True)

@@ -13,13 +13,13 @@ from sqlalchemy import ColumnElement, Select, false, or_, select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import directory
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, NotFound
+from app.rules.errors import NotFound
 from app.rules.evidence.changes import Change, changes_between
 from app.rules.fields import Findings, find_unknown
-from app.rules.identifiers import decode_uuid, encode_uuid, first_id_at, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, first_id_at, parse_public_id, public_id
 
 PREFIX = "evt"
 LONGEST_FILTER = 64
@@ -74,13 +74,8 @@ def list_audit_events(
     (included) and ``until`` (excluded) are times of RFC 3339, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    if after is not None:
-        row_id = decode_uuid(after[0]) if len(after) == 1 else None
-        if row_id is None:
-            raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-        statement = statement.where(AuditEvent.id < row_id)
     limit = min(limit, MOST)
-    rows = db.session.execute(statement.order_by(AuditEvent.id.desc()).limit(limit + 1)).all()
+    rows = db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 

@@ -14,13 +14,12 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.failed_request import FailedRequest
 from app.operations import clock
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, InvalidInput, NotFound
 from app.rules.identifiers import (
     client_id_of,
-    decode_uuid,
     encode_uuid,
     parse_client_id,
     parse_public_id,
@@ -84,14 +83,9 @@ def list_failed_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    if after is not None:
-        row_id = decode_uuid(after[0]) if len(after) == 1 else None
-        if row_id is None:
-            raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-        statement = statement.where(FailedRequest.id < row_id)
     limit = min(limit, MOST)
     # Ids are ordered by the time of writing, a moment after the refusal.
-    rows = db.session.execute(statement.order_by(FailedRequest.id.desc()).limit(limit + 1)).all()
+    rows = db.session.execute(in_order(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -160,7 +154,9 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
     for name, column in (("endpoint", FailedRequest.endpoint), ("request_id", FailedRequest.request_id)):
         if name in filters:
             if len(filters[name]) > LONGEST_FILTER:
-                errors.append(FieldError(name, "too_long", f"This has more than {LONGEST_FILTER} characters."))
+                errors.append(
+                    FieldError(name, "too_long", f"This has more than {LONGEST_FILTER} characters.")
+                )
             found.append(column == filters[name])
     if "since" in filters:
         since = _time(filters["since"])

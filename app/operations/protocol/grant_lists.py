@@ -18,7 +18,7 @@ from app.models.client import Client
 from app.models.grant import Grant
 from app.models.user import User
 from app.operations import audit, clock
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.protocol import grants
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -26,7 +26,6 @@ from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import (
     client_id_of,
-    decode_uuid,
     encode_uuid,
     parse_client_id,
     parse_public_id,
@@ -84,13 +83,8 @@ def list_grants(
     statement = _visible(actor, "tokens:read")
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    if after is not None:
-        row_id = decode_uuid(after[0]) if len(after) == 1 else None
-        if row_id is None:
-            raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-        statement = statement.where(Grant.id < row_id)
     limit = min(limit, MOST)
-    rows = db.session.execute(statement.order_by(Grant.id.desc()).limit(limit + 1)).all()
+    rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 

@@ -7,9 +7,8 @@ were judged by is the one that counts now, so a secret that was revoked is forgo
 from __future__ import annotations
 
 import hashlib
-import itertools
 
-from app.operations import clock, directory
+from app.operations import bounded, clock, directory
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 
 _MOST_KEPT = 5_000
@@ -37,12 +36,8 @@ def recall(shown: str, organization_id: str | None) -> AuthenticatedClient | Non
 
 def remember(shown: str, proven: AuthenticatedClient) -> None:
     """The words proved the client just now, by one of its secrets."""
-    if proven.credential_id is None:
-        return
-    if len(_proven) >= _MOST_KEPT:
-        for old in list(itertools.islice(_proven, _MOST_KEPT // 10)):
-            _proven.pop(old, None)
-    _proven[_digest(shown)] = proven
+    if proven.credential_id is not None:
+        bounded.remember(_proven, _digest(shown), proven, most=_MOST_KEPT)
 
 
 def _digest(shown: str) -> bytes:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, false, func, literal, select, tuple_
+from sqlalchemy import Select, false, func, literal, select
 
 from app.extensions import db
 from app.models.client import DELETED, Client
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.registration.client_records import ClientRecord, name_key, record_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, InvalidInput
-from app.rules.identifiers import decode_uuid, encode_uuid, parse_client_id
+from app.rules.identifiers import encode_uuid, parse_client_id
 from app.rules.registration.client_fields import SOURCES, STATUS, TRUST
 from app.rules.registration.client_types import CLIENT_TYPES
 
@@ -58,7 +58,8 @@ def list_clients(
     if query:
         statement = _search(statement, query)
     limit = min(limit, MOST)
-    rows = db.session.scalars(_in_order(statement, sort, after).limit(limit + 1)).all()
+    ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
 
@@ -87,24 +88,8 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     return statement.where(func.instr(Client.name_key, literal(name_key(query), Client.name_key.type)) > 0)
 
 
-def _in_order(statement: Select[Any], sort: str, after: CursorKey | None) -> Select[Any]:
-    descending = sort.startswith("-")
-    columns: tuple[Any, ...] = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
-    if after is not None:
-        values = _position(columns, after)
-        position = tuple_(*values)
-        statement = statement.where(
-            tuple_(*columns) < position if descending else tuple_(*columns) > position
-        )
-    return statement.order_by(*(column.desc() if descending else column for column in columns))
-
-
-def _position(columns: tuple[Any, ...], after: CursorKey) -> list[Any]:
-    row_id = decode_uuid(after[-1]) if len(after) == len(columns) else None
-    if row_id is None:
-        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    values: list[Any] = [*after[:-1], row_id]
-    return [literal(value, column.type) for value, column in zip(values, columns, strict=True)]
+def _columns(sort: str) -> tuple[Any, ...]:
+    return (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
 
 
 def _key(row: Client, sort: str) -> CursorKey:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import false, func, literal, or_, select, tuple_
+from sqlalchemy import false, func, literal, or_, select
 
 from app.extensions import db
 from app.models.resource import Resource
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.registration.client_records import name_key
 from app.operations.registration.resource_rows import ResourceRecord, records_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
-from app.rules.identifiers import decode_uuid, encode_uuid
+from app.rules.identifiers import encode_uuid
 from app.rules.registration.resource_fields import STATUS
 
 
@@ -45,22 +45,9 @@ def list_resources(
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
         by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
         statement = statement.where(or_(by_name, by_identifier))
-    columns = (Resource.name_key, Resource.id)
-    if after is not None:
-        position = tuple_(*_position(after))
-        statement = statement.where(
-            tuple_(*columns) < position if descending else tuple_(*columns) > position
-        )
     limit = min(limit, MOST)
-    ordered = statement.order_by(*(column.desc() if descending else column for column in columns))
+    ordered = in_order(statement, (Resource.name_key, Resource.id), after, descending=descending)
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(records_of(rows[:limit]))
     last = rows[limit - 1] if len(rows) > limit else None
     return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
-
-
-def _position(after: CursorKey) -> list[object]:
-    row_id = decode_uuid(after[-1]) if len(after) == 2 else None
-    if row_id is None:
-        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    return [literal(after[0], Resource.name_key.type), literal(row_id, Resource.id.type)]

@@ -13,11 +13,11 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.registration import RegistrationToken
 from app.operations import audit, clock
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed, Unauthenticated
-from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
+from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
+from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.protocol.tokens import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.registration.registration_terms import check_terms
 from app.rules.versions import version_of
@@ -111,13 +111,8 @@ def list_registration_tokens(
     statement = select(RegistrationToken).where(
         RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
     )
-    if after is not None:
-        begin = decode_uuid(after[0]) if len(after) == 1 else None
-        if begin is None:
-            raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-        statement = statement.where(RegistrationToken.id < begin)
     limit = min(limit, MOST)
-    rows = db.session.scalars(statement.order_by(RegistrationToken.id.desc()).limit(limit + 1)).all()
+    rows = db.session.scalars(in_order(statement, (RegistrationToken.id,), after).limit(limit + 1)).all()
     now = clock.now()
     items = tuple(_record(row, now) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)

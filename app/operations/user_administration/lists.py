@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, exists, func, literal, or_, select, tuple_
+from sqlalchemy import Select, exists, func, literal, or_, select
 
 from app.extensions import db
 from app.models.user import DELETED, RoleAssignment, User
 from app.operations.directory import organization_by_id
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.people.users import view_of
 from app.operations.transaction import read
 from app.operations.user_administration.records import UserRecord, roles_of_users
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, InvalidInput
-from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id
+from app.rules.identifiers import encode_uuid, parse_public_id
 from app.rules.people.permissions import roles_of
 from app.rules.people.user_fields import STATUSES
 
@@ -48,7 +48,8 @@ def list_users(
     if query:
         statement = _search(statement, query)
     limit = min(limit, MOST)
-    rows = db.session.scalars(_in_order(statement, sort, after).limit(limit + 1)).all()
+    ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
     items = tuple(UserRecord(view_of(row), organization.slug, roles.get(row.id, ())) for row in rows[:limit])
     return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
@@ -97,23 +98,8 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     )
 
 
-def _in_order(statement: Select[Any], sort: str, after: CursorKey | None) -> Select[Any]:
-    descending = sort.startswith("-")
-    columns: tuple[Any, ...] = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-    if after is not None:
-        position = tuple_(*_position(columns, after))
-        statement = statement.where(
-            tuple_(*columns) < position if descending else tuple_(*columns) > position
-        )
-    return statement.order_by(*(column.desc() if descending else column for column in columns))
-
-
-def _position(columns: tuple[Any, ...], after: CursorKey) -> list[Any]:
-    row_id = decode_uuid(after[-1]) if len(after) == len(columns) else None
-    if row_id is None:
-        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    values: list[Any] = [*after[:-1], row_id]
-    return [literal(value, column.type) for value, column in zip(values, columns, strict=True)]
+def _columns(sort: str) -> tuple[Any, ...]:
+    return (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
 
 
 def _key(row: User, sort: str) -> CursorKey:

@@ -138,7 +138,9 @@ def _keys_for_assertions(client: Client) -> Problem | None:
 def _exchange_has_a_policy(client: Client) -> Problem | None:
     uses = TOKEN_EXCHANGE in client["grant_types"]
     if uses and client.get("token_exchange") is None:
-        return Problem("required", "The grant type token-exchange needs a policy: delegation or impersonation.")
+        return Problem(
+            "required", "The grant type token-exchange needs a policy: delegation or impersonation."
+        )
     if not uses and client.get("token_exchange") is not None:
         return Problem("inconsistent", "Without the grant type token-exchange there is no policy for it.")
     return None

@@ -25,3 +25,21 @@ def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...
             "scope_not_allowed", received=" ".join(refused), expected=own
         )
     return scopes or own
+
+
+def scopes_for_a_user(asked: str, registered: Collection[str]) -> tuple[str, ...]:
+    """The scopes that a client asks a person for; at least one (RFC 8628 section 3.1).
+
+    Raises InvalidScope for none, a malformed parameter, and more than was registered.
+    """
+    scopes = parse_scope(asked)
+    if not scopes:
+        raise InvalidScope("The parameter scope is missing, empty or malformed.").because(
+            "parameter_missing", expected="scope"
+        )
+    refused = beyond(scopes, registered)
+    if refused:
+        raise InvalidScope("A scope was asked for that the client was not registered for.").because(
+            "scope_not_allowed", received=" ".join(refused), expected=tuple(registered)
+        )
+    return scopes
