@@ -13,6 +13,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import Argon2Error, InvalidHashError
 
 from app.rules.errors import FieldError
+from app.rules.people.common_passwords import is_on_the_list
 
 LONGEST = 128
 """Characters; longer ones are refused before hashing, never cut (PW-2, PW-6)."""
@@ -42,6 +43,7 @@ _TAIL = re.compile(r"[^a-z]+$")
 _NOT_LETTERS = re.compile(r"[^a-z]+")
 _SEPARATORS = re.compile(r"[\W_]+")
 _LEAST_REMAINDER = 8
+_LONGEST_ENDING = 4
 
 
 def hash_password(password: str) -> str:
@@ -110,12 +112,15 @@ def find_password_errors(
 def is_common(password: str) -> bool:
     """Whether a guessing program tries the password early.
 
-    It does when the password is a piece repeated, a run along the alphabet, the digits or the keyboard, or
-    one or two of the shipped words with digits and punctuation around them or in place of letters.
+    It does when the password is on the shipped list, as typed or after a simple change (PW-3), a piece repeated, a
+    run along the alphabet, the digits or the keyboard, or one or two of the shipped words with digits and punctuation
+    around them or in place of letters.
     """
     lowered = unicodedata.normalize("NFKC", password).casefold()
     solid = _SEPARATORS.sub("", lowered)
     if len(solid) < 6 or _is_repetition(solid) or _is_made_of_runs(solid):
+        return True
+    if any(is_on_the_list(text) for text in _unchanged(lowered, solid)):
         return True
     if not lowered.isascii():
         return False
@@ -135,6 +140,14 @@ def is_personal(password: str, personal: Iterable[str]) -> bool:
         found = found or word in remainder
         remainder = remainder.replace(word, "")
     return found and len(remainder) < _LEAST_REMAINDER
+
+
+def _unchanged(lowered: str, solid: str) -> set[str]:
+    """What the password may have been before a simple change: others for letters, or a few characters at an end."""
+    texts = {lowered, solid}
+    texts |= {text[:-cut] for text in (lowered, solid) for cut in range(1, _LONGEST_ENDING + 1)}
+    texts |= {text[1:] for text in (lowered, solid)}
+    return texts | {text.translate(_LOOKALIKES) for text in texts}
 
 
 def _plain(text: str) -> str:
