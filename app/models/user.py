@@ -21,6 +21,7 @@ class User(Tenant, Base):
     __tablename__ = "users"
     __table_args__ = (
         UniqueConstraint("organization_id", "email_canonical"),
+        Index("ix_users_password_scheme", "organization_id", "password_scheme"),
         owned_by_organization("users"),
         Base.__table_args__,
     )
@@ -34,7 +35,12 @@ class User(Tenant, Base):
     profile: Mapped[dict[str, Any]] = mapped_column(
         Json, default=dict, comment="standard claims beside name and e-mail"
     )
-    password_hash: Mapped[str | None] = mapped_column(String(255), comment="argon2id")
+    password_hash: Mapped[str | None] = mapped_column(
+        String(255), comment="argon2id, or as another system made it"
+    )
+    password_scheme: Mapped[str | None] = mapped_column(
+        Identifier(40), comment="kind and cost of another system's hash, NULL once it is ours"
+    )
     password_changed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
     version: Mapped[int] = mapped_column(default=1)

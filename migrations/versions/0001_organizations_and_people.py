@@ -47,7 +47,8 @@ def upgrade() -> None:
         sa.Column("email_verified", sa.Boolean(), nullable=False),
         sa.Column("name", sa.String(200), nullable=False),
         sa.Column("profile", JSON_TEXT, nullable=False, comment="standard claims beside name and e-mail"),
-        sa.Column("password_hash", sa.String(255), nullable=True, comment="argon2id"),
+        sa.Column("password_hash", sa.String(255), nullable=True, comment="argon2id, or as another system made it"),
+        sa.Column("password_scheme", identifier(40), nullable=True, comment="kind and cost of another system's hash, NULL once it is ours"),
         sa.Column("password_changed_at", UTC_DATETIME, nullable=True),
         sa.Column("status", identifier(16), nullable=False, comment="active, disabled, deleted"),
         sa.Column("version", sa.Integer(), nullable=False),
@@ -61,6 +62,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("organization_id", "email_canonical", name="uq_users_organization_id_email_canonical"),
         **TABLE_OPTIONS,
     )
+    op.create_index("ix_users_password_scheme", "users", ["organization_id", "password_scheme"])
     op.create_table(
         "role_assignments",
         sa.Column("user_organization_id", identifier(8), nullable=False, comment="the same organization, or root's"),

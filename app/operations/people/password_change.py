@@ -87,7 +87,13 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str) -> ChangedPassword
         .where(
             User.organization_id == actor.organization_id, User.id == user_id, User.password_hash == old_hash
         )
-        .values(password_hash=new_hash, password_changed_at=now, updated_at=now, version=User.version + 1)
+        .values(
+            password_hash=new_hash,
+            password_scheme=None,
+            password_changed_at=now,
+            updated_at=now,
+            version=User.version + 1,
+        )
     )
     if not changed:
         raise Conflict("Your password was changed in another window just now.")

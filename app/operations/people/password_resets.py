@@ -156,6 +156,7 @@ def _store(actor: Actor, reset: ResetView, new_hash: str) -> None:
         )
         .values(
             password_hash=new_hash,
+            password_scheme=None,
             password_changed_at=now,
             updated_at=now,
             version=User.version + 1,

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from app.operations.people.users import password_schemes
 from app.rules.errors import InvalidInput, Unavailable
-from app.rules.people import passwords
+from app.rules.people import foreign_passwords, passwords
 from app.rules.people.networks import network_of
 
 LONGEST_WAIT_SECONDS = 2.0
@@ -84,15 +85,30 @@ def verify_password(
 ) -> tuple[bool, str | None]:
     """(whether it is right, the hash to store from now on when the old one's parameters are outdated).
 
-    Takes as long for nobody's password as for somebody's. ``organization_id`` and ``address`` say whose place in
-    the queue it takes. Raises Unavailable when too many wait, or for two seconds.
+    Takes as long for nobody's password as for somebody's: where an organization has taken over hashes of other
+    systems, a wrong password costs one hash of each kind that it still has, ours and every other, whosever it was.
+    ``organization_id`` and ``address`` say whose place in the queue it takes. Raises Unavailable when too many wait,
+    or for two seconds. Call it outside of a transaction.
     """
     with _place_to_hash(organization_id, address):
         is_right = passwords.is_password(stored_hash, password)
+        if not is_right and len(password) <= passwords.LONGEST:
+            _spend_the_rest(organization_id, stored_hash, password)
         renewed = None
         if is_right and stored_hash is not None and passwords.needs_rehash(stored_hash):
             renewed = passwords.hash_password(password)
     return is_right, renewed
+
+
+def _spend_the_rest(organization_id: str | None, stored_hash: str | None, password: str) -> None:
+    """The hashes are made that a wrong password costs in the organization, without the one that was made (EN-1)."""
+    schemes = password_schemes(organization_id) if organization_id else ()
+    spent = foreign_passwords.scheme_of(stored_hash) if stored_hash else None
+    if spent in schemes:
+        passwords.is_password(None, password)
+    for scheme in schemes:
+        if scheme != spent:
+            foreign_passwords.is_password(foreign_passwords.dummy(scheme), password)
 
 
 def new_password_hash(

@@ -173,7 +173,7 @@ def _start(
     """The session, unless the password was changed or the user disabled since the hash was read."""
     values: dict[str, Any] = {"last_sign_in_at": clock.now()}
     if renewed_hash is not None:
-        values["password_hash"] = renewed_hash
+        values |= {"password_hash": renewed_hash, "password_scheme": None}
     unchanged = count_changed(
         update(User)
         .where(

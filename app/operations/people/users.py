@@ -137,6 +137,31 @@ def find_user_by_email(organization_id: str, email: str) -> UserView | None:
     return None if user is None else view_of(user)
 
 
+MOST_SCHEMES = 3
+
+
+@read
+def password_schemes(organization_id: str) -> tuple[str, ...]:
+    """The kinds and costs of the other systems' hashes that people of the organization still have.
+
+    At most MOST_SCHEMES: each is one step along the index, however many people there are.
+    """
+    found: list[str] = []
+    while len(found) < MOST_SCHEMES:
+        following = db.session.scalar(
+            select(User.password_scheme)
+            .where(
+                User.organization_id == organization_id, User.password_scheme > (found[-1] if found else "")
+            )
+            .order_by(User.password_scheme)
+            .limit(1)
+        )
+        if following is None:
+            break
+        found.append(following)
+    return tuple(found)
+
+
 def _require_name(name: str) -> None:
     problem = text_problem(name, longest=LONGEST_NAME)
     if problem is not None:

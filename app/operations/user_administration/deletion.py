@@ -106,6 +106,7 @@ def _erase(user: UserView) -> None:
             name="",
             profile={},
             password_hash=None,
+            password_scheme=None,
             password_changed_at=None,
             last_sign_in_at=None,
             updated_at=clock.now(),

@@ -13,6 +13,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import Argon2Error, InvalidHashError
 
 from app.rules.errors import FieldError
+from app.rules.people import foreign_passwords
 from app.rules.people.common_passwords import is_on_the_list
 
 LONGEST = 128
@@ -61,6 +62,8 @@ def is_password(stored_hash: str | None, password: str) -> bool:
     """
     if len(password) > LONGEST:
         return False
+    if stored_hash is not None and foreign_passwords.is_foreign(stored_hash):
+        return foreign_passwords.is_password(stored_hash, password)
     try:
         return _hasher.verify(stored_hash or dummy_hash(), password) and stored_hash is not None
     except (Argon2Error, InvalidHashError, UnicodeEncodeError):
@@ -68,8 +71,8 @@ def is_password(stored_hash: str | None, password: str) -> bool:
 
 
 def needs_rehash(stored_hash: str) -> bool:
-    """Whether the hash was made with other parameters than today's: a sign-in renews it (PW-5)."""
-    return _hasher.check_needs_rehash(stored_hash)
+    """Whether the hash was made elsewhere, or with other parameters than today's: a sign-in renews it (PW-5)."""
+    return foreign_passwords.is_foreign(stored_hash) or _hasher.check_needs_rehash(stored_hash)
 
 
 @cache
