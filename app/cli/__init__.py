@@ -7,7 +7,9 @@ from flask import Flask
 from app.cli.audit import audit_commands
 from app.cli.demo import demo_command
 from app.cli.doctor import doctor_command
+from app.cli.isolation.check import isolation_check_command
 from app.cli.keys import keys_commands
+from app.cli.organizations import organizations_commands
 from app.cli.purge import purge_command
 from app.cli.setup import setup_command
 from app.cli.users import users_commands
@@ -16,6 +18,7 @@ from app.cli.users import users_commands
 def register(app: Flask) -> None:
     """The commands stand beside Flask's own."""
     for command in (
-        setup_command, doctor_command, keys_commands, audit_commands, users_commands, purge_command, demo_command,
+        setup_command, doctor_command, keys_commands, audit_commands, organizations_commands, users_commands,
+        purge_command, demo_command, isolation_check_command,
     ):  # fmt: skip
         app.cli.add_command(command)

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from app.config import current
 from app.extensions import db
 from app.models.organization import Organization
+from app.operations.bounded import remember
 from app.operations.transaction import read
 from app.rules import sealing
 from app.rules.errors import NotFound
@@ -24,6 +25,11 @@ _data_keys: dict[tuple[bytes, str], bytes] = {}
 def new_data_key(organization_id: str) -> bytes:
     """A fresh data key for the organization, wrapped; goes into its row."""
     return sealing.wrap_data_key(_master_key(), organization_id, os.urandom(32))
+
+
+def wrap(organization_id: str, data_key: bytes) -> bytes:
+    """The data key of an organization that comes from elsewhere, wrapped; goes into its row."""
+    return sealing.wrap_data_key(_master_key(), organization_id, data_key)
 
 
 def unwrap(organization_id: str, wrapped: bytes) -> bytes:
@@ -63,11 +69,16 @@ def unseal(organization_id: str, sealed: bytes, associated_data: str) -> bytes:
 
 def derive_for(organization_id: str, label: str) -> bytes:
     """The organization's 256-bit subkey for one purpose; it stays the same when the master key is renewed."""
-    return sealing.derive(_data_key(organization_id), f"gatehouse {label}")
+    return _derived(_data_key(organization_id), label)
+
+
+def refresh_tag_key(organization_id: str) -> bytes:
+    """What tags the organization's refresh tokens. It is the organization's own: they go with it when it moves."""
+    return derive_for(organization_id, "refresh token tag")
 
 
 def derive(label: str) -> bytes:
-    """The instance's 256-bit subkey for one purpose: ``cursors``, ``refresh-token-tag`` …"""
+    """The instance's 256-bit subkey for one purpose: ``cursors``, ``dpop-nonce`` …"""
     config = current()
     return _derived(config.secret_key, label)
 
@@ -75,9 +86,10 @@ def derive(label: str) -> bytes:
 def forget(organization_id: str) -> None:
     """The organization's data key is no longer held in this process."""
     _data_keys.pop((_master_key(), organization_id), None)
+    _derived.cache_clear()
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4096)
 def _derived(key: bytes, label: str) -> bytes:
     return sealing.derive(key, f"gatehouse {label}")
 
@@ -86,9 +98,7 @@ def _data_key(organization_id: str) -> bytes:
     cached = _data_keys.get((_master_key(), organization_id))
     if cached is None:
         cached = unwrap(organization_id, _wrapped(organization_id))
-        if len(_data_keys) > 10_000:
-            _data_keys.clear()
-        _data_keys[_master_key(), organization_id] = cached
+        remember(_data_keys, (_master_key(), organization_id), cached, most=10_000)
     return cached
 
 

@@ -97,7 +97,7 @@ def test_another_master_key_opens_nothing(
 
 
 def test_subkeys_are_of_one_purpose_and_instance(context: Flask, monkeypatch) -> None:
-    first, second = keyring.derive("cursors"), keyring.derive("refresh-token-tag")
+    first, second = keyring.derive("cursors"), keyring.derive("anonymous cookie")
     assert len({first, second}) == 2 and keyring.derive("cursors") == first and len(first) == 32
     other = replace(context.config["GATEHOUSE"], secret_key=bytes(range(32)))
     monkeypatch.setitem(context.config, "GATEHOUSE", other)

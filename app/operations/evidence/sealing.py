@@ -82,6 +82,16 @@ def seal_waiting(actor: Actor, *, holder: str) -> dict[str, Head] | None:
     return grown
 
 
+def seal_rest(actor: Actor, organization_id: str) -> None:
+    """Every event of one organization is in its chain, however old it is; what an import brought in, and what it did.
+
+    The sealer at work never looks that far back.
+    """
+    actor.require("instance:write")
+    while rows := _unsealed_of(organization_id):
+        _appended(organization_id, rows)
+
+
 @read
 def sealed_through() -> datetime | None:
     """The time before which nothing waits to be sealed, but for what is LATE; None before the first sealing."""
@@ -146,6 +156,19 @@ def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
         .limit(BATCH)
     )
     return list(db.session.execute(found if since is None else found.where(event.at >= since)).all())
+
+
+@read
+def _unsealed_of(organization_id: str) -> list[Any]:
+    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    sealed = select(link.id).where(link.organization_id == organization_id)
+    found = (
+        select(AuditEvent.__table__)
+        .where(event.organization_id == organization_id, event.id.not_in(sealed))
+        .order_by(event.at, event.id)
+        .limit(BATCH)
+    )
+    return list(db.session.execute(found).all())
 
 
 def _appended(organization_id: str, rows: Sequence[Any]) -> Head | None:

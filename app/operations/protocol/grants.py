@@ -243,8 +243,10 @@ def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
 
 
 def fresh_refresh_token(client: ClientView, grant_id: UUID) -> str:
-    """A refresh token of the grant; it names the grant and carries this instance's tag."""
-    return new_refresh_token(client.organization.id, grant_id, keyring.derive("refresh-token-tag"))
+    """A refresh token of the grant; it names the grant and carries its organization's tag."""
+    return new_refresh_token(
+        client.organization.id, grant_id, keyring.refresh_tag_key(client.organization.id)
+    )
 
 
 def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:

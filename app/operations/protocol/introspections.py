@@ -118,7 +118,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     ) = row  # fmt: skip
     if client_id != caller.id or refresh_digest is None:
         return None
-    if not has_own_tag(token, keyring.derive("refresh-token-tag")):
+    if not has_own_tag(token, keyring.refresh_tag_key(caller.organization.id)):
         return None
     if not hmac.compare_digest(digest(token), refresh_digest):
         return None

@@ -117,7 +117,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
         raise InvalidGrant().because("refresh_unknown")
     # A forged token that names a grant must not be able to end it: only our own may count as reuse.
-    if not has_own_tag(refresh_token, keyring.derive("refresh-token-tag")):
+    if not has_own_tag(refresh_token, keyring.refresh_tag_key(client.organization.id)):
         raise InvalidGrant().because("refresh_unknown")
     row = _FIND.first(organization_id=client.organization.id, grant_id=parsed.grant_id)
     if row is None or row.client_id != client.id or row.refresh_digest is None:

@@ -43,7 +43,7 @@ def revoke_token(actor: Actor, token: str) -> None:
 
 
 def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> None:
-    if not has_own_tag(token, keyring.derive("refresh-token-tag")):
+    if not has_own_tag(token, keyring.refresh_tag_key(actor.organization_id)):
         return
     row = db.session.execute(
         select(Grant.client_id, Grant.user_id).where(

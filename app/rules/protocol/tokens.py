@@ -97,7 +97,7 @@ def parse_token(text: str) -> ParsedToken | None:
 
 
 def has_own_tag(refresh_token: str, tag_key: bytes) -> bool:
-    """Whether this instance made the refresh token: an old one is reuse, a forged one is merely unknown."""
+    """Whether the key's organization made the refresh token: an old one is reuse, a forged one is merely unknown."""
     return hmac.compare_digest(_tag(refresh_token[:-19], tag_key), refresh_token[-19:-8])
 
 

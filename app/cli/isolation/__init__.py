@@ -1,0 +1,1 @@
+"""The isolation check: one organization attacks another over HTTP, on the living installation, and reports."""

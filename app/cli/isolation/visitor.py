@@ -1,0 +1,91 @@
+"""Somebody who speaks HTTP to this installation, from outside, as programs and browsers do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+_TIMEOUT_SECONDS = 15
+# What the service says in headers; a proxy in front adds its own, different for each answer.
+_OWN_HEADERS = frozenset(
+    {"allow", "cache-control", "content-type", "etag", "location", "retry-after", "vary", "www-authenticate"}
+)
+_PASSING_WORDS = re.compile(rb"req_[0-9a-z]{26}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: ``headers`` by small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """Its JSON, or None."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    def holds(self, text: str) -> bool:
+        """Whether the text stands anywhere in it."""
+        return text.encode() in self.body or any(text in value for value in self.headers.values())
+
+    def seen(self) -> tuple[Any, ...]:
+        """All that tells two answers apart, but for what is different at each request."""
+        headers = sorted((name, value) for name, value in self.headers.items() if name in _OWN_HEADERS)
+        return self.status, tuple(headers), _PASSING_WORDS.sub(b"", self.body)
+
+
+class Visitor:
+    """Sends requests to ``url``; ``host`` is the name that the installation answers to."""
+
+    def __init__(self, url: str, host: str) -> None:
+        parts = urlsplit(url)
+        self._is_https = parts.scheme == "https"
+        self._address = parts.hostname or "", parts.port or (443 if self._is_https else 80)
+        self._host = host
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        bearer: str | None = None,
+        basic: tuple[str, str] | None = None,
+        cookies: Mapping[str, str] | None = None,
+        body: Any = None,
+        form: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """The answer; redirects are not followed. Raises OSError when there is none."""
+        headers = {"Host": self._host}
+        content = None
+        if bearer is not None:
+            headers["Authorization"] = f"Bearer {bearer}"
+        if basic is not None:
+            headers["Authorization"] = "Basic " + b64encode(":".join(basic).encode()).decode()
+        if cookies:
+            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        if body is not None:
+            headers["Content-Type"], content = "application/json", json.dumps(body)
+        if form is not None:
+            headers["Content-Type"], content = "application/x-www-form-urlencoded", urlencode(form)
+        target = f"{path}?{urlencode(query)}" if query else path
+        kind = http.client.HTTPSConnection if self._is_https else http.client.HTTPConnection
+        connection = kind(*self._address, timeout=_TIMEOUT_SECONDS)
+        try:
+            connection.request(method.upper(), target, body=content, headers=headers)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read())
+        finally:
+            connection.close()

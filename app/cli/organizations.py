@@ -1,0 +1,126 @@
+"""``flask --app wsgi organizations``: the organizations of this installation, and one of them as a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from flask.cli import AppGroup
+
+from app.cli.refusals import refusing
+from app.operations.directory import root_organization
+from app.operations.pages import MOST
+from app.operations.tenancy import organizations
+from app.operations.transfer.exporting import export_organization
+from app.operations.transfer.importing import import_organization
+from app.rules.actor import Actor
+
+organizations_commands = AppGroup("organizations", help="Organizations, and one of them as a file.")
+_organization = click.argument("organization")
+_passphrase = click.option(
+    "--passphrase-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file whose first line is the passphrase; asked for when left out.",
+)
+
+
+@organizations_commands.command("list")
+@click.option("--search", help="The beginning of an id, or a part of a name.")
+@click.option("--status", type=click.Choice(organizations.SHOWN_STATUSES))
+@refusing
+def list_command(search: str | None, status: str | None) -> None:
+    """Show organizations by id: id, status, name."""
+    after = None
+    while True:
+        page = organizations.list_organizations(
+            _operator(), limit=MOST, after=after, query=search, status=status
+        )
+        for record in page.items:
+            click.echo(f"{record.slug:40} {record.status:9} {record.name}")
+        after = page.next_cursor_key
+        if after is None:
+            return
+
+
+@organizations_commands.command("suspend")
+@_organization
+@refusing
+def suspend_command(organization: str) -> None:
+    """Stop sign-ins, tokens and API of ORGANIZATION at once; its data is kept."""
+    organizations.update_organization(_operator(), organization, {"status": "suspended"})
+
+
+@organizations_commands.command("resume")
+@_organization
+@refusing
+def resume_command(organization: str) -> None:
+    """Let a suspended ORGANIZATION go on, or restore a deleted one."""
+    organizations.restore_organization(_operator(), organization)
+
+
+@organizations_commands.command("delete")
+@_organization
+@click.confirmation_option(prompt="All of it stops at once and is purged in 30 days. Delete it?")
+@refusing
+def delete_command(organization: str) -> None:
+    """Delete ORGANIZATION: all stops at once, and its data goes 30 days later."""
+    record = organizations.delete_organization(_operator(), organization)
+    click.echo(f"{record.slug} is purged at {record.purge_at:%Y-%m-%d %H:%M} UTC; resume it until then.")
+
+
+@organizations_commands.command("export")
+@_organization
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_passphrase
+@refusing
+def export_command(organization: str, file: Path, passphrase_file: Path | None) -> None:
+    """Write ORGANIZATION into FILE, sealed by a passphrase: people, clients, secrets, keys, grants, audit log.
+
+    To move it, suspend it first: what changes afterwards is not in the file.
+    """
+    passphrase = _secret(passphrase_file, confirm=True)
+    # A file of this name is somebody's only copy until the new one is whole.
+    unfinished = file.with_name(f"{file.name}.part")
+    try:
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            exported = export_organization(_operator(), organization, stream, passphrase, progress=_tell)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    unfinished.replace(file)
+    click.echo(
+        f"{exported.slug} as of {exported.at:%Y-%m-%d %H:%M:%S} UTC: {sum(exported.rows.values())} rows"
+    )
+
+
+@organizations_commands.command("import")
+@click.argument("file", type=click.File("rb"))
+@_passphrase
+@refusing
+def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
+    """Bring in the organization of FILE, with the id, clients, secrets and keys that it had."""
+    imported = import_organization(_operator(), file, _secret(passphrase_file), progress=_tell)
+    click.echo(f"{imported.slug} stands, {imported.status}: {sum(imported.rows.values())} rows")
+
+
+def _operator() -> Actor:
+    return Actor.system(root_organization().id, "command line")
+
+
+def _secret(file: Path | None, *, confirm: bool = False) -> str:
+    if file is not None:
+        return file.read_text().split("\n", 1)[0]
+    passphrase: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True)
+    return passphrase
+
+
+def _tell(table: str, rows: int) -> None:
+    if rows:
+        click.echo(f"  {table}: {rows}", err=True)

@@ -1,0 +1,141 @@
+"""The form of an archive: a readable head, then sealed frames that nobody can read, change, cut or reorder.
+
+Each frame is AES-256-GCM under a key from the passphrase (scrypt, RFC 7914). Its nonce is its number and whether it
+is the last one, and the head is associated data of each: a frame fits in one place of one archive alone (the STREAM
+construction of Hoang, Reyhanitabar, Rogaway and Vizár, 2015).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from app.rules.errors import InvalidInput
+
+MAGIC = b"GATEHOUSE ORGANIZATION 1\n"
+SHORTEST_PASSPHRASE = 12
+_FRAME = 1 << 20
+_LONGEST_FRAME = 16 << 20
+_LONGEST_HEAD = 4096
+# 128 MiB and a third of a second for each guess.
+_SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
+
+
+class Unreadable(InvalidInput):
+    """The file is no archive, was changed or cut, or the passphrase is another's."""
+
+    code = "unreadable_archive"
+
+
+class ArchiveWriter:
+    """Records go into the stream, a frame of about a megabyte at a time; only ``close`` makes it whole.
+
+    Raises InvalidInput for a passphrase of less than ``SHORTEST_PASSPHRASE`` characters.
+    """
+
+    def __init__(self, stream: BinaryIO, passphrase: str, head: Mapping[str, Any]) -> None:
+        if len(passphrase) < SHORTEST_PASSPHRASE:
+            raise InvalidInput(
+                f"Choose a passphrase of at least {SHORTEST_PASSPHRASE} characters: it alone protects the file.",
+                field="passphrase",
+                code="too_short",
+            )
+        salt = os.urandom(16)
+        line = json.dumps({**head, "salt": b64encode(salt).decode(), "scrypt": _SCRYPT}).encode() + b"\n"
+        self._stream, self._frames = stream, _Frames(passphrase, salt, line)
+        self._waiting: list[bytes] = []
+        self._size = 0
+        stream.write(MAGIC + line)
+
+    def write(self, record: Any) -> None:
+        """One more record, of JSON's types."""
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        self._waiting.append(line)
+        self._size += len(line)
+        if self._size >= _FRAME:
+            self._put(is_last=False)
+
+    def close(self) -> None:
+        """The last frame stands; without it the archive is known to be cut."""
+        self._put(is_last=True)
+
+    def _put(self, *, is_last: bool) -> None:
+        sealed = self._frames.seal(zlib.compress(b"\n".join(self._waiting), 6), is_last=is_last)
+        self._stream.write(len(sealed).to_bytes(4, "big") + sealed)
+        self._waiting, self._size = [], 0
+
+
+class ArchiveReader:
+    """The head of an archive, readable by anybody, and its records for whoever has the passphrase."""
+
+    def __init__(self, stream: BinaryIO, passphrase: str) -> None:
+        """Raises Unreadable when the stream is no archive."""
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise Unreadable("This is not the file of an organization, or of another release's form.")
+        line = stream.readline(_LONGEST_HEAD)
+        try:
+            self.head: dict[str, Any] = json.loads(line)
+            salt = b64decode(self.head["salt"], validate=True)
+            is_known = self.head["scrypt"] == _SCRYPT and isinstance(self.head["organization"], str)
+        except (ValueError, TypeError, KeyError) as error:
+            raise Unreadable("The head of the file was changed or cut.") from error
+        if not is_known:
+            raise Unreadable("The head of the file was changed or cut.")
+        self._stream, self._frames = stream, _Frames(passphrase, salt, line)
+
+    def records(self) -> Iterator[Any]:
+        """Every record in order. Raises Unreadable at the first frame that does not fit, or at an early end."""
+        is_last = False
+        while not is_last:
+            plain, is_last = self._frames.unseal(self._next_frame())
+            for line in zlib.decompress(plain).split(b"\n"):
+                if line:
+                    yield json.loads(line)
+        if self._stream.read(1):
+            raise Unreadable("Something was added to the end of the file.")
+
+    def _next_frame(self) -> bytes:
+        length = int.from_bytes(self._stream.read(4), "big")
+        sealed = self._stream.read(length) if 0 < length <= _LONGEST_FRAME else b""
+        if not sealed or len(sealed) != length:
+            raise Unreadable("The file was cut: its end is missing.")
+        return sealed
+
+
+class _Frames:
+    """Seals and opens the frames of one archive in their order."""
+
+    def __init__(self, passphrase: str, salt: bytes, head: bytes) -> None:
+        words = unicodedata.normalize("NFC", passphrase).encode()
+        self._cipher = AESGCM(Scrypt(salt=salt, length=32, **_SCRYPT).derive(words))
+        self._head = hashlib.sha256(head).digest()
+        self._number = 0
+
+    def seal(self, plain: bytes, *, is_last: bool) -> bytes:
+        return self._cipher.encrypt(self._nonce(is_last=is_last), plain, self._head)
+
+    def unseal(self, sealed: bytes) -> tuple[bytes, bool]:
+        """(the plaintext, whether it is the last frame's)."""
+        number = self._number
+        for is_last in (False, True):
+            self._number = number
+            try:
+                return self._cipher.decrypt(self._nonce(is_last=is_last), sealed, self._head), is_last
+            except InvalidTag:
+                continue
+        reason = "The file was changed." if number else "The passphrase is wrong, or the file was changed."
+        raise Unreadable(reason, field="passphrase" if not number else None)
+
+    def _nonce(self, *, is_last: bool) -> bytes:
+        self._number += 1
+        return self._number.to_bytes(11, "big") + bytes([is_last])

@@ -1,0 +1,217 @@
+"""Importing: an organization out of its file, whole or not at all for everybody who looks.
+
+Until the last row is in, the organization is a tombstone without a key: nobody signs in, no token counts, nothing is
+listed. An import that was interrupted is begun again; what it had left goes first.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from sqlalchemy import Table, delete, insert, or_, select, update
+
+from app.extensions import db
+from app.models.base import Base
+from app.models.organization import ACTIVE, PURGED, SUSPENDED, Organization
+from app.operations import clock, keyring, view_changes
+from app.operations.directory import root_organization
+from app.operations.evidence.sealing import seal_rest
+from app.operations.tenancy.organization_events import record_event
+from app.operations.transaction import count_changed, transaction
+from app.operations.transfer.archive import ArchiveReader, Unreadable
+from app.operations.transfer.contents import TRAVELS, as_row
+from app.operations.transfer.exporting import COLUMNS
+from app.operations.upkeep import leases
+from app.operations.upkeep.sweeps import tables_of_an_organization
+from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.identifiers import is_routing_key
+
+_BATCH = 200
+_LEASE_SECONDS = 120
+_TIMES = frozenset({"settings_updated_at", "created_at", "tokens_valid_from"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came out of the file: rows by table. ``status`` is what the organization had when it was exported."""
+
+    slug: str
+    status: str
+    rows: dict[str, int]
+
+
+def import_organization(
+    actor: Actor,
+    stream: BinaryIO,
+    passphrase: str,
+    *,
+    progress: Callable[[str, int], None] = lambda table, rows: None,
+) -> Imported:
+    """The organization of the file stands here, under the id and with the clients, secrets and keys that it had.
+
+    People sign in again, clients go on with their refresh tokens; its issuer is this installation's. It may stand in
+    the place of its own tombstone, of nothing else. Raises Unreadable for a file that was changed, cut or is of
+    another release, Conflict when the id is taken, and when another import of it is under way. Audit:
+    ``organization.imported`` in its log and in root's.
+    """
+    actor.require("instance:write")
+    reader = ArchiveReader(stream, passphrase)
+    records = reader.records()
+    organization = _opened(next(records, None))
+    organization_id = str(organization["id"])
+    job, me = f"import {organization_id}", secrets.token_hex(8)
+    if not leases.take(job, me, _LEASE_SECONDS):
+        raise Conflict("This organization is being imported at this moment.")
+    try:
+        _make_place(organization)
+        _clear(organization_id, job, me)
+        rows = _fill(organization_id, records, job, me, progress)
+        _open_up(actor, organization)
+        seal_rest(actor, organization_id)
+    finally:
+        leases.give_back(job, me)
+    return Imported(organization["slug"], organization["status"], rows)
+
+
+def _opened(record: Any) -> dict[str, Any]:
+    organization = record.get("organization") if isinstance(record, dict) else None
+    if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
+        raise Unreadable("The file was made by a release that this one does not know.")
+    if not is_routing_key(organization["id"]) or organization["status"] not in {ACTIVE, SUSPENDED}:
+        raise Unreadable("The file holds no organization that could be imported.")
+    return {
+        name: datetime.fromisoformat(value) if name in _TIMES and value is not None else value
+        for name, value in organization.items()
+    }
+
+
+@transaction
+def _make_place(organization: Mapping[str, Any]) -> None:
+    """A tombstone of this id and slug stands, and no living organization has either."""
+    standing = db.session.execute(
+        select(Organization.id, Organization.slug, Organization.status).where(
+            or_(Organization.id == organization["id"], Organization.slug == organization["slug"])
+        )
+    ).all()
+    if not standing:
+        now = clock.now()
+        row = {name: organization[name] for name in ("id", "slug", "name", "created_at", "created_by")}
+        db.session.execute(
+            insert(Organization).values(**row, is_root=False, status=PURGED, settings={}, updated_at=now)
+        )
+        return
+    if [(row.id, row.slug, row.status) for row in standing] != [
+        (organization["id"], organization["slug"], PURGED)
+    ]:
+        raise Conflict(
+            f"The id {organization['slug']} stands here already. An organization is imported where it is not, or "
+            "after it was purged.",
+            code="id_taken",
+        )
+
+
+def _clear(organization_id: str, job: str, me: str) -> None:
+    """What an interrupted import left is gone."""
+    for table in tables_of_an_organization():
+        while _clear_batch(table, organization_id, job, me):
+            pass
+
+
+@transaction
+def _clear_batch(table: Table, organization_id: str, job: str, me: str) -> int:
+    _keep(job, me)
+    keys = list(table.primary_key.columns)
+    own = table.c.organization_id == organization_id
+    found = [tuple(row) for row in db.session.execute(select(*keys).where(own).limit(_BATCH))]
+    for key in found:
+        those = [column == value for column, value in zip(keys, key, strict=True)]
+        db.session.execute(delete(table).where(*those), execution_options={"synchronize_session": False})
+    return len(found)
+
+
+def _fill(
+    organization_id: str, records: Iterator[Any], job: str, me: str, progress: Callable[[str, int], None]
+) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    table: Table | None = None
+    columns: list[str] = []
+    waiting: list[dict[str, Any]] = []
+    for record in records:
+        if isinstance(record, list) and table is not None:
+            waiting.append(_row(record, columns, table, organization_id))
+            if len(waiting) < _BATCH:
+                continue
+        if waiting and table is not None:
+            rows[table.name] += _insert(table, waiting, job, me)
+            waiting = []
+        if isinstance(record, dict):
+            if table is not None:
+                progress(table.name, rows[table.name])
+            if "rows" in record:
+                # Read to the end: only the last frame says that nothing was cut off or added.
+                if record["rows"] != dict(rows) or next(records, None) is not None:
+                    raise Unreadable("The file does not hold the rows that it counts.")
+                return dict(rows)
+            table, columns = _table(record)
+    raise Unreadable("The file was cut: its end is missing.")
+
+
+def _table(record: Mapping[str, Any]) -> tuple[Table, list[str]]:
+    name, columns = record.get("table"), record.get("columns")
+    table = Base.metadata.tables.get(name) if name in TRAVELS else None
+    if table is None or not isinstance(columns, list) or not set(columns) <= set(table.c.keys()):
+        raise Unreadable("The file was made by a newer release: it holds what this one does not know.")
+    return table, columns
+
+
+def _row(record: list[Any], columns: list[str], table: Table, organization_id: str) -> dict[str, Any]:
+    row = as_row(record, columns, table)
+    if row.get("organization_id") != organization_id:
+        raise Unreadable("The file holds rows of another organization.")
+    return row
+
+
+@transaction
+def _insert(table: Table, rows: list[dict[str, Any]], job: str, me: str) -> int:
+    _keep(job, me)
+    db.session.execute(insert(table), rows)
+    return len(rows)
+
+
+def _keep(job: str, me: str) -> None:
+    if not leases.keep(job, me, _LEASE_SECONDS):
+        raise Conflict("Another import of this organization has taken over.")
+
+
+@transaction
+def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
+    """The organization is what it was: its key is wrapped under this installation's, and views hear of it."""
+    organization_id = organization["id"]
+    now = clock.now()
+    values = {name: organization[name] for name in COLUMNS if name not in {"id", "slug", "version"}}
+    changed = count_changed(
+        update(Organization)
+        .where(Organization.id == organization_id, Organization.status == PURGED)
+        .values(
+            **values,
+            version=Organization.version + organization["version"] + 1,
+            data_key=keyring.wrap(organization_id, bytes.fromhex(organization["data_key"])),
+            updated_at=now,
+            deleted_at=None,
+            purge_at=None,
+        )
+    )
+    if changed != 1:
+        raise Conflict("The organization was changed at the same moment.")
+    keyring.forget(organization_id)
+    view_changes.mark(organization_id)
+    # From root, so that its log knows too.
+    root = Actor.system(root_organization().id, actor.label) if actor.kind == "system" else actor
+    inside = root.acting_in(organization_id, root.permissions)
+    record_event(inside, organization["slug"], "organization.imported", {}, {"name": organization["name"]})

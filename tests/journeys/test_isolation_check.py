@@ -1,0 +1,41 @@
+"""``isolation-check`` on a living server of two workers: nothing goes through, and it would tell if something did."""
+
+from __future__ import annotations
+
+import re
+
+from app.operations.directory import root_organization
+from app.operations.upkeep import janitor
+from app.rules.actor import Actor
+from tests.cli.test_commands import run
+from tests.factories import Factory
+from tests.support.servers import LiveServer
+
+
+def test_nothing_goes_through_on_a_living_server(live_server: LiveServer, live_make: Factory) -> None:
+    """TN-1, TN-2, TN-3, TN-6, TN-15, TN-16."""
+    result = run(live_server.app, "isolation-check", "--url", live_server.url)
+    assert result.exit_code == 0, result.output
+    last = result.stdout.splitlines()[-1]
+    counted = {group: int(count) for count, group in re.findall(r"(\d+) on (\w+)", last)}
+    assert counted["api"] > 80 and counted["pages"] > 100 and counted["wire"] > 10 and counted["tables"] > 20
+    assert "none went through" in result.stdout and "not tried" not in result.output, result.output
+
+
+def test_what_it_made_is_purged_at_the_janitors_next_turn(
+    live_server: LiveServer, live_make: Factory
+) -> None:
+    app = live_server.app
+    assert run(app, "isolation-check", "--url", live_server.url).exit_code == 0
+    assert "isolation-" in run(app, "organizations", "list", "--status", "deleted").stdout
+    with app.app_context():
+        janitor.purge(Actor.system(root_organization().id), pause=0)
+    for status in ("active", "deleted"):
+        assert "isolation-" not in run(app, "organizations", "list", "--status", status).stdout
+
+
+def test_a_server_that_is_not_there_is_a_refusal_in_words(
+    live_server: LiveServer, live_make: Factory
+) -> None:
+    result = run(live_server.app, "isolation-check", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 1 and "does not answer" in result.output
