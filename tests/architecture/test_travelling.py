@@ -1,0 +1,19 @@
+"""What goes into the file of an organization is decided for every table and column."""
+
+from __future__ import annotations
+
+from app.models import Base
+from app.models.organization import Organization
+from app.operations.transfer.contents import STAYS, TRAVELS
+from app.operations.transfer.exporting import COLUMNS
+
+
+def test_every_table_and_column_travels_or_stays_for_a_reason() -> None:
+    tables = {table.name for table in Base.metadata.sorted_tables if "organization_id" in table.c}
+    assert tables == TRAVELS | set(STAYS) and not TRAVELS & set(STAYS)
+    made_anew = {"is_root", "data_key", "updated_at", "deleted_at", "purge_at"}
+    assert set(Organization.__table__.columns.keys()) == set(COLUMNS) | made_anew
+    for table in Base.metadata.sorted_tables:
+        if table.name in TRAVELS:
+            referred = {key.referred_table.name for key in table.foreign_key_constraints}
+            assert referred <= TRAVELS | {"organizations"}, table.name
