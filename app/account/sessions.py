@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.people.own_sessions import end_other_sessions, end_session, list_sessions
-from app.web.browser_names import browser_name
+from app.rules.people.browser_names import browser_name
 from app.web.browser_session import clear_sign_in
 
 

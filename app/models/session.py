@@ -75,6 +75,27 @@ class SessionClient(Base):
     )
 
 
+class KnownBrowser(Tenant, Base):
+    """A browser in which a user has signed in before: whoever guesses elsewhere does not make it wait (LK-1)."""
+
+    __tablename__ = "known_browsers"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_known_browsers_user", "organization_id", "user_id"),
+        owned_by_organization("known_browsers"),
+        within_organization("known_browsers", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest, comment="of the value in its cookie")
+    user_id: Mapped[UUID] = mapped_column(Uuid)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="the latest complete sign-in")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    address: Mapped[str | None] = mapped_column(Identifier(64), comment="of that sign-in")
+    user_agent: Mapped[str] = mapped_column(String(255), default="")
+
+
 class Attempt(Tenant, Base):
     """One counted attempt (failed sign-in, reveal …): appended and counted, never one hot counter row."""
 

@@ -23,8 +23,8 @@ from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict
 from app.rules.people.permissions import roles_of
+from app.rules.people.browser_names import browser_name
 from app.rules.people.user_fields import STATUSES
-from app.web.browser_names import browser_name
 from app.web.forms import text
 
 

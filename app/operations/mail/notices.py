@@ -17,12 +17,29 @@ from app.rules.actor import Actor
 MOST_AN_HOUR = 10
 """To one person, of all kinds: whoever provokes them must not fill a mailbox."""
 
-Notice = Literal["password_changed", "password_was_reset", "refresh_token_reused"]
+Notice = Literal[
+    "account_deleted",
+    "client_request_approved",
+    "client_request_declined",
+    "email_changed",
+    "new_browser",
+    "passkey_refused",
+    "password_changed",
+    "password_was_reset",
+    "recovery_code_used",
+    "refresh_token_reused",
+    "second_factor_added",
+    "second_factor_removed",
+    "second_factors_reset",
+]
 
 
 @transaction
-def notify_user(actor: Actor, user_id: UUID, notice: Notice) -> None:
-    """The user hears of what the actor did; part of the unit that did it. Nothing where there is no mail server."""
+def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None = None, **told: str) -> None:
+    """The user hears of what the actor did, and of what is ``told``; part of the unit that did it.
+
+    ``to`` is another address than theirs: the one that they had before. Nothing happens where there is no mail server.
+    """
     if not letters.is_possible():
         return
     organization = organization_by_id(actor.organization_id)
@@ -37,5 +54,7 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice) -> None:
         "address": actor.address or "",
         "link": f"{home}/forgot",
         "apps": f"{home}/account/apps",
+        "security": f"{home}/account/security",
+        **told,
     }
-    letters.send(organization, user.email, notice, values)
+    letters.send(organization, to or user.email, notice, values)

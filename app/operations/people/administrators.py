@@ -14,6 +14,7 @@ from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations import audit
 from app.operations.directory import OrganizationView
+from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.pages import DEFAULT_LIMIT, Page
 from app.operations.people.invitation_views import NewInvitation
 from app.operations.people.invitations import invite
@@ -30,7 +31,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown, type_name
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
-from app.rules.people.permissions import ADMIN, roles_of
+from app.rules.people.permissions import ADMIN, MEMBER, roles_of
 from app.rules.tenancy.organizations import email_and_name
 from app.rules.versions import version_of
 
@@ -156,6 +157,9 @@ def add_administrator(
             )
         user = known
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
+    if role != MEMBER:
+        told = {"who": user.email, "role": roles_of(organization.settings)[role].name}
+        notify_administrators(inside, "administrator_added", user.public_id, told)
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 

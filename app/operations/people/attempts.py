@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import and_, delete, func, or_, select
 
 from app.extensions import db
 from app.models.session import Attempt
@@ -132,8 +132,12 @@ def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...
             select(Attempt.bucket, func.count(), func.max(Attempt.at))
             .where(
                 Attempt.organization_id == organization_id,
-                Attempt.bucket.in_([limit.bucket for limit in limits]),
-                Attempt.at > now - max(limit.lockout.window for limit in limits),
+                or_(
+                    *(
+                        and_(Attempt.bucket == limit.bucket, Attempt.at > now - limit.lockout.window)
+                        for limit in limits
+                    )
+                ),
                 Attempt.id.not_in(own),
             )
             .group_by(Attempt.bucket)

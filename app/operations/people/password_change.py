@@ -15,6 +15,7 @@ from app.operations.people import attempts
 from app.operations.people.passwords import new_password_hash, verify_password
 from app.operations.people.sessions import end_sessions_of_user, renew_session
 from app.operations.protocol import revocation
+from app.operations.sign_in_safety import known_browsers
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
@@ -31,12 +32,13 @@ class ChangedPassword:
     ended_sessions: int
 
 
-def change_password(actor: Actor, current: str, new: str) -> ChangedPassword:
+def change_password(actor: Actor, current: str, new: str, *, known: str = "") -> ChangedPassword:
     """The actor's own password is the new one; other sign-ins and what apps could refresh have ended (SS-6).
 
-    The person is told by mail. Needs the current one (PW-4), whose wrong guesses are counted like sign-ins.
-    Raises InvalidInput naming ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing
-    has to wait. Audit: ``user.password_changed``.
+    No browser but that of ``known``, the cookie of known browsers, is known as theirs. The person is told by mail.
+    Needs the current password (PW-4), whose wrong guesses are counted like sign-ins. Raises InvalidInput naming
+    ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
+    ``user.password_changed``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a password.")
@@ -61,7 +63,7 @@ def change_password(actor: Actor, current: str, new: str) -> ChangedPassword:
         )
     personal = (email, name, organization.name, organization.slug)
     new_hash = new_password_hash(organization.settings, new, personal=personal, field="new_password", **place)
-    return _store(actor, stored_hash, new_hash)
+    return _store(actor, stored_hash, new_hash, known)
 
 
 @read
@@ -77,7 +79,7 @@ def _read(actor: Actor) -> tuple[str, str, str | None]:
 
 
 @transaction
-def _store(actor: Actor, old_hash: str | None, new_hash: str) -> ChangedPassword:
+def _store(actor: Actor, old_hash: str | None, new_hash: str, known: str) -> ChangedPassword:
     user_id = actor.user_id
     if user_id is None:
         raise Forbidden("Only a person has a password.")
@@ -106,5 +108,6 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str) -> ChangedPassword
         target_id=public_id("usr", user_id),
         after={"ended_sessions": ended, "ended_grants": grants},
     )
+    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
     notify_user(actor, user_id, "password_changed")
     return ChangedPassword(renew_session(actor), ended)

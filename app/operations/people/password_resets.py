@@ -19,10 +19,12 @@ from app.operations.people.passwords import new_password_hash
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
 from app.operations.protocol import revocation
+from app.operations.sign_in_safety import known_browsers, limits
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
+from app.rules.people.emails import canonical_email
 from app.rules.protocol.tokens import PASSWORD_RESET
 
 
@@ -118,12 +120,15 @@ def reset_password(
     *,
     address: str | None = None,
     request_id: str | None = None,
-) -> None:
+    known: str = "",
+    user_agent: str = "",
+) -> str:
     """The password is the new one; every sign-in and what apps could refresh have ended, and nobody is signed in.
 
-    A link that came by mail proves the address too, and the person is told by mail (RP-3). Raises ResetEnded,
-    InvalidInput naming ``password``, Conflict, and Unavailable when hashing has to wait. Audit:
-    ``user.password_reset``.
+    A link that came by mail proves the address too, and the person is told by mail (RP-3). No other browser is known as
+    the user's any more; returns the value of this one's cookie of known browsers, so that nobody who goes on guessing
+    keeps the owner out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable when
+    hashing has to wait. Audit: ``user.password_reset``.
     """
     require_passwords(organization)
     reset = find_reset(organization, token)
@@ -136,11 +141,12 @@ def reset_password(
         organization_id=organization.id,
         address=address,
     )
-    _store(Actor.anonymous(organization.id, address, request_id), reset, new_hash)
+    actor = Actor.anonymous(organization.id, address, request_id)
+    return _store(actor, reset, new_hash, known, user_agent)
 
 
 @transaction
-def _store(actor: Actor, reset: ResetView, new_hash: str) -> None:
+def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent: str) -> str:
     user_id = reset.link.user_id
     now = clock.now()
     values = {"email_verified": True} if reset.link.is_mailed else {}
@@ -175,6 +181,9 @@ def _store(actor: Actor, reset: ResetView, new_hash: str) -> None:
         after={"ended_sessions": ended, "ended_grants": grants},
     )
     notify_user(actor, user_id, "password_was_reset")
+    limits.forgive(actor.organization_id, canonical_email(reset.email) or "", address=actor.address)
+    known_browsers.forget_browsers_of_user(actor.organization_id, user_id)
+    return known_browsers.recognise(actor, user_id, known, user_agent=user_agent, has_signed_in_before=False)
 
 
 def _bound(password_hash: str | None, email_canonical: str) -> str:

@@ -13,6 +13,7 @@ from app.models.client import Client
 from app.models.credential import Credential
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
+from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.people.attempts import Limit, bucket_of, claim_attempt, take_back
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.registration.client_records import get_row
@@ -80,14 +81,16 @@ def _require_revealable(actor: Actor, client_id: str, credential_ids: Sequence[s
 @transaction
 def _admit(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
     client, found = _revealable(actor, client_id, credential_ids)
+    public_client_id = client_id_of(client.organization_id, client.id)
     for row_id in found.values():
         audit.record(
             actor,
             _REVEALED,
             target_type="credential",
             target_id=public_id("sec", row_id),
-            after={"client_id": client_id_of(client.organization_id, client.id)},
+            after={"client_id": public_client_id},
         )
+    notify_administrators(actor, "secret_revealed", public_client_id, {"client": client.name})
     return found
 
 

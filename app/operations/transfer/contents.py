@@ -47,6 +47,8 @@ STAYS: Mapping[str, str] = {
     "device_codes": "live for minutes",
     "used_identifiers": "live for minutes, as what they guard does",
     "account_links": "live for minutes, and are asked for anew",
+    "known_browsers": "their cookies belong to the installation's own address",
+    "registrations": "people ask for their accounts anew",
     "attempts": "count for minutes",
     "idempotency_keys": "count for a day, at the installation that was called",
     "credential_uses": "samples of use for the verdict of a secret, which begins anew",

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Table, exists
 
-from app.models.account_link import AccountLink
+from app.models.account_link import AccountLink, Registration
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import CredentialUse
@@ -20,7 +20,7 @@ from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, G
 from app.models.logo import ClientLogo
 from app.models.pushed_request import PushedRequest
 from app.models.registration import ClientRegistration, RegistrationToken
-from app.models.session import Attempt, Session, SessionClient
+from app.models.session import Attempt, KnownBrowser, Session, SessionClient
 from app.models.signing_key import SigningKey
 from app.models.token import AccessToken
 from app.models.user import Invitation
@@ -81,7 +81,9 @@ SWEEPS = (
     _sweep(Session, "expires_at"),
     _sweep(SessionClient, "expires_at"),
     _sweep(Attempt, "expires_at"),
+    _sweep(KnownBrowser, "expires_at", timedelta()),
     _sweep(AccountLink, "expires_at", timedelta()),
+    _sweep(Registration, "expires_at", timedelta()),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),

@@ -34,10 +34,12 @@ INITIAL_ACCESS = "ia"
 REGISTRATION_ACCESS = "ra"
 PASSWORD_RESET = "pw"
 EMAIL_PROOF = "ev"
+PENDING_SIGN_IN = "si"
+KNOWN_BROWSER = "kb"
 
 _KEY = "[0-9a-hjkmnp-tv-z]{8}"
 _SIMPLE = re.compile(
-    rf"gth_(cs|at|ac|dc|ss|ar|pr|iv|su|ia|ra|pw|ev)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})"
+    rf"gth_(cs|at|ac|dc|ss|ar|pr|iv|su|ia|ra|pw|ev|si|kb)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})"
 )
 _REFRESH = re.compile(
     rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"

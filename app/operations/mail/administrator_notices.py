@@ -1,0 +1,78 @@
+"""Notices to an organization's administrators: what one of them did that the others should know of, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Literal
+
+from sqlalchemy import and_, select
+
+from app.extensions import db
+from app.models.user import ACTIVE, RoleAssignment, User
+from app.operations import clock
+from app.operations.directory import organization_by_id
+from app.operations.mail import letters
+from app.operations.people import attempts
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.rules.people.permissions import ADMIN
+
+MOST_TOLD = 20
+"""Administrators of one organization who are written to, those of longest standing."""
+MOST_AN_HOUR = 20
+"""Notices in one organization, of all kinds: a program that does a thing all day must not fill mailboxes."""
+_HOUR = timedelta(hours=1)
+
+AdministratorNotice = Literal["administrator_added", "secret_revealed"]
+
+
+@transaction
+def notify_administrators(
+    actor: Actor, notice: AdministratorNotice, about: str, told: Mapping[str, str]
+) -> None:
+    """The organization's administrators hear of what the actor did, the actor too; part of the unit that did it.
+
+    Of the same thing ``about`` by the same actor they hear once an hour. Nothing happens where there is no mail server.
+    """
+    if not letters.is_possible():
+        return
+    organization = organization_by_id(actor.organization_id)
+    same = attempts.bucket_of("administrator notice", notice, actor.label, about)
+    if not attempts.is_within(organization.id, same, 1, _HOUR):
+        return
+    if not attempts.is_within(
+        organization.id, attempts.bucket_of("administrator notices"), MOST_AN_HOUR, _HOUR
+    ):
+        return
+    values = {
+        "by": actor.label or "A program",
+        "at": f"{clock.now():%-d %B %Y, %H:%M} UTC",
+        "address": actor.address or "",
+        "link": f"{organization.base_url}/portal/{organization.slug}/audit",
+        **told,
+    }
+    for email in _administrators(organization.id):
+        letters.send(organization, email, notice, values)
+
+
+def _administrators(organization_id: str) -> list[str]:
+    return list(
+        db.session.scalars(
+            select(User.email)
+            .join(
+                RoleAssignment,
+                and_(
+                    User.organization_id == RoleAssignment.user_organization_id,
+                    User.id == RoleAssignment.user_id,
+                ),
+            )
+            .where(
+                RoleAssignment.organization_id == organization_id,
+                RoleAssignment.role == ADMIN,
+                User.status == ACTIVE,
+            )
+            .order_by(RoleAssignment.id)
+            .limit(MOST_TOLD)
+        )
+    )
