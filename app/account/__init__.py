@@ -7,6 +7,7 @@ from flask import Flask
 from app.account import (
     apps,
     chooser,
+    delete,
     forgot,
     invitation,
     password,
@@ -23,6 +24,7 @@ __all__ = [
     "apps",
     "chooser",
     "forgot",
+    "delete",
     "invitation",
     "password",
     "profile",

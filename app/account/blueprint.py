@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, make_response, render_template, request
+from urllib.parse import urlencode
 
+from flask import Blueprint, Response, make_response, redirect, render_template, request
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.operations.people.freshness import FreshSignInRequired
 from app.rules.errors import DomainError, NotFound
 from app.web.request_log import request_id
 
@@ -11,9 +15,12 @@ account = Blueprint("account", __name__)
 
 
 @account.errorhandler(DomainError)
-def refuse(error: DomainError) -> Response:
-    """The refusal as a page."""
+def refuse(error: DomainError) -> BaseResponse:
+    """The refusal as a page; who must sign in again is sent there and comes back."""
     slug = (request.view_args or {}).get("organization")
+    if isinstance(error, FreshSignInRequired) and slug:
+        query = urlencode({"next": request.path, "reauthenticate": "1"})
+        return redirect(f"/organizations/{slug}/login?{query}", 303)
     is_lost = isinstance(error, NotFound) or not slug or not request.path.endswith("/account")
     page = render_template(
         "error.html",

@@ -11,6 +11,7 @@ from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.people.own_profile import change_profile, may_change_profile
 from app.operations.people.users import get_user
+from app.operations.user_administration.own_account import may_delete_account
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.people.profile import ADDRESS_PARTS, CHECKS
 from app.web import forms
@@ -50,6 +51,7 @@ def _page(visit: Visit, *, typed: dict[str, Any] | None = None, error: DomainErr
         user=user,
         values=typed or {"name": user.name, **user.profile},
         may_edit=may_change_profile(visit.actor),
+        may_delete=may_delete_account(visit.actor),
         errors=forms.field_errors(error) if error else {},
         code=error.status if error else 200,
     )

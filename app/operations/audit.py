@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from app.models.audit import AuditEvent
 from app.operations import clock
+from app.operations.mail.root_announcements import announce_root
 from app.operations.statements import Statement, insert_into
 from app.operations.transaction import current_unit, witnessed_by
 from app.rules.actor import Actor
@@ -51,6 +52,7 @@ def record(
         address=actor.address,
         request_id=actor.request_id,
     )
+    announce_root(actor, action)
     witnessed_by(
         lambda: select(AuditEvent.id).where(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id

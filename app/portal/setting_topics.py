@@ -93,7 +93,11 @@ _TOPICS = (
             ),
             (
                 "Own account",
-                _rows("user_permissions", members_can_edit_profile="Members may change their profile"),
+                _rows(
+                    "user_permissions",
+                    members_can_edit_profile="Members may change their profile",
+                    members_can_delete_account="Members may delete their account",
+                ),
             ),
         ),
     ),
@@ -218,7 +222,7 @@ _TOPICS = (
     Topic(
         "audit",
         "Audit",
-        "How long evidence is kept.",
+        "How long evidence is kept, and who hears of root.",
         "book",
         (
             (
@@ -229,6 +233,10 @@ _TOPICS = (
                     failed_requests="Keep refused requests of clients",
                     log_retention_days="Refused requests are kept for",
                 ),
+            ),
+            (
+                "Help from outside",
+                _rows("audit", notify_root_access="Tell administrators when root acts here"),
             ),
         ),
     ),

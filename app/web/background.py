@@ -17,7 +17,7 @@ from app.config import Config
 from app.operations import view_changes
 from app.operations.evidence.sealing import Head, seal_waiting
 from app.operations.logout import back_channel
-from app.operations.mail import delivery
+from app.operations.mail import delivery, root_access
 from app.operations.people import password_recovery
 from app.operations.registration import logos
 from app.operations.signing.schedule import rotate_due_keys
@@ -45,6 +45,7 @@ def start(app: Flask) -> None:
     delivery.register()
     password_recovery.register()
     logos.register()
+    root_access.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"

@@ -62,9 +62,9 @@ def test_what_is_not_offered_is_refused_and_what_has_no_effect_yet_is_told(
     assert [(error["field"], error["code"]) for error in refused.get_json()["errors"]] == [
         ("authentication.mfa.policy", "not_offered")
     ]
-    body = {"audit": {"notify_root_access": False}, "branding": {"theme": "dark"}}
+    body = {"localization": {"default_locale": "de"}, "branding": {"theme": "dark"}}
     meta = http.put(path, json=body, headers=headers).get_json()["meta"]
-    assert meta["warnings"] == ["audit.notify_root_access: Stored, and without effect in this release."]
+    assert meta["warnings"] == ["localization.default_locale: Stored, and without effect in this release."]
     again = http.put(path, json={"branding": {"theme": "light"}}, headers=headers).get_json()
     assert "warnings" not in again["meta"]
 

@@ -21,10 +21,8 @@ API_ALONE = (
     "authentication.registration.",
     "oauth.dynamic_registration.",
     "oauth.require_",
-    "user_permissions.members_can_delete_account",
     "branding.logo",
     "localization.",
-    "audit.notify_root_access",
 )
 
 

@@ -64,6 +64,6 @@ def test_a_default_is_never_refused() -> None:
 
 
 def test_a_change_without_effect_is_told() -> None:
-    assert warnings_for(["branding.theme", "audit.notify_root_access"]) == (
-        f"audit.notify_root_access: {WITHOUT_EFFECT}",
+    assert warnings_for(["branding.theme", "localization.default_locale"]) == (
+        f"localization.default_locale: {WITHOUT_EFFECT}",
     )

@@ -8,6 +8,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
+from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations import audit, clock
 from app.operations.database_errors import is_duplicate_key
@@ -137,4 +138,27 @@ def require_other_administrator(organization_id: str, user_organization_id: str,
         )
     )
     if not others:
-        raise LastAdministrator("This is the last administrator of the organization. Add another one first.")
+        slug = db.session.scalar(select(Organization.slug).where(Organization.id == organization_id))
+        raise LastAdministrator(
+            f"This is the last administrator of the organization {slug}. Add another one first."
+        )
+
+
+@transaction
+def require_no_last_administrator(user_organization_id: str, user_id: UUID) -> None:
+    """Wherever the user administers, somebody else does too: at home, and for root's people anywhere.
+
+    Call it before the user is disabled or deleted. In the order of the organizations' keys, so that two who go at the
+    same moment wait for each other and not in a circle. Raises LastAdministrator naming the organization.
+    """
+    administered = db.session.scalars(
+        select(RoleAssignment.organization_id)
+        .where(
+            RoleAssignment.user_organization_id == user_organization_id,
+            RoleAssignment.user_id == user_id,
+            RoleAssignment.role == ADMIN,
+        )
+        .order_by(RoleAssignment.organization_id)
+    ).all()
+    for organization_id in administered:
+        require_other_administrator(organization_id, user_organization_id, user_id)

@@ -11,14 +11,13 @@ from app.models.user import ACTIVE, DELETED, DISABLED, User
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
 from app.operations.people.rights import roles_of_user
-from app.operations.people.role_assignments import require_holding, require_other_administrator
+from app.operations.people.role_assignments import require_holding, require_no_last_administrator
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.users import UserView, get_user
 from app.operations.protocol import revocation
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
-from app.rules.people.permissions import ADMIN
 
 
 @transaction
@@ -29,8 +28,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserView:
     changes nothing. Audit: ``user.disabled``.
     """
     user = require_reach(actor, user_id)
-    if ADMIN in roles_of_user(actor.organization_id, actor.organization_id, user_id):
-        require_other_administrator(actor.organization_id, actor.organization_id, user_id)
+    require_no_last_administrator(actor.organization_id, user_id)
     if _set_status(actor, user_id, DISABLED):
         ended = end_sessions_of_user(actor.organization_id, user_id)
         grants = revocation.revoke_grants_of_user(actor, user_id, reason="user_disabled")

@@ -12,18 +12,17 @@ from app.models.user import DELETED, Invitation, RoleAssignment, User
 from app.operations import audit, clock
 from app.operations.people import account_links
 from app.operations.people.freshness import require_fresh_person
-from app.operations.people.rights import roles_of_user
-from app.operations.people.role_assignments import require_other_administrator
+from app.operations.people.role_assignments import require_no_last_administrator
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
 from app.operations.people.users import UserView
 from app.operations.protocol import revocation
+from app.operations.sign_in_safety.known_browsers import forget_browsers_of_user
 from app.operations.transaction import count_changed, transaction
 from app.operations.user_administration.changes import require_version
 from app.operations.user_administration.records import user_id_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
-from app.rules.people.permissions import ADMIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,13 @@ def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = No
     user = require_reach(actor, user_id_of(user_id))
     require_version(user, expected_version)
     require_fresh_person(actor)
-    here = actor.organization_id
-    if ADMIN in roles_of_user(here, here, user.id):
-        require_other_administrator(here, here, user.id)
+    return end_user(actor, user)
+
+
+def end_user(actor: Actor, user: UserView) -> EndedWithUser:
+    """What every deletion of a user does; part of the unit that has decided that it may be done."""
+    here = user.organization_id
+    require_no_last_administrator(here, user.id)
     # The row first: a sign-in under way waits at it, and finds nobody.
     _erase(user)
     ended = EndedWithUser(
@@ -68,6 +71,7 @@ def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = No
         ),
     )
     account_links.end_links(here, user.id)
+    forget_browsers_of_user(here, user.id)
     count_changed(
         delete(Invitation).where(
             Invitation.organization_id == here, Invitation.email_canonical == user.email_canonical

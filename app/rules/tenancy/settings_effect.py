@@ -29,10 +29,8 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.passkeys.enabled",
         "authentication.passkeys.passwordless",
         "authentication.registration.verify_email",
-        "user_permissions.members_can_delete_account",
         "branding.logo",
         "localization.default_locale",
-        "audit.notify_root_access",
     }
 )
 

@@ -1,0 +1,29 @@
+"""That root acted in an organization, put into the outbox by the change itself, once an hour for each who acts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from app.config import current
+from app.operations.people import attempts
+from app.operations.upkeep.messages import enqueue
+from app.rules.actor import Actor
+
+KIND = "root_access"
+_HOUR = timedelta(hours=1)
+
+
+def announce_root(actor: Actor, action: str) -> None:
+    """The organization's administrators will be told that the actor of root did this in it; part of the unit that did.
+
+    Whoever acts there again within the hour is not told of again. Nothing happens for anybody else, nor where there is
+    no mail server.
+    """
+    is_visitor = actor.is_root and actor.organization_id != actor.home_organization_id
+    if not is_visitor or actor.kind not in {"user", "client"} or current().mail_server is None:
+        return
+    who = str(actor.user_id or actor.client_id)
+    if not attempts.is_within(actor.organization_id, attempts.bucket_of("root access", who), 1, _HOUR):
+        return
+    payload = {"by": actor.label, "action": action, "address": actor.address or ""}
+    enqueue(actor.organization_id, KIND, payload, receiver="administrators")

@@ -1,0 +1,82 @@
+"""The page that deletes one's own account: what it says first, what it asks for, and where one is afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from tests.account.conftest import Visitor
+
+
+@pytest.fixture
+def open_house(make: Any) -> Any:
+    """An organization whose members may leave."""
+    return make.organization(
+        name="Acme",
+        settings={
+            "user_permissions": {"members_can_delete_account": True},
+            "authentication": {"sessions": {"reauthentication_seconds": 60}},
+        },
+    )
+
+
+@pytest.fixture
+def leaver(make: Any, open_house: Any) -> Any:
+    return make.user(open_house, email="ada@acme.example")
+
+
+def url(organization: Any, page: str = "delete") -> str:
+    return f"/organizations/{organization.slug}/account/{page}"
+
+
+def test_the_page_says_first_wants_the_address_and_signs_out(
+    visitor: Visitor, open_house: Any, leaver: Any
+) -> None:
+    visitor.sign_in(leaver)
+    assert url(open_house) in visitor.get(url(open_house, "profile")).text
+    assert "What will stop working" in visitor.get(url(open_house)).text
+    wrong = visitor.post(url(open_house), email="eve@acme.example")
+    assert wrong.status_code == 400 and 'id="email-error"' in wrong.text
+    gone = visitor.post(url(open_house), email=leaver.email)
+    assert gone.status_code == 200 and 'id="account-deleted"' in gone.text
+    assert visitor.get(url(open_house, "profile")).location.startswith(
+        f"/organizations/{open_house.slug}/login"
+    )
+    assert visitor.sign_in(leaver).status_code == 400
+
+
+def test_an_old_sign_in_is_asked_again_and_comes_back(
+    visitor: Visitor, app: Flask, open_house: Any, leaver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PO-4."""
+    from datetime import timedelta
+
+    from app.operations import clock
+    from app.operations.people import freshness
+
+    visitor.sign_in(leaver)
+    now = clock.now
+    with monkeypatch.context() as later:
+        later.setattr(freshness, "clock", type("Late", (), {"now": lambda: now() + timedelta(minutes=5)}))
+        answer = visitor.get(url(open_house))
+    assert answer.status_code == 303
+    assert answer.location.startswith(f"/organizations/{open_house.slug}/login?next=")
+    assert "reauthenticate=1" in answer.location and "account%2Fdelete" in answer.location
+
+
+def test_where_members_may_not_leave_there_is_no_link_and_no_page(
+    visitor: Visitor, acme: Any, ada: Any
+) -> None:
+    visitor.sign_in(ada)
+    assert "/delete" not in visitor.get(url(acme, "profile")).text
+    assert visitor.get(url(acme)).status_code == 403
+
+
+def test_the_last_administrator_is_told_why_not(visitor: Visitor, make: Any, open_house: Any) -> None:
+    boss = make.user(open_house, email="boss@acme.example", role="admin")
+    visitor.sign_in(boss)
+    visitor.get(url(open_house))
+    answer = visitor.post(url(open_house), email=boss.email)
+    assert answer.status_code == 409 and "last administrator" in answer.text

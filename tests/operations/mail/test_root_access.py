@@ -1,0 +1,79 @@
+"""Administrators hear of root acting in their organization: once an hour for each person, and where they want to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.mail import root_access
+from app.operations.tenancy.settings import update_settings
+from app.rules.actor import Actor
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def visitor(make: Factory) -> Actor:
+    root = make.root()
+    return make.actor(root, user=make.user(root, email="op@gatehouse.example", role="admin"))
+
+
+@pytest.fixture(autouse=True)
+def delivered(box: Mailbox) -> None:
+    root_access.register()
+
+
+def act(actor: Actor, organization: Any, theme: str) -> None:
+    update_settings(actor, organization.slug, {"branding": {"theme": theme}})
+
+
+def test_each_administrator_of_the_organization_is_told_once_an_hour(
+    make: Factory, acme: Any, visitor: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    ada, grace = make.user(acme, role="admin"), make.user(acme, role="admin")
+    make.user(acme, role="auditor")
+    deliver()
+    box.mails.clear()
+    act(visitor, acme, "dark")
+    act(visitor, acme, "light")
+    deliver()
+    told = [(mail["To"], mail["Subject"]) for mail in box.mails]
+    assert sorted(told) == sorted(
+        (user.email, "op@gatehouse.example of root acted in Acme") for user in (ada, grace)
+    )
+    assert "It began with: settings.updated." in plain(box.mails[0])
+
+
+def test_whoever_belongs_there_and_the_service_itself_are_no_visitors(
+    make: Factory, acme: Any, visitor: Actor, database: Database
+) -> None:
+    ada = make.user(acme, role="admin")
+    before = database.count("outbox")
+    act(make.actor(acme, user=ada), acme, "dark")
+    act(make.system(acme), acme, "light")
+    root = make.root()
+    act(visitor, root, "dark")
+    assert database.count("outbox") == before
+
+
+def test_an_organization_that_does_not_want_to_hear_of_it_does_not(
+    make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    quiet = make.organization(settings={"audit": {"notify_root_access": False}})
+    make.user(quiet, role="admin")
+    deliver()
+    box.mails.clear()
+    act(visitor, quiet, "dark")
+    deliver()
+    assert box.mails == []
