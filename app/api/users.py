@@ -8,9 +8,9 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.operations.consents.connected_apps import ConsentRecord
 from app.operations.idempotency import Outcome
 from app.operations.people.own_sessions import SignIn
-from app.operations.protocol.consents import ConsentRecord
 from app.operations.user_administration import access, changes, deletion, lists, records
 from app.operations.user_administration.lists import FILTERS
 from app.operations.user_administration.records import UserRecord
@@ -158,6 +158,14 @@ def list_user_sessions(call: Call, user_id: str) -> Response:
 def end_user_sessions(call: Call, user_id: str) -> Response:
     """The user is signed in nowhere any more."""
     return envelope({"user_id": user_id, "ended": access.end_user_sessions(call.actor, user_id)})
+
+
+@api.delete("/users/<user_id>/sessions/<session_id>")
+@management()
+def end_user_session(call: Call, user_id: str, session_id: str) -> Response:
+    """The user is signed in there no more."""
+    access.end_user_session(call.actor, user_id, session_id)
+    return envelope({"user_id": user_id, "ended": 1})
 
 
 @api.get("/users/<user_id>/consents")

@@ -11,6 +11,7 @@ from app.cli.isolation.check import isolation_check_command
 from app.cli.keys import keys_commands
 from app.cli.organizations import organizations_commands
 from app.cli.purge import purge_command
+from app.cli.revoke import revoke_command
 from app.cli.setup import setup_command
 from app.cli.users import users_commands
 
@@ -19,6 +20,6 @@ def register(app: Flask) -> None:
     """The commands stand beside Flask's own."""
     for command in (
         setup_command, doctor_command, keys_commands, audit_commands, organizations_commands, users_commands,
-        purge_command, demo_command, isolation_check_command,
+        purge_command, revoke_command, demo_command, isolation_check_command,
     ):  # fmt: skip
         app.cli.add_command(command)

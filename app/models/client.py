@@ -61,6 +61,9 @@ class Client(Tenant, Base):
     )
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    tokens_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+    )
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
 
 

@@ -54,6 +54,9 @@ class Credential(Tenant, Base):
     tokens_revoked_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="set: no token that it minted is alive"
     )
+    tokens_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="what it minted before is dead: set by a revocation, never set back"
+    )
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     last_used_address: Mapped[str | None] = mapped_column(Identifier(64))
 

@@ -43,6 +43,9 @@ class Consent(Tenant, Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    shown: Mapped[dict[str, Any] | None] = mapped_column(
+        Json, comment="what the client said of itself then: its name, and digests of the rest"
+    )
 
 
 class AuthorizationRequest(Tenant, Base):
@@ -121,6 +124,9 @@ class AuthorizationCode(Tenant, Base):
     )
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    grant_ends_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="end of the consent: nothing that the code gives outlives it"
+    )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempt: Mapped[UUID | None] = mapped_column(
         Uuid, comment="which attempt claimed it: tells a lost answer from theft"
@@ -163,7 +169,13 @@ class Grant(Tenant, Base):
     dpop_jkt: Mapped[str | None] = mapped_column(
         Identifier(43), comment="the key that its refresh tokens are bound to (RFC 9449 section 5)"
     )
+    credential_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="the secret that it was redeemed with; no foreign key: it only says what ends with it"
+    )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    allowed_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, comment="when the code was issued or the device allowed: what revocations by time go by"
+    )
     expires_at: Mapped[datetime] = mapped_column(
         UtcDateTime, index=True, comment="absolute end; rotation never extends it"
     )

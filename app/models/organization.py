@@ -47,6 +47,18 @@ class Organization(Base):
     tokens_valid_from: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="when it was restored: tokens and sign-ins from before are dead"
     )
+    tokens_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+    )
+    sessions_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="sign-ins from before are over: set by a revocation, never set back"
+    )
+    factor_demanded_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="since when the policy demands a second factor of everybody"
+    )
+    admins_factor_demanded_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="since when it demands one of administrators"
+    )
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     purge_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, index=True, comment="when the janitor removes its data"

@@ -47,6 +47,9 @@ class User(Tenant, Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_sign_in_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    tokens_not_before: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="what was issued before is dead: set by a revocation, never set back"
+    )
 
 
 class RoleAssignment(Tenant, Base):

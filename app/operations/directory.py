@@ -36,11 +36,12 @@ _LONGEST_ACCESS = timedelta(days=1)
 
 _ORGANIZATION = (
     Organization.id, Organization.slug, Organization.name, Organization.status, Organization.is_root,
-    Organization.version, Organization.settings, Organization.tokens_valid_from,
+    Organization.version, Organization.settings, Organization.tokens_valid_from, Organization.tokens_not_before,
+    Organization.sessions_not_before,
 )  # fmt: skip
 _CLIENT_COLUMNS = (
     Client.name, Client.type, Client.status, Client.trust, Client.version, Client.created_at, Client.created_by,
-    Client.document, Client.source, Client.metadata_document_uri,
+    Client.document, Client.source, Client.metadata_document_uri, Client.tokens_not_before,
 )  # fmt: skip
 _BY_ID = Statement(select(*_ORGANIZATION).where(Organization.id == bindparam("organization_id")))
 _BY_SLUG = Statement(select(*_ORGANIZATION).where(Organization.slug == bindparam("slug")))
@@ -57,6 +58,7 @@ _SECRETS = Statement(
         Credential.expires_at,
         Credential.revoked_at,
         Credential.tokens_revoked_at,
+        Credential.tokens_not_before,
     ).where(
         Credential.organization_id == bindparam("organization_id"),
         Credential.client_id == bindparam("client_id"),
@@ -64,6 +66,8 @@ _SECRETS = Statement(
             Credential.revoked_at.is_(None),
             Credential.revoked_at > bindparam("since", type_=Credential.revoked_at.type),
             Credential.tokens_revoked_at > bindparam("since", type_=Credential.revoked_at.type),
+            # Refresh tokens live on for weeks: this moment is never forgotten.
+            Credential.tokens_not_before.is_not(None),
         ),
     )
 )
@@ -183,7 +187,7 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
     if row is None:
         return None
     organization = _organization_view(row[: len(_ORGANIZATION)])
-    name, kind, status, trust, version, created_at, created_by, document, source, uri = row[
+    name, kind, status, trust, version, created_at, created_by, document, source, uri, not_before = row[
         len(_ORGANIZATION) :
     ]
     if status == client_model.DELETED:
@@ -204,21 +208,23 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
         document=document,
         secrets=tuple(
             SecretView(secret_id, digest, expires_at)
-            for secret_id, digest, expires_at, revoked_at, _ in secrets
+            for secret_id, digest, expires_at, revoked_at, _, _ in secrets
             if revoked_at is None and (expires_at is None or expires_at > now)
         ),
         ended_secrets={
-            secret_id: EndedSecret(revoked_at or tokens_revoked_at, tokens_revoked_at is not None)
-            for secret_id, _, _, revoked_at, tokens_revoked_at in secrets
-            if revoked_at is not None or tokens_revoked_at is not None
+            secret_id: EndedSecret(revoked_at, tokens_revoked_at is not None, minted_before)
+            for secret_id, _, _, revoked_at, tokens_revoked_at, minted_before in secrets
+            if revoked_at is not None or tokens_revoked_at is not None or minted_before is not None
         },
         source=source,
         metadata_document_uri=uri,
+        tokens_not_before=not_before,
     )
 
 
 def _organization_view(row: Sequence[Any]) -> OrganizationView:
-    key, slug, name, status, is_root, version, settings, tokens_valid_from = row
+    key, slug, name, status, is_root, version, settings, *moments = row
+    tokens_valid_from, tokens_not_before, sessions_not_before = moments
     return OrganizationView(
         id=key,
         slug=slug,
@@ -229,6 +235,8 @@ def _organization_view(row: Sequence[Any]) -> OrganizationView:
         base_url=current().base_url,
         settings=_effective(json.dumps(settings, sort_keys=True)),
         tokens_valid_from=tokens_valid_from,
+        tokens_not_before=tokens_not_before,
+        sessions_not_before=sessions_not_before,
     )
 
 

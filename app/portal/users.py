@@ -9,6 +9,7 @@ from flask import request
 
 from app.operations.people.users import UserView
 from app.operations.user_administration.access import (
+    end_user_session,
     end_user_sessions,
     list_user_consents,
     list_user_sessions,
@@ -22,8 +23,8 @@ from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict
-from app.rules.people.permissions import roles_of
 from app.rules.people.browser_names import browser_name
+from app.rules.people.permissions import roles_of
 from app.rules.people.user_fields import STATUSES
 from app.web.forms import text
 
@@ -85,6 +86,15 @@ def user_enable(visit: Visit, user_id: str) -> Answer:
 def user_sign_out(visit: Visit, user_id: str) -> Answer:
     """They are signed in nowhere any more."""
     return _changed(visit, user_id, lambda: end_user_sessions(visit.actor, user_id), "user-signed-out")
+
+
+@portal.post("/portal/<organization>/users/<user_id>/sessions/<session_id>/end")
+@visiting
+def user_session_end(visit: Visit, user_id: str, session_id: str) -> Answer:
+    """They are signed in there no more."""
+    return _changed(
+        visit, user_id, lambda: end_user_session(visit.actor, user_id, session_id), "session-ended"
+    )
 
 
 @portal.post("/portal/<organization>/users/<user_id>/reset")

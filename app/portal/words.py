@@ -72,12 +72,23 @@ TRUST: dict[str, str] = {
     "verified": "Reviewed",
     "unverified": "Not reviewed",
 }
+APPROVAL: dict[str, str] = {
+    "": "As the organization decides",
+    "review": "Ask an administrator first",
+    "allowed": "Members may allow it",
+    "pre_approved": "Approved for everybody: nobody is asked",
+    "blocked": "Blocked",
+}
+REQUEST_STATUS: dict[str, str] = {"open": "Waiting", "approved": "Approved", "declined": "Declined"}
 HAPPENINGS: dict[str, str] = {
     "administrator.added": "added an administrator",
     "administrator.removed": "removed an administrator",
     "client.deleted": "deleted a client",
     "client.registered": "registered a client",
     "client.updated": "changed a client",
+    "client_request.approved": "approved a request for a client",
+    "client_request.created": "asked for a client",
+    "client_request.declined": "declined a request for a client",
     "code.replayed": "used an authorization code twice",
     "consent.denied": "denied a client access",
     "consent.given": "allowed a client access",
@@ -93,6 +104,7 @@ HAPPENINGS: dict[str, str] = {
     "invitation.accepted": "accepted an invitation",
     "invitation.created": "invited somebody",
     "invitation.revoked": "withdrew an invitation",
+    "tokens.revoked": "revoked tokens widely",
     "organization.created": "created the organization",
     "organization.deleted": "deleted the organization",
     "organization.restored": "restored the organization",
@@ -120,6 +132,44 @@ HAPPENINGS: dict[str, str] = {
     "user.enabled": "enabled a user",
     "user.password_changed": "changed the password",
     "user.updated": "changed a profile",
+    "webhook.created": "added a webhook",
+    "webhook.deleted": "deleted a webhook",
+    "webhook.disabled": "disabled a webhook",
+    "webhook.redelivered": "sent an event to a webhook again",
+    "webhook.secret_rotated": "made a new signing secret for a webhook",
+    "webhook.tested": "tried a webhook out",
+    "webhook.updated": "changed a webhook",
+}
+
+# What a webhook may be told of, by group.
+WEBHOOK_GROUPS: dict[str, str] = {
+    "*": "Everything",
+    "administrator.*": "Administrators",
+    "client.*": "Clients",
+    "code.*": "Authorization codes",
+    "consent.*": "Consents",
+    "credential.*": "Secrets of clients",
+    "grant.*": "Grants",
+    "invitation.*": "Invitations",
+    "organization.*": "The organization",
+    "refresh_token.*": "Refresh tokens",
+    "registration_token.*": "Initial access tokens",
+    "resource.*": "APIs",
+    "scope.*": "Scopes",
+    "session.*": "Sign-ins",
+    "settings.*": "Settings",
+    "sign_in.*": "Failed sign-ins",
+    "signing_key.*": "Signing keys",
+    "token.*": "Tokens",
+    "user.*": "Users",
+    "webhook.*": "Webhooks",
+}
+# Why a webhook is disabled.
+WEBHOOK_FAULTS: dict[str, str] = {
+    "person": "Somebody disabled it.",
+    "gone": "It answered 410: it is gone for good.",
+    "failing": "It took nothing for days.",
+    "backlog": "It took events more slowly than they happened.",
 }
 
 # Who registered a client.

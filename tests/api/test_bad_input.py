@@ -18,9 +18,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "updateClient": {},
     "createCredential": {},
     "rotateCredential": {},
+    "revokeTokens": {"all": True, "dry_run": True},
     "createUser": {"email": "newcomer@example.com"},
     "updateUser": {},
     "createRegistrationToken": {"name": "For the laboratory"},
+    "createWebhook": {"url": "https://hooks.example/in", "event_types": ["*"]},
+    "updateWebhook": {},
+    "rotateWebhookSecret": {},
     "rotateSigningKey": {},
     "createOrganization": {"name": "Newly founded"},
     "updateOrganization": {},
@@ -44,7 +48,9 @@ def api(http: FlaskClient, make: Factory) -> Api:
     token = make.bearer(acme)
     fields = {"identifier": "urn:api", "name": "API"}
     resource = http.post("/resources", json=fields, headers=bearer_header(token)).get_json()["data"]["id"]
-    ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
+    hook = {"url": "https://hooks.example/in", "event_types": ["*"]}
+    webhook = http.post("/webhooks", json=hook, headers=bearer_header(token)).get_json()["data"]["id"]
+    ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id, "webhookId": webhook}
     return Api(http, document, make.bearer(root), token, ids)
 
 

@@ -35,6 +35,8 @@ PUBLIC = {
     "account.front_door": "leads on",
     "account.choose_organization": "asks for an organization's name",
     "account.sign_in_page": "where one signs in",
+    "account.verify_page": "the sign-in that waits is bound to the browser",
+    "account.enrol_page": "the sign-in that waits is bound to the browser",
     "account.accept_page": "its token is the proof",
     "account.reset_page": "its token is the proof",
     "account.forgot_page": "says the same to everybody",
@@ -99,12 +101,15 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "api_id": corner.ids["resourceId"],
         "event_id": corner.ids["auditEventId"],
         "grant_id": corner.ids["grantId"],
+        "revocation_id": corner.ids["revocationId"],
         "form": "csv",
         "failed_request_id": corner.ids["failedRequestId"],
         "invitation_id": corner.ids["invitationId"],
         "consent_id": public_id("con", new_id()),
         "session_id": public_id("ses", new_id()),
         "token_id": corner.ids["registrationTokenId"],
+        "webhook_id": corner.ids["webhookId"],
+        "delivery_id": corner.ids["deliveryId"],
         "user_id": corner.ids["userId"],
         "role": "developer",
         "topic": "sessions",
@@ -181,7 +186,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
         if not re.search(
-            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|user_id|slug)>",
+            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|user_id|webhook_id|slug)>",
             pattern,
         ):
             continue

@@ -10,26 +10,30 @@ from flask import Flask
 from sqlalchemy import insert, select
 
 from app.extensions import db
+from app.models.client_request import ClientRequest
 from app.models.failed_request import FailedRequest
-from app.models.grant import Grant
+from app.models.grant import Consent, Grant
+from app.models.session import Session
 from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.evidence import audit_events, refused_requests
 from app.operations.evidence.refused_requests import RefusedRequest
-from app.operations.people import administrators, invitations
+from app.operations.people import administrators, invitations, sessions
 from app.operations.protocol import signing_keys
 from app.operations.registration import clients, credentials, resources, scopes
+from app.operations.revocations.wider import revoke_widely
 from app.operations.self_registration import initial_access
 from app.operations.signing import keys
 from app.operations.tenancy import organizations
 from app.operations.user_administration import deletion
+from app.operations.webhooks import deliveries, endpoints
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient, MadeUser
 
-UNTOUCHED = "webhooks:read"
-"""A permission that no route of today asks for: its holder may nothing."""
+RARE, COMMON = "clients:trust", "audit:read"
+"""Two permissions, either of which opens no route that asks for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,13 @@ def absent(corner: Corner) -> dict[str, str]:
         "registrationTokenId": public_id("ria", new_id()),
         "auditEventId": public_id("evt", new_id()),
         "grantId": public_id("grt", new_id()),
+        "consentId": public_id("con", new_id()),
+        "clientRequestId": public_id("crq", new_id()),
+        "revocationId": public_id("rev", new_id()),
+        "sessionId": public_id("ses", new_id()),
         "failedRequestId": public_id("flr", new_id()),
+        "webhookId": public_id("whk", new_id()),
+        "deliveryId": public_id("dlv", new_id()),
         "userId": public_id("usr", new_id()),
         "resourceId": public_id("res", new_id()),
         "scopeName": "never:was",
@@ -91,7 +101,13 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         lapsed = refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
         resources.delete_resource(actor, resource)
+        silent, heard = told(actor)
+        endpoints.delete_webhook(actor, silent)
+        withdrawn = consented(corner.client, make.user(corner.organization), ended=True)
+        unanswered = wanted(corner.client, make.user(corner.organization), ended=True)
         revoked = granted(corner.client, make.user(corner.organization), revoked=True)
+        _, over = sessions.start_session(corner.organization, make.user(corner.organization).id)
+        sessions.end_sessions(corner.organization.id, Session.id == over)
     return {
         "id": gone.slug,
         "clientId": client.client_id,
@@ -101,6 +117,13 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "invitationId": invited,
         "registrationTokenId": spent,
         "grantId": revoked,
+        "consentId": withdrawn,
+        "clientRequestId": unanswered,
+        # What retention removed, as the audit event below.
+        "revocationId": public_id("rev", new_id()),
+        "sessionId": public_id("ses", over),
+        "webhookId": silent,
+        "deliveryId": heard,
         # What retention removed.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
@@ -128,6 +151,14 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
         allowed = granted(client, make.user(organization))
+        consent = consented(client, make.user(organization))
+        request = wanted(client, make.user(organization))
+        _, session = sessions.start_session(organization, member.id)
+        # Of a time before anything here: it ends nothing.
+        order = {"all": True, "issued_before": "2020-01-01T00:00:00Z"}
+        receipt = revoke_widely(make.actor(organization), slug, order).receipt.public_id
+        assert receipt is not None
+        webhook, delivery = told(make.actor(organization))
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -139,12 +170,25 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "registrationTokenId": initial.record.public_id,
         "auditEventId": happened,
         "grantId": allowed,
+        "consentId": consent,
+        "clientRequestId": request,
+        "revocationId": receipt,
+        "sessionId": public_id("ses", session),
         "failedRequestId": failed,
+        "webhookId": webhook,
+        "deliveryId": delivery,
         "userId": member.public_id,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
+
+
+def told(actor: Actor) -> tuple[str, str]:
+    """The ids of a webhook, which hears of tests alone, and of a delivery to it."""
+    fields = {"url": "https://hooks.example/told", "event_types": ["webhook.created"]}
+    webhook = endpoints.create_webhook(actor, fields).record.public_id
+    return webhook, deliveries.send_test(actor, webhook).public_id
 
 
 def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:
@@ -161,12 +205,55 @@ def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str
             auth_time=now,
             amr="pwd",
             created_at=now,
+            allowed_at=now,
             expires_at=now + timedelta(hours=1),
             revoked_at=now if revoked else None,
         )
     )
     db.session.commit()
     return public_id("grt", row_id)
+
+
+def consented(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
+    """The id of a consent of the user for the client."""
+    now = clock.now()
+    row_id = new_id()
+    db.session.execute(
+        insert(Consent).values(
+            organization_id=client.organization.id,
+            id=row_id,
+            client_id=client.registered.client.id,
+            user_id=user.id,
+            scope="openid",
+            created_at=now,
+            updated_at=now,
+            expires_at=now if ended else None,
+        )
+    )
+    db.session.commit()
+    return public_id("con", row_id)
+
+
+def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
+    """The id of a request of the user that administrators allow the client."""
+    now = clock.now()
+    row_id = new_id()
+    db.session.execute(
+        insert(ClientRequest).values(
+            organization_id=client.organization.id,
+            id=row_id,
+            client_id=client.registered.client.id,
+            user_id=user.id,
+            is_open=True,
+            status="open",
+            scope="openid",
+            reason="For the harvest.",
+            created_at=now,
+            expires_at=now if ended else now + timedelta(days=1),
+        )
+    )
+    db.session.commit()
+    return public_id("crq", row_id)
 
 
 def refused(client: MadeClient, at: datetime) -> str:

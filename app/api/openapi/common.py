@@ -92,10 +92,16 @@ PARAMETERS: Schema = {
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
     "ScopeName": _path("scopeName", {"type": "string", "minLength": 1, "maxLength": 128}, "The scope."),
     "Kid": _path("kid", KID, "The signing key."),
+    "RevocationId": _path("revocationId", public_id("rev"), "The wider revocation."),
+    "SessionId": _path("sessionId", public_id("ses"), "The sign-in."),
+    "ConsentId": _path("consentId", public_id("con"), "The consent."),
+    "ClientRequestId": _path("clientRequestId", public_id("crq"), "The request of a member."),
     "GrantId": _path("grantId", public_id("grt"), "The grant."),
     "AuditEventId": _path("auditEventId", public_id("evt"), "The event."),
     "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
     "RegistrationTokenId": _path("registrationTokenId", public_id("ria"), "The initial access token."),
+    "WebhookId": _path("webhookId", public_id("whk"), "The webhook."),
+    "DeliveryId": _path("deliveryId", public_id("dlv"), "The delivery."),
     "InvitationId": _path("invitationId", public_id("inv"), "The invitation."),
     "Limit": _query(
         "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "Items on a page."

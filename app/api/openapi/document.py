@@ -6,8 +6,10 @@ from typing import Any
 
 from app.api.openapi import (
     audit_events,
+    client_requests,
     clients,
     common,
+    consents,
     credentials,
     devices,
     failed_requests,
@@ -19,10 +21,12 @@ from app.api.openapi import (
     pushed_requests,
     registration,
     resources,
+    revocations,
     service,
     settings,
     signing_keys,
     users,
+    webhooks,
 )
 from app.api.openapi.parts import error_responses
 
@@ -49,7 +53,11 @@ _PARTS = (
     signing_keys,
     failed_requests,
     audit_events,
+    webhooks,
     grants,
+    consents,
+    client_requests,
+    revocations,
     oauth,
     interactions,
     pushed_requests,
@@ -75,6 +83,7 @@ def document(base_url: str) -> dict[str, Any]:
         ],
         "tags": [{"name": name} for name in _tags(paths)],
         "paths": {path: item | _only_at_the_root(path, base_url) for path, item in paths.items()},
+        "webhooks": webhooks.WEBHOOKS,
         "components": {
             "schemas": schemas,
             "parameters": common.PARAMETERS,

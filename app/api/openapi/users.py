@@ -219,6 +219,18 @@ PATHS: Schema = {
             extra=("404",),
         ),
     ),
+    "/users/{userId}/sessions/{sessionId}": path_item(
+        ("UserId", "SessionId", "Acting"),
+        delete=operation(
+            "endUserSession",
+            "End one sign-in of a user",
+            tag=_TAG,
+            scope="users:write",
+            description="What apps hold with `offline_access` stays.",
+            answers={"200": answer("It ended.", success(_ENDED))},
+            extra=("404",),
+        ),
+    ),
     "/users/{userId}/consents": path_item(
         ("UserId", "Acting"),
         get=operation(

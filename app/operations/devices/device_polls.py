@@ -20,6 +20,7 @@ from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
 from app.operations.transaction import count_changed, current_unit, transaction
+from app.operations.views import is_before
 from app.rules.actor import Actor
 from app.rules.protocol import tokens
 from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal
@@ -131,9 +132,11 @@ def _redeem(
             scopes=scopes,
             auth_time=row.auth_time,
             amr=row.amr,
+            allowed_at=row.decided_at,
             acr=row.acr,
             resources=tuple(row.resource.split()),
             asked=asked,
+            ends_at=row.grant_ends_at,
         ),
     )
     return issued
@@ -180,7 +183,12 @@ def _not_yet(client: ClientView, poll: _Poll) -> OAuthRefusal:
 
 def _allowed(client: ClientView, row_id: UUID) -> Any:
     row = db.session.execute(
-        select(DeviceCode.__table__, User.status.label("user_status"), User.password_changed_at)
+        select(
+            DeviceCode.__table__,
+            User.status.label("user_status"),
+            User.password_changed_at,
+            User.tokens_not_before.label("user_not_before"),
+        )
         .join(User, (User.organization_id == DeviceCode.organization_id) & (User.id == DeviceCode.user_id))
         .where(
             DeviceCode.organization_id == client.organization.id,
@@ -194,7 +202,9 @@ def _allowed(client: ClientView, row_id: UUID) -> Any:
 
 
 def _require_standing(client: ClientView, row: Any) -> None:
-    if client.organization.forgot(row.created_at) or row.user_status != user_model.ACTIVE:
+    if client.forgot(row.created_at) or row.user_status != user_model.ACTIVE:
         raise InvalidGrant().because("grant_ended")
+    if client.organization.forgot_sign_in(row.auth_time) or is_before(row.decided_at, row.user_not_before):
+        raise InvalidGrant().because("grant_ended", received="revoked with all that was issued before")
     if row.password_changed_at is not None and row.password_changed_at > row.decided_at:
         raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")

@@ -38,8 +38,9 @@ def _limits(organization: OrganizationView, now: datetime) -> tuple[datetime, da
     limits: Any = organization.settings["authentication"]["sessions"]
     # A timeout that was shortened counts for sign-ins made before, too.
     made_after = now - timedelta(seconds=limits["absolute_timeout_seconds"])
-    if organization.tokens_valid_from is not None:
-        made_after = max(made_after, organization.tokens_valid_from)
+    for moment in (organization.tokens_valid_from, organization.sessions_not_before):
+        if moment is not None:
+            made_after = max(made_after, moment)
     return made_after, now - timedelta(seconds=limits["idle_timeout_seconds"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement, insert_into
 from app.operations.transaction import Unit, current_unit, transaction
+from app.operations.views import is_before
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.rules.protocol import pkce
@@ -39,6 +40,7 @@ _FIND = Statement(
         AuthorizationCode.__table__,
         User.status.label("user_status"),
         User.password_changed_at,
+        User.tokens_not_before.label("user_not_before"),
         Session.id.label("living_session"),
     )
     .join(
@@ -95,8 +97,12 @@ def add_code(
     auth_time: Any,
     amr: str,
     acr: str | None,
+    ends_at: datetime | None = None,
 ) -> str:
-    """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value."""
+    """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value.
+
+    ``ends_at`` is when the consent ends: neither the code nor anything that it gives is alive after that.
+    """
     code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
     now = clock.now()
     lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
@@ -119,7 +125,8 @@ def add_code(
         claims=parameters.claims,
         dpop_jkt=parameters.dpop_jkt,
         issued_at=now,
-        expires_at=now + lifetime,
+        expires_at=now + lifetime if ends_at is None else min(now + lifetime, ends_at),
+        grant_ends_at=ends_at,
         purge_at=now + lifetime + KEPT_AFTER_USE,
     )
     return code
@@ -179,11 +186,13 @@ def _redeem(
             scopes=scopes,
             auth_time=row.auth_time,
             amr=row.amr,
+            allowed_at=row.issued_at,
             acr=row.acr,
             resources=tuple(row.resource.split()),
             asked=presented.resources,
             claims=row.claims,
             nonce=row.nonce,
+            ends_at=row.grant_ends_at,
         ),
     )
     return answer
@@ -224,7 +233,8 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
 
 def _require_alive(client: ClientView, row: Any) -> None:
     now = clock.now()
-    if row.expires_at <= now or client.organization.forgot(row.issued_at):
+    is_forgotten = client.forgot_grant(row.issued_at, row.auth_time, None)
+    if row.expires_at <= now or is_forgotten or is_before(row.issued_at, row.user_not_before):
         raise InvalidGrant("The code has ended.").because(
             "code_expired",
             received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",

@@ -20,6 +20,7 @@ from app.models.user import User
 from app.operations import audit, clock
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.protocol import grants
+from app.operations.protocol.standing_grants import outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
@@ -140,6 +141,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
             Grant.revoked_at.is_(None),
             Grant.expires_at > now,
             or_(Grant.idle_expires_at.is_(None), Grant.idle_expires_at > now),
+            outlives_moments(),
         )
     )
     if actor.may(permission):

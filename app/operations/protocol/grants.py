@@ -71,6 +71,7 @@ class NewGrant:
     """What a user allowed, on its way to becoming a grant.
 
     ``resources`` are those allowed, ``asked`` those of them that the token of this very request is for (RFC 8707).
+    ``ends_at`` is when it ends at the latest, where the user or the organization set an end to the consent.
     """
 
     id: UUID
@@ -79,11 +80,13 @@ class NewGrant:
     scopes: tuple[str, ...]
     auth_time: datetime
     amr: str
+    allowed_at: datetime
     acr: str | None = None
     resources: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     nonce: str | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         refresh_token = current_unit().once("refresh_token", lambda: fresh_refresh_token(client, new.id))
     prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
     ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
+    ends = min(ends, new.ends_at or ends)
     idle_ends = min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
     _INSERT.write(
         organization_id=client.organization.id,
@@ -131,7 +135,9 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         resource=" ".join(new.resources),
         claims=new.claims,
         dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
+        credential_id=authenticated.credential_id,
         created_at=now,
+        allowed_at=new.allowed_at,
         expires_at=ends,
         idle_expires_at=idle_ends,
         generation=0,
@@ -193,6 +199,7 @@ def prepare_tokens(
             auth_time=of.auth_time,
             acr=of.acr,
             dpop_jkt=authenticated.dpop_jkt,
+            ends_by=of.ends_at,
         )
         id_token = None
         if "openid" in scopes:
@@ -264,7 +271,9 @@ def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
     return True
 
 
-def log_revocation(organization_id: str, kind: str, subject: bytes) -> None:
+def log_revocation(
+    organization_id: str, kind: str, subject: bytes, *, not_before: datetime | None = None
+) -> None:
     """The revocation stands in the log that checkers without this database follow."""
     now = clock.now()
     _LOG.write(
@@ -272,6 +281,6 @@ def log_revocation(organization_id: str, kind: str, subject: bytes) -> None:
         id=new_id(),
         kind=kind,
         subject=subject,
-        not_before=now,
+        not_before=not_before or now,
         expires_at=now + LONGEST_ACCESS,
     )

@@ -18,6 +18,7 @@ from app.operations.directory import ClientView
 from app.operations.protocol import signing_keys, tokens
 from app.operations.protocol.subjects import subject_of
 from app.operations.statements import Statement
+from app.operations.views import is_before
 from app.rules.identifiers import public_id
 from app.rules.protocol.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
 from app.rules.registration.demands import algorithm_for
@@ -56,8 +57,11 @@ _FIND_FAMILY = Statement(
         Grant.idle_expires_at,
         Grant.refresh_digest,
         Grant.revoked_at,
+        Grant.allowed_at,
+        Grant.credential_id,
         User.status,
         User.email,
+        User.tokens_not_before,
     )
     .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
     .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
@@ -114,7 +118,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
         return None
     (
         client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
-        refresh_digest, revoked_at, user_status, email,
+        refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
     ) = row  # fmt: skip
     if client_id != caller.id or refresh_digest is None:
         return None
@@ -125,7 +129,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     ends = min(expires_at, idle_expires_at)
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None
-    if caller.organization.forgot(created_at):
+    if is_before(allowed_at, user_not_before) or caller.forgot_grant(allowed_at, auth_time, redeemed_with):
         return None
     return ActiveToken(
         is_access_token=False,

@@ -22,6 +22,7 @@ from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
 from app.operations.transaction import current_unit, transaction, witnessed_by
+from app.operations.views import is_before
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, public_id
@@ -31,7 +32,7 @@ from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_
 from app.rules.registration.demands import rotates_refresh_tokens
 
 _FIND = Statement(
-    select(Grant.__table__, User.status.label("user_status"))
+    select(Grant.__table__, User.status.label("user_status"), User.tokens_not_before.label("user_not_before"))
     .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
     .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
 )
@@ -135,8 +136,11 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
         raise InvalidGrant().because("grant_ended", received=f"revoked: {row.revoked_reason}")
     if row.expires_at <= now or row.idle_expires_at <= now:
         raise InvalidGrant().because("refresh_expired")
-    if row.user_status != user_model.ACTIVE or client.organization.forgot(row.created_at):
+    if row.user_status != user_model.ACTIVE:
         raise InvalidGrant().because("grant_ended")
+    is_forgotten = client.forgot_grant(row.allowed_at, row.auth_time, row.credential_id)
+    if is_forgotten or is_before(row.allowed_at, row.user_not_before):
+        raise InvalidGrant().because("grant_ended", received="revoked with all that was issued before")
     return row
 
 
@@ -164,10 +168,12 @@ def _advance(
         tuple(row.scope.split()),
         row.auth_time,
         row.amr,
+        row.allowed_at,
         acr=row.acr,
         resources=tuple(row.resource.split()),
         asked=resources,
         claims=row.claims,
+        ends_at=row.expires_at,
     )
     claim: dict[str, Any] = {
         "of_organization": row.organization_id,

@@ -26,6 +26,7 @@ from app.operations.protocol import access_tokens
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.token_answers import TokenAnswer
 from app.operations.statements import Statement
+from app.operations.views import is_before
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id
 from app.rules.protocol.tokens import ACCESS_TOKEN, digest, parse_token
@@ -90,8 +91,11 @@ _TOKEN = (
         Grant.claims,
         Grant.session_id,
         Grant.revoked_at,
+        Grant.allowed_at,
+        Grant.credential_id,
         User.email,
         User.status,
+        User.tokens_not_before,
     )
     .select_from(AccessToken)
     .outerjoin(
@@ -190,16 +194,21 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
     """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
-        parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, email, user_status,
+        parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
+        email, user_status, user_not_before,
     ) = row  # fmt: skip
-    if not client.is_active or client.organization.forgot(issued_at):
+    if not client.is_active or client.forgot(issued_at):
         return None
     ended = client.ended_secrets.get(credential_id) if credential_id is not None else None
-    # What a worker minted in the moment before it heard of the secret's end is dead on arrival.
-    if ended is not None and (ended.took_tokens or issued_at > ended.revoked_at):
+    if ended is not None and ended.took(issued_at):
         return None
-    if grant_id is not None and (grant_revoked_at is not None or user_status != user_model.ACTIVE):
-        return None
+    if grant_id is not None:
+        if grant_revoked_at is not None or user_status != user_model.ACTIVE:
+            return None
+        if is_before(allowed_at, user_not_before) or client.forgot_grant(
+            allowed_at, auth_time, redeemed_with
+        ):
+            return None
     parent = None if parent_id is None else _parent(client.organization.id, parent_id)
     if parent_id is not None and parent is None:
         return None  # What it was exchanged for has ended (RFC 8693).

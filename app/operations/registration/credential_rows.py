@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, literal, select, union_all, update
+from sqlalchemy import Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
 from app.models.client import Client
@@ -18,6 +18,7 @@ from app.models.token import AccessToken
 from app.operations import clock, keyring
 from app.operations.directory import organization_by_id, touch_organization
 from app.operations.protocol import grants
+from app.operations.protocol.standing_grants import outlives_moments, token_outlives_moments
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
@@ -253,6 +254,8 @@ def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Selec
             AccessToken.revoked_at.is_(None),
             Grant.revoked_at.is_(None),
             Credential.tokens_revoked_at.is_(None),
+            token_outlives_moments(),
+            or_(Grant.id.is_(None), outlives_moments()),
         )
     )
 

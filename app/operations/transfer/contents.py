@@ -33,6 +33,7 @@ TRAVELS = frozenset(
         "audit_events",
         "audit_links",
         "audit_chains",
+        "revocation_receipts",
     }
 )
 
@@ -46,15 +47,18 @@ STAYS: Mapping[str, str] = {
     "pushed_requests": "live for a minute",
     "device_codes": "live for minutes",
     "used_identifiers": "live for minutes, as what they guard does",
-    "account_links": "live for minutes, and are asked for anew",
     "known_browsers": "their cookies belong to the installation's own address",
     "registrations": "people ask for their accounts anew",
+    "account_links": "live for minutes, and are asked for anew",
     "attempts": "count for minutes",
     "idempotency_keys": "count for a day, at the installation that was called",
     "credential_uses": "samples of use for the verdict of a secret, which begins anew",
+    "client_requests": "members ask anew where the organization lives from now on",
     "failed_requests": "the log of the installation that refused them, for days",
     "outbox": "mail and calls are sent by the installation that owes them",
     "revocation_log": "read by the installation that revoked; what it says stands in the rows themselves",
+    "webhooks": "their addresses belong to the installation that signs for them; they are set up anew",
+    "webhook_deliveries": "stay with their webhooks",
     "view_changes": "lives for a minute",
 }
 

@@ -26,6 +26,7 @@ _BATCH = 500
 COLUMNS = (
     "id", "slug", "name", "status", "version", "settings", "settings_version", "settings_updated_at",
     "settings_updated_by", "created_at", "created_by", "tokens_valid_from",
+    "tokens_not_before", "sessions_not_before",
 )  # fmt: skip
 
 

@@ -34,7 +34,9 @@ from app.rules.identifiers import is_routing_key
 
 _BATCH = 200
 _LEASE_SECONDS = 120
-_TIMES = frozenset({"settings_updated_at", "created_at", "tokens_valid_from"})
+_TIMES = frozenset(
+    {"settings_updated_at", "created_at", "tokens_valid_from", "tokens_not_before", "sessions_not_before"}
+)
 
 
 @dataclass(frozen=True, slots=True)

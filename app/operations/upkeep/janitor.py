@@ -29,6 +29,7 @@ from app.operations import audit, clock
 from app.operations.directory import root_organization
 from app.operations.evidence import sealing
 from app.operations.keyring import forget
+from app.operations.revocations import settling
 from app.operations.self_registration.idle import clients_to_look_at, end_if_idle
 from app.operations.transaction import read, transaction
 from app.operations.upkeep import leases
@@ -90,6 +91,7 @@ def purge(
 def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     for sweep in SWEEPS:
         yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
+    yield from _ended_sessions(me)
     yield from _idle_clients(me, batch)
     for organization_id, client_id in _deleted_clients(batch):
         yield from _client_rows(organization_id, client_id, me, batch)
@@ -125,6 +127,15 @@ def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
             yield "idle clients", ended
         if len(due) < batch:
             return
+
+
+def _ended_sessions(me: str) -> Iterator[tuple[str, int]]:
+    """Sign-ins that ended with a whole organization's are cleared, and clients hear of it."""
+    for count in settling.settle():
+        if not leases.keep(LEASE, me, LEASE_SECONDS):
+            raise _LeaseLost
+        if count:
+            yield "sessions", count
 
 
 def _client_rows(organization_id: str, client_id: UUID, me: str, batch: int) -> Iterator[tuple[str, int]]:

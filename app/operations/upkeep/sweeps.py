@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Table, exists
 from app.models.account_link import AccountLink, Registration
 from app.models.base import Base
 from app.models.client import Client
+from app.models.client_request import ClientRequest
 from app.models.credential import CredentialUse
 from app.models.device import DeviceCode
 from app.models.event import IdempotencyKey, OutboxMessage, Revocation, UsedIdentifier, ViewChange
@@ -20,10 +21,13 @@ from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, G
 from app.models.logo import ClientLogo
 from app.models.pushed_request import PushedRequest
 from app.models.registration import ClientRegistration, RegistrationToken
+from app.models.revocation_receipt import RevocationReceipt
+from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import Attempt, KnownBrowser, Session, SessionClient
 from app.models.signing_key import SigningKey
 from app.models.token import AccessToken
 from app.models.user import Invitation
+from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.signing.rotation import note_removals
 
 # A dead row is kept a day: a replayed token is still recognised, and a clock an hour off hurts nobody (F18).
@@ -67,12 +71,19 @@ def _is_not_sent() -> ColumnElement[bool]:
     return OutboxMessage.done_at.is_(None)
 
 
+def _has_deliveries() -> ColumnElement[bool]:
+    return exists().where(
+        WebhookDelivery.organization_id == Webhook.organization_id, WebhookDelivery.webhook_id == Webhook.id
+    )
+
+
 # Children before their parents. Each column named here has an index.
 SWEEPS = (
     _sweep(AccessToken, "expires_at"),
     _sweep(AuthorizationCode, "purge_at", timedelta()),
     _sweep(DeviceCode, "expires_at"),
     _sweep(FailedRequest, "expires_at", timedelta()),
+    _sweep(ClientRequest, "expires_at", timedelta()),
     # Strangers make them; nothing asks for one that has ended.
     _sweep(AuthorizationRequest, "expires_at", timedelta()),
     # Strangers make them too; one that was brought in time may be answered half an hour later, and none after that.
@@ -84,6 +95,8 @@ SWEEPS = (
     _sweep(KnownBrowser, "expires_at", timedelta()),
     _sweep(AccountLink, "expires_at", timedelta()),
     _sweep(Registration, "expires_at", timedelta()),
+    _sweep(PendingSignIn, "expires_at", timedelta()),
+    _sweep(SecondFactorTry, "expires_at", timedelta()),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
     _sweep(IdempotencyKey, "expires_at"),
@@ -91,7 +104,10 @@ SWEEPS = (
     _sweep(ViewChange, "at", timedelta(minutes=1)),
     _sweep(UsedIdentifier, "expires_at", timedelta()),
     _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
+    _sweep(WebhookDelivery, "expires_at", timedelta()),
+    _sweep(Webhook, "deleted_at", timedelta(), unless=_has_deliveries),
     _sweep(Revocation, "expires_at"),
+    _sweep(RevocationReceipt, "expires_at", timedelta()),
     _sweep(SigningKey, "remove_at", timedelta(), before=note_removals),
 )
 
@@ -103,6 +119,7 @@ CLIENT_ROWS = (
     (PushedRequest, "client_id"),
     (DeviceCode, "client_id"),
     (FailedRequest, "client_id"),
+    (ClientRequest, "client_id"),
     (Consent, "client_id"),
     (SessionClient, "client_id"),
     (Grant, "client_id"),

@@ -1,0 +1,65 @@
+"""Which grants and tokens outlive the moments that revocations set, as a condition for lists and counts.
+
+Whoever presents a token is judged by ``tokens`` and ``refresh_tokens`` from rows that they read anyway; this is the
+same rule for those who look at many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, not_, or_
+from sqlalchemy.orm import aliased
+
+from app.models.client import Client
+from app.models.credential import Credential
+from app.models.grant import Grant
+from app.models.organization import Organization
+from app.models.token import AccessToken
+from app.models.user import User
+
+
+def outlives_moments(grant: Any = Grant) -> ColumnElement[bool]:
+    """No moment of its organization, client, user or secret came after the grant was allowed (IT-3)."""
+    allowed = grant.allowed_at
+    organization = aliased(Organization)
+    client, user, secret = aliased(Client), aliased(User), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == grant.organization_id,
+                or_(
+                    organization.tokens_valid_from > allowed,
+                    organization.tokens_not_before > allowed,
+                    organization.sessions_not_before > grant.auth_time,
+                ),
+            ),
+            _came_later(client, grant, grant.client_id, allowed),
+            _came_later(user, grant, grant.user_id, allowed),
+            _came_later(secret, grant, grant.credential_id, allowed),
+        )
+    )
+
+
+def token_outlives_moments(token: Any = AccessToken) -> ColumnElement[bool]:
+    """The same of an access token by itself; its grant is asked beside it."""
+    issued = token.issued_at
+    organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == token.organization_id,
+                or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
+            ),
+            _came_later(client, token, token.client_id, issued),
+            _came_later(secret, token, token.credential_id, issued),
+        )
+    )
+
+
+def _came_later(holder: Any, row: Any, holder_id: Any, made_at: Any) -> ColumnElement[bool]:
+    return exists().where(
+        holder.organization_id == row.organization_id,
+        holder.id == holder_id,
+        holder.tokens_not_before > made_at,
+    )

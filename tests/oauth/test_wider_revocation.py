@@ -1,0 +1,273 @@
+"""Wider revocation: what each selection ends, at every door at once, and what it leaves alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.models.grant import Grant
+from app.models.token import AccessToken
+from app.operations import clock
+from app.operations.evidence.audit_events import list_audit_events
+from app.rules.identifiers import public_id
+from tests.factories import bearer_header
+from tests.oauth.conftest import SCOPES, Flow, change_rows, on_another_worker
+from tests.support.databases import Database
+
+
+def post(flow: Flow, *scopes: str, token: str | None = None, **body: Any) -> Any:
+    token = token or flow.make.bearer(flow.organization, *(scopes or ("tokens:revoke", "users:write")))
+    path = f"/organizations/{flow.organization.slug}/revocations"
+    return flow.http.post(path, json=body, headers=bearer_header(token))
+
+
+def revoke(flow: Flow, **body: Any) -> dict[str, Any]:
+    answer = post(flow, **body)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.get_json()["data"])
+
+
+def count(flow: Flow, **body: Any) -> dict[str, int]:
+    answer = post(flow, **body, dry_run=True)
+    assert answer.status_code == 200 and answer.get_json()["data"]["id"] is None, answer.text
+    return dict(answer.get_json()["data"]["counts"])
+
+
+def selections(flow: Flow) -> dict[str, dict[str, Any]]:
+    """Every selection that holds the flow's tokens."""
+    grant_id, session_id, credential_id = _ids(flow)
+    return {
+        "grant": {"grant_id": public_id("grt", grant_id)},
+        "client": {"client_id": flow.client.client_id},
+        "credential": {"credential_id": public_id("sec", credential_id)},
+        "user": {"user_id": flow.user.public_id},
+        "session": {"session_id": public_id("ses", session_id)},
+        "organization": {"all": True},
+    }
+
+
+def _ids(flow: Flow) -> Any:
+    from sqlalchemy import select
+
+    from app.extensions import db
+
+    with flow.app.app_context():
+        return db.session.execute(select(Grant.id, Grant.session_id, Grant.credential_id)).first()
+
+
+def is_dead_everywhere(flow: Flow, tokens: dict[str, Any]) -> bool:
+    """At introspection, userinfo and refresh; of either kind."""
+    access, refresh = tokens["access_token"], tokens["refresh_token"]
+    doors = [
+        flow.is_alive(access),
+        flow.is_alive(refresh),
+        flow.http.get("/oauth/userinfo", headers=bearer_header(access)).status_code == 200,
+        flow.refresh(refresh).status_code == 200,
+    ]
+    assert len(set(doors)) == 1, doors
+    return not doors[0]
+
+
+KINDS = ("grant", "client", "credential", "user", "session", "organization")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it3_each_source_ends_the_tokens_at_every_door_whatever_the_worker_had_cached(
+    flow: Flow, kind: str
+) -> None:
+    """IT-3: any one of them wins."""
+    tokens = flow.tokens()
+    selected = selections(flow)[kind]
+    assert count(flow, **selected) | {"sessions": 0, "codes": 0} == {
+        "access_tokens": 1 + (kind == "organization"),  # the caller's own
+        "refresh_tokens": 1,
+        "grants": 1,
+        "sessions": 0,
+        "codes": 0,
+    }
+    assert flow.is_alive(tokens["access_token"]) and flow.is_alive(tokens["refresh_token"])
+    with on_another_worker():
+        receipt = revoke(flow, **selected)
+    assert receipt["counts"]["refresh_tokens"] == 1 and receipt["id"].startswith("rev_")
+    assert is_dead_everywhere(flow, tokens)
+    assert count(flow, **selected)["refresh_tokens"] == 0
+
+
+@pytest.mark.parametrize("kind", ["client", "user", "organization"])
+def test_a_code_issued_before_is_not_redeemed(flow: Flow, kind: str) -> None:
+    flow.tokens()
+    code = flow.code()
+    assert count(flow, **selections(flow)[kind])["codes"] == 1
+    revoke(flow, **selections(flow)[kind], **({} if kind == "client" else {"sessions": False}))
+    assert flow.redeem(code).get_json()["error"] == "invalid_grant"
+
+
+@pytest.mark.parametrize("kind", ["client", "credential", "user", "organization"])
+def test_what_is_issued_afterwards_lives(flow: Flow, kind: str) -> None:
+    """A revocation is no ban: the app may ask again, and a past moment kills only what is older."""
+    flow.tokens()
+    sessions = {"sessions": False} if kind in {"user", "organization"} else {}
+    revoke(flow, **selections(flow)[kind], **sessions)
+    after = flow.tokens()
+    assert flow.is_alive(after["access_token"]) and flow.refresh(after["refresh_token"]).status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moment_in_the_past_kills_only_what_is_older(flow: Flow, kind: str) -> None:
+    tokens = flow.tokens()
+    with flow.app.app_context():
+        past = clock.now() - timedelta(minutes=1)
+    sessions = {"sessions": False} if kind in {"user", "organization"} else {}
+    revoke(flow, **selections(flow)[kind], **sessions, issued_before=past.isoformat())
+    assert flow.is_alive(tokens["access_token"])
+    change_rows(flow, AccessToken, issued_at=past - timedelta(seconds=1))
+    change_rows(flow, Grant, allowed_at=past - timedelta(seconds=1))
+    if kind in {"client", "credential", "user", "organization"}:
+        assert is_dead_everywhere(flow, tokens)
+
+
+@pytest.mark.parametrize("kind", ["client", "credential", "user", "organization"])
+def test_an_earlier_moment_never_revives_what_a_later_one_ended(flow: Flow, kind: str) -> None:
+    """IT-3: one moment does not hide another (Keycloak CVE-2026-8922)."""
+    tokens = flow.tokens()
+    selected = selections(flow)[kind] | ({"sessions": False} if kind in {"user", "organization"} else {})
+    revoke(flow, **selected)
+    revoke(flow, **selected, issued_before="2020-01-01T00:00:00Z")
+    assert is_dead_everywhere(flow, tokens)
+    other = {"client": "user", "user": "client"}.get(kind, "client")
+    revoke(flow, **selections(flow)[other], issued_before="2020-01-01T00:00:00Z")
+    assert is_dead_everywhere(flow, tokens)
+
+
+def test_what_was_made_of_an_old_refresh_token_goes_with_its_family(flow: Flow) -> None:
+    """RV-6: a thief who refreshed after the moment holds nothing younger than what the user allowed."""
+    first = flow.tokens()
+    with flow.app.app_context():
+        moment = clock.now()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    assert flow.is_alive(second["access_token"])
+    revoke(flow, client_id=flow.client.client_id, issued_before=moment.isoformat())
+    assert is_dead_everywhere(flow, second)
+
+
+def test_a_code_redeemed_by_a_worker_that_had_not_heard_gives_nothing(flow: Flow) -> None:
+    """The grant goes by its code's moment, so a late redemption is no younger than the code."""
+    flow.tokens()
+    code = flow.code(scope=" ".join(SCOPES))
+    receipt = revoke(flow, client_id=flow.client.client_id, issued_before=None)
+    late = _redeemed_as_if_unheard(flow, code)
+    assert receipt["issued_before"] and is_dead_everywhere(flow, late)
+
+
+def _redeemed_as_if_unheard(flow: Flow, code: str) -> dict[str, Any]:
+    from app.models.client import Client
+
+    with flow.app.app_context():
+        moment = clock.now()
+    change_rows(flow, Client, tokens_not_before=None)
+    directory_forgets(flow)
+    answer = flow.redeem(code)
+    assert answer.status_code == 200, answer.text
+    change_rows(flow, Client, tokens_not_before=moment)
+    directory_forgets(flow)
+    return dict(answer.get_json())
+
+
+def directory_forgets(flow: Flow) -> None:
+    from app.operations import directory
+
+    with flow.app.app_context():
+        directory.forget_cached()
+
+
+def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: Any) -> None:
+    """SS-5: an administrator ends sign-ins, and the very next request of the browser is nobody's."""
+    page = f"/organizations/{flow.organization.slug}/account/sessions"
+    for sign_ins, body in ((2, {"user_id": flow.user.public_id}), (1, {"all": True, "sessions": True})):
+        flow.sign_in()
+        assert http.get(page).status_code == 200
+        assert count(flow, **body)["sessions"] == sign_ins
+        with on_another_worker():
+            assert revoke(flow, **body)["sessions"] is True
+        assert http.get(page).status_code != 200
+    assert count(flow, all=True, sessions=True)["sessions"] == 0
+
+
+def test_tokens_alone_leave_the_sign_in(flow: Flow, http: Any) -> None:
+    page = f"/organizations/{flow.organization.slug}/account/sessions"
+    revoke(flow, user_id=flow.user.public_id, sessions=False)
+    revoke(flow, all=True)
+    assert http.get(page).status_code == 200
+
+
+def test_the_callers_own_token_dies_too_and_the_answer_says_so(flow: Flow) -> None:
+    token = flow.make.bearer(flow.organization, "tokens:revoke")
+    answer = post(flow, token=token, all=True)
+    assert answer.status_code == 201
+    [warning] = answer.get_json()["meta"]["warnings"]
+    assert "this very call" in warning
+    assert post(flow, token=token, all=True).status_code == 401
+
+
+def test_clients_tokens_of_their_own_end_with_client_secret_and_organization(app: Flask, flow: Flow) -> None:
+    """Tokens without a user: no grant, and the same moments."""
+    for body in ("client", "credential", "organization"):
+        machine = flow.make.machine(flow.organization, "clients:read")
+        form = {"grant_type": "client_credentials"}
+        token = flow.token(machine.basic, **form).get_json()["access_token"]
+        secret = machine.registered.credential
+        assert secret is not None
+        chosen = {
+            "client": {"client_id": machine.client_id},
+            "credential": {"credential_id": secret.public_id},
+            "organization": {"all": True},
+        }[body]
+        assert flow.http.get("/clients", headers=bearer_header(token)).status_code == 200
+        revoke(flow, **chosen)
+        assert flow.http.get("/clients", headers=bearer_header(token)).status_code == 401, body
+        again = flow.token(machine.basic, **form).get_json()["access_token"]
+        assert flow.http.get("/clients", headers=bearer_header(again)).status_code == 200
+
+
+def test_lists_show_no_grant_that_a_moment_ended(flow: Flow) -> None:
+    flow.tokens()
+    revoke(flow, client_id=flow.client.client_id)
+    headers = bearer_header(flow.make.bearer(flow.organization, "tokens:read"))
+    assert flow.http.get("/grants", headers=headers).get_json()["data"] == []
+
+
+def test_receipts_and_one_event_say_who_and_how_much(flow: Flow, database: Database) -> None:
+    flow.tokens()
+    receipt = revoke(flow, client_id=flow.client.client_id, reason="Laptop lost")
+    headers = bearer_header(flow.make.bearer(flow.organization, "tokens:read"))
+    path = f"/organizations/{flow.organization.slug}/revocations"
+    assert flow.http.get(path, headers=headers).get_json()["data"] == [receipt]
+    assert flow.http.get(f"{path}/{receipt['id']}", headers=headers).get_json()["data"] == receipt
+    assert receipt["selection"] == {"client_id": flow.client.client_id}
+    assert receipt["reason"] == "Laptop lost" and receipt["created_by_id"].startswith("cli_")
+    with flow.app.app_context():
+        [event] = list_audit_events(
+            flow.make.system(flow.organization), filters={"action": "tokens.revoked"}
+        ).items
+    assert event.after is not None
+    assert event.after["counts"] == receipt["counts"] and event.after["revocation"] == receipt["id"]
+
+
+def test_a_dry_run_changes_nothing(flow: Flow, database: Database) -> None:
+    tokens = flow.tokens()
+    for selected in selections(flow).values():
+        count(flow, **selected)
+    assert flow.is_alive(tokens["access_token"]) and flow.is_alive(tokens["refresh_token"])
+    assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
+
+
+def test_an_idempotency_key_revokes_once(flow: Flow, database: Database) -> None:
+    headers = bearer_header(flow.make.bearer(flow.organization, "tokens:revoke")) | {"Idempotency-Key": "k"}
+    path = f"/organizations/{flow.organization.slug}/revocations"
+    body = {"client_id": flow.client.client_id}
+    first, second = (flow.http.post(path, json=body, headers=headers).get_json() for _ in range(2))
+    assert first["data"] == second["data"] and second["meta"]["repeated"]
+    assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(1,)]
