@@ -9,6 +9,7 @@ from flask import Flask
 
 from app import account, api, config, database, oauth, portal, web
 from app.extensions import db
+from app.operations.upkeep import memory
 
 
 class Gatehouse(Flask):
@@ -31,6 +32,7 @@ def create_app(configuration: config.Config | None = None, *, commands: bool = T
     )
     app.config["GATEHOUSE"] = settings
     app.config["SECRET_KEY"] = settings.secret_key
+    memory.give_back_large_blocks()
     database.configure(app, settings)
     oauth.open_lane(app)
     web.register(app, settings)

@@ -23,8 +23,8 @@ from app.account.blueprint import account
 __all__ = [
     "apps",
     "chooser",
-    "forgot",
     "delete",
+    "forgot",
     "invitation",
     "password",
     "profile",

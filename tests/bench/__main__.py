@@ -13,7 +13,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import proofs, scenarios
+from tests.bench import crowd as crowds
+from tests.bench import load, proofs, scenarios
+from tests.bench.crowd import Crowd
 from tests.bench.instance import BASE_URL, Instance
 from tests.bench.load import MakeVisitor, run
 from tests.bench.report import Line, Report
@@ -34,6 +36,9 @@ def parse() -> argparse.Namespace:
         "--rows", type=_numbers, default=[1000, 1_000_000], help="token rows to compare (1000,1000000)"
     )
     parser.add_argument("--organizations", type=_numbers, default=[1, 2000], help="to compare (1,2000)")
+    parser.add_argument(
+        "--crowd", type=int, default=0, help="organizations with 100 people each, compared with one (10000)"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="the flows alone, without rows and organizations"
     )
@@ -68,17 +73,19 @@ class Bench:
         floor: str = "",
         *,
         warm_up: float = WARM_UP_SECONDS,
+        connections: int | None = None,
     ) -> None:
         """One scenario, its median run, as a line of the report; a ``Prepare`` starts each repeat afresh."""
         wanted = [part for part in self.options.only.split(",") if part]
         if wanted and not name.startswith((*wanted, "floor", "hello")):
             return
         options = self.options
+        connections = connections or options.connections
         # Connections, caches and the buffer pool are made by the first requests, which are nobody's usual ones.
-        run(port, _started(make), connections=options.connections, seconds=warm_up)
+        run(port, _started(make), connections=connections, seconds=warm_up)
         before = [cpu_seconds(pid) for pid in (self.server, self.database.pid)]
         results = [
-            run(port, _started(make), connections=options.connections, seconds=options.seconds)
+            run(port, _started(make), connections=connections, seconds=options.seconds)
             for _ in range(options.repeats)
         ]
         done = sum(result.rate for result in results) * options.seconds
@@ -126,6 +133,8 @@ class Bench:
             self._flows(instance, port)
             if not self.options.quick:
                 self._flatness(instance, port)
+            if self.options.crowd:
+                self._crowd(Crowd(instance, each=100), port)
             words, megabytes = resident(process.pid)
             self.report.note(f"resident, after load: {words}")
             self.report.bar("two workers resident after load, MB", megabytes, at_most=200)
@@ -169,6 +178,28 @@ class Bench:
             tokens = instance.tokens_of(port, clients)
             name = f"introspection, {count} organizations"
             self.measure(name, port, scenarios.introspection_by_each(clients, tokens), warm_up=warm_up)
+
+    def _crowd(self, crowd: Crowd, port: int) -> None:
+        root = {"Cookie": crowd.root_cookie()}
+        listed = load.Ask(load.request("GET", "/portal/root/organizations", headers=root), 200, b"</table>")
+        # A list of one is shorter than a page of many: what is compared is a full page.
+        page = 30
+        for count in (1, page, self.options.crowd):
+            crowd.grow(count)
+            name, warm_up = f"{count} organizations", 1 + count / 2500
+            if count != 1:
+                self.measure(f"list of organizations, {name}", port, load.cycle([listed]), warm_up=warm_up)
+            if count == page:
+                continue
+            places = crowd.places
+            # As many as may hash at a time: more would measure the queue.
+            self.measure(f"sign-in, {name}", port, crowds.sign_ins(places), warm_up=warm_up, connections=2)
+            tokens = scenarios.client_credentials([place.client for place in places])
+            self.measure(f"crowd token, {name}", port, tokens, warm_up=warm_up)
+            for title, path in (("overview page", ""), ("users page", "/users")):
+                visit = crowds.pages(places, path, b"</main>")
+                self.measure(f"{title}, {name}", port, visit, warm_up=warm_up)
+        self.report.compare_crowd()
 
     def _serve_floor(self) -> dict[str, str]:
         from tests.bench import floor

@@ -27,10 +27,10 @@ class Credentials:
 def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentials]:
     """That many further organizations, each with a copy of the client under a secret of its own."""
     key = client.organization.id.encode()
-    [organization] = _rows(connection, "organizations", "id", key)
-    [template] = _rows(connection, "clients", "organization_id", key)
-    [credential] = _rows(connection, "client_credentials", "organization_id", key)
-    scopes = _rows(connection, "scopes", "organization_id", key)
+    [organization] = rows_of(connection, "organizations", "id", key)
+    [template] = rows_of(connection, "clients", "organization_id", key)
+    [credential] = rows_of(connection, "client_credentials", "organization_id", key)
+    scopes = rows_of(connection, "scopes", "organization_id", key)
     made: list[Credentials] = []
     tables: dict[str, list[Row]] = {
         name: [] for name in ("organizations", "scopes", "clients", "client_credentials")
@@ -48,7 +48,7 @@ def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentia
         tables["client_credentials"].append(credential | own | changed)
         made.append(Credentials(client_id_of(routing_key, client_row), secret))
     for name, rows in tables.items():
-        _insert(connection, name, rows)
+        insert_rows(connection, name, rows)
     return made
 
 
@@ -90,19 +90,21 @@ def fill_tokens(connection: Any, client: MadeClient, until: int, *, kept: int = 
                     "expires_at": ends,
                 }
             )
-        _insert(connection, "access_tokens", rows)
+        insert_rows(connection, "access_tokens", rows)
     cursor.execute("ANALYZE TABLE access_tokens")
     cursor.fetchall()
     return sample
 
 
-def _rows(connection: Any, table: str, column: str, value: bytes) -> list[Row]:
+def rows_of(connection: Any, table: str, column: str, value: bytes) -> list[Row]:
+    """The rows whose column has the value, as the driver has them."""
     cursor = connection.cursor(MySQLdb.cursors.DictCursor)
     cursor.execute(f"SELECT * FROM {table} WHERE {column} = %s", (value,))
     return list(cursor.fetchall())
 
 
-def _insert(connection: Any, table: str, rows: list[Row]) -> None:
+def insert_rows(connection: Any, table: str, rows: list[Row]) -> None:
+    """The rows stand, in one transaction."""
     if not rows:
         return
     columns = list(rows[0])

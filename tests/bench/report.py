@@ -70,6 +70,11 @@ class Report:
         wanted = f"at least {at_least:g}" if at_least is not None else f"at most {at_most:g}"
         self._bars.append((kept, f"{'kept  ' if kept else 'MISSED'}  {name}: {value:.2f} ({wanted})"))
 
+    def compare_crowd(self) -> None:
+        """Each scenario with many organizations beside the same with one: within 15 percent."""
+        for name in ("sign-in", "crowd token", "overview page", "users page", "list of organizations"):
+            self._compare([line for line in self._lines.values() if _is(line.name, name, "organizations")])
+
     def close(self) -> bool:
         """The notes, each first line of a comparison beside its others, and the bars; whether one was missed."""
         print()
