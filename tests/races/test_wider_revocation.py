@@ -1,0 +1,134 @@
+"""Fifty threads that mint and one that revokes: whoever was answered before it holds nothing, on either worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from tests.factories import MadeClient, bearer_header
+from tests.races.conftest import Race
+from tests.support.crowd import Post, Reply, send
+
+pytestmark = pytest.mark.timeout(180)
+MINTERS = 50
+FAMILIES = 12
+SECONDS = 0.7
+"""Of minting before the revocation, and again after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A token, and when it was asked for and answered."""
+
+    token: str
+    asked_at: float
+    answered_at: float
+
+
+def mint(race: Race, machine: MadeClient) -> Minted:
+    asked_at = time.monotonic()
+    form = {"grant_type": "client_credentials"}
+    reply = send(race.server.url, Post("/oauth/token", form, machine.basic))
+    assert reply.status == 200, reply.body
+    return Minted(reply.json["access_token"], asked_at, time.monotonic())
+
+
+def revoke(race: Race, **body: object) -> Reply:
+    organization = race.client.organization
+    headers = bearer_header(race.make.bearer(organization, "tokens:revoke", "users:write"))
+    return send(
+        race.server.url, Post(f"/organizations/{organization.slug}/revocations", headers=headers, json=body)
+    )
+
+
+def is_alive(race: Race, machine: MadeClient, token: str) -> bool:
+    reply = send(race.server.url, Post("/oauth/introspect", {"token": token}, machine.basic))
+    return bool(reply.json["active"])
+
+
+@pytest.mark.parametrize("selected", ["client_id", "credential_id", "all"])
+def test_what_was_answered_before_the_revocation_is_dead_after_it(race: Race, selected: str) -> None:
+    """IT-3: and what was asked for after its answer lives."""
+    machine = race.make.machine(race.client.organization, "clients:read")
+    secret = machine.registered.credential
+    assert secret is not None
+    body = {"client_id": machine.client_id, "credential_id": secret.public_id, "all": True}[selected]
+    minted: list[Minted] = []
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            minted.append(mint(race, machine))
+
+    with ThreadPoolExecutor(MINTERS) as pool:
+        working = [pool.submit(work) for _ in range(MINTERS)]
+        time.sleep(SECONDS)
+        sent_at = time.monotonic()
+        reply = revoke(race, **{selected: body})
+        answered_at = time.monotonic()
+        time.sleep(SECONDS)
+        over.set()
+        for each in working:
+            each.result()
+    assert reply.status == 201, reply.body
+    before = [each for each in minted if each.answered_at < sent_at]
+    after = [each for each in minted if each.asked_at > answered_at]
+    assert len(before) > 20 and len(after) > 20
+    assert [each for each in before if is_alive(race, machine, each.token)] == []
+    assert all(is_alive(race, machine, each.token) for each in after)
+
+
+def test_families_that_are_refreshed_meanwhile_are_dead(race: Race) -> None:
+    """RV-6: no refresh that was under way brings a token over the moment."""
+    codes = [race.code() for _ in range(FAMILIES)]
+    held = [send(race.server.url, race.redemption(code)).json for code in codes]
+    gate = threading.Barrier(FAMILIES + 1)
+    last: list[dict[str, str]] = []
+
+    def keep_refreshing(tokens: dict[str, str]) -> None:
+        gate.wait()
+        for _ in range(200):
+            reply = send(race.server.url, race.refresh(tokens["refresh_token"]))
+            if reply.status != 200:
+                break
+            tokens = reply.json
+        last.append(tokens)
+
+    with ThreadPoolExecutor(FAMILIES) as pool:
+        working = [pool.submit(keep_refreshing, tokens) for tokens in held]
+        gate.wait()
+        time.sleep(0.1)
+        assert revoke(race, user_id=race.user.public_id).status == 201
+        for each in working:
+            each.result()
+    assert len(last) == FAMILIES
+    for tokens in last:
+        assert send(race.server.url, race.refresh(tokens["refresh_token"])).status == 400
+        assert send(race.server.url, race.introspection(tokens["access_token"])).json == {"active": False}
+
+
+def test_codes_redeemed_meanwhile_give_nothing_that_lives(race: Race) -> None:
+    """The grant goes by its code's moment, whichever of the two commits first."""
+    codes = [race.code() for _ in range(FAMILIES)]
+    gate = threading.Barrier(FAMILIES + 1)
+    given: list[Reply] = []
+
+    def redeem(code: str) -> None:
+        gate.wait()
+        given.append(send(race.server.url, race.redemption(code)))
+
+    with ThreadPoolExecutor(FAMILIES) as pool:
+        working = [pool.submit(redeem, code) for code in codes]
+        gate.wait()
+        assert revoke(race, client_id=race.client.client_id).status == 201
+        for each in working:
+            each.result()
+    for reply in given:
+        assert reply.status in {200, 400}, reply.body
+        if reply.status == 200:
+            question = race.introspection(reply.json["access_token"])
+            assert send(race.server.url, question).json == {"active": False}
