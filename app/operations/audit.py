@@ -1,4 +1,8 @@
-"""Audit: one row for each change, in the change's own transaction; no row, no change (AU-1)."""
+"""Audit: one row for each change, in the change's own transaction; no row, no change (AU-1).
+
+Webhooks hear of the same events: there is no other door to them, so nothing is told that is not in the log. Nor does
+root act anywhere that its administrators are not told.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from app.operations import clock
 from app.operations.mail.root_announcements import announce_root
 from app.operations.statements import Statement, insert_into
 from app.operations.transaction import current_unit, witnessed_by
+from app.operations.webhooks.announcements import announce
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 
@@ -36,22 +41,24 @@ def record(
     unit.events += 1
     # The same id at each attempt: were an attempt committed after all, a second one could not be.
     event_id = unit.once(f"audit {unit.events} {action} {target_id}", new_id)
-    _INSERT.write(
-        organization_id=actor.organization_id,
-        id=event_id,
-        at=clock.now(),
-        action=action,
-        actor_kind=actor.kind,
-        actor_id=actor_public_id(actor),
-        actor_label=actor.label[:200],
-        actor_organization=actor.home_organization_id,
-        target_type=target_type,
-        target_id=target_id,
-        before=dict(before) if before is not None else None,
-        after=dict(after) if after is not None else None,
-        address=actor.address,
-        request_id=actor.request_id,
-    )
+    event = {
+        "organization_id": actor.organization_id,
+        "id": event_id,
+        "at": clock.now(),
+        "action": action,
+        "actor_kind": actor.kind,
+        "actor_id": actor_public_id(actor),
+        "actor_label": actor.label[:200],
+        "actor_organization": actor.home_organization_id,
+        "target_type": target_type,
+        "target_id": target_id,
+        "before": dict(before) if before is not None else None,
+        "after": dict(after) if after is not None else None,
+        "address": actor.address,
+        "request_id": actor.request_id,
+    }
+    _INSERT.write(**event)
+    announce(event)
     announce_root(actor, action)
     witnessed_by(
         lambda: select(AuditEvent.id).where(

@@ -25,6 +25,7 @@ _PAGES = (
     ("Failed requests", "/logs", "warning", "logs:read"),
     ("Audit log", "/audit", "book", "audit:read"),
     ("APIs", "/apis", "server", "resources:read"),
+    ("Webhooks", "/webhooks", "link", "webhooks:read"),
     ("Users", "/users", "person", "users:read"),
     ("Administrators", "/administrators", "people", "admins:read"),
     ("Settings", "/settings", "settings", "settings:read"),

@@ -8,6 +8,8 @@ import re
 _PATTERNS = (
     # Our own: any kind, whole or cut off in the middle.
     (re.compile(r"\bgth_([a-z]{2})_[A-Za-z0-9_-]+"), r"gth_\1_[redacted]"),
+    # Signing secrets of webhooks.
+    (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), "whsec_[redacted]"),
     # JWTs: ID tokens, RFC 9068 access tokens, client assertions.
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,4}"), "[redacted JWT]"),
     (re.compile(r"(?i)\b(basic|bearer|dpop)(\s+)[A-Za-z0-9+/=._~-]{6,}"), r"\1\2[redacted]"),
@@ -25,7 +27,7 @@ _PATTERNS = (
 )
 # What every secret above has near it: most lines have none of these and are left alone by one search.
 _SUSPECT = re.compile(
-    r"(?i)gth_|eyJ|basic\s|bearer\s|dpop\s|pass(?:word|wd|phrase)|secret|assertion|verifier|_key|token|cookie|authoriz"
+    r"(?i)gth_|whsec_|eyJ|basic\s|bearer\s|dpop\s|pass(?:word|wd|phrase)|secret|assertion|verifier|_key|token|cookie|authoriz"
 )
 
 

@@ -23,6 +23,7 @@ from app.operations.registration import logos
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
+from app.operations.webhooks import sending
 from app.rules.actor import Actor
 from app.rules.evidence.chain import checkpoint_line
 from app.web import failed_requests
@@ -46,6 +47,7 @@ def start(app: Flask) -> None:
     password_recovery.register()
     logos.register()
     root_access.register()
+    sending.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"

@@ -14,7 +14,7 @@ from app.rules.errors import InvalidInput
 from app.web.json_api import envelope
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token"})
+_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token", "signing_secret"})
 
 
 def created(

@@ -50,7 +50,8 @@ def api(http: FlaskClient, make: Factory) -> Api:
     resource = http.post("/resources", json=fields, headers=bearer_header(token)).get_json()["data"]["id"]
     hook = {"url": "https://hooks.example/in", "event_types": ["*"]}
     webhook = http.post("/webhooks", json=hook, headers=bearer_header(token)).get_json()["data"]["id"]
-    ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id, "webhookId": webhook}
+    ids = {"clientId": client.client_id, "resourceId": resource, "userId": make.user(acme).public_id}
+    ids["webhookId"] = webhook
     return Api(http, document, make.bearer(root), token, ids)
 
 

@@ -26,6 +26,7 @@ from app.api.openapi import (
     settings,
     signing_keys,
     users,
+    webhook_events,
     webhooks,
 )
 from app.api.openapi.parts import error_responses
@@ -54,6 +55,7 @@ _PARTS = (
     failed_requests,
     audit_events,
     webhooks,
+    webhook_events,
     grants,
     consents,
     client_requests,
@@ -83,7 +85,7 @@ def document(base_url: str) -> dict[str, Any]:
         ],
         "tags": [{"name": name} for name in _tags(paths)],
         "paths": {path: item | _only_at_the_root(path, base_url) for path, item in paths.items()},
-        "webhooks": webhooks.WEBHOOKS,
+        "webhooks": webhook_events.WEBHOOKS,
         "components": {
             "schemas": schemas,
             "parameters": common.PARAMETERS,

@@ -18,6 +18,8 @@ from app.models.base import Base, Digest, Json, Sealed, UtcDateTime, Uuid
 TRAVELS = frozenset(
     {
         "users",
+        "authenticator_apps",
+        "recovery_codes",
         "role_assignments",
         "invitations",
         "resources",
@@ -51,6 +53,8 @@ STAYS: Mapping[str, str] = {
     "registrations": "people ask for their accounts anew",
     "account_links": "live for minutes, and are asked for anew",
     "attempts": "count for minutes",
+    "second_factor_tries": "count for minutes",
+    "pending_sign_ins": "wait for minutes, in one browser",
     "idempotency_keys": "count for a day, at the installation that was called",
     "credential_uses": "samples of use for the verdict of a secret, which begins anew",
     "client_requests": "members ask anew where the organization lives from now on",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,11 +23,22 @@ from sqlalchemy import case, select, update
 from app.extensions import db
 from app.models.event import OutboxMessage
 from app.operations import audit, clock
-from app.operations.transaction import count_changed, on_commit, read, transaction
+from app.operations.transaction import count_changed, read, transaction
+from app.operations.upkeep.messages import enqueue, may_be_due
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
-from app.rules.identifiers import new_id
-from app.rules.protocol.retries import GIVEN_UP_AFTER, pause_after
+from app.rules.protocol.retries import pause_after
+
+__all__ = [
+    "Message",
+    "NotNow",
+    "Refused",
+    "deliver",
+    "enqueue",
+    "may_be_due",
+    "register_delivery",
+    "take_due",
+]
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
 # Longer than a delivery can take: see outgoing.requests.TOTAL_SECONDS.
@@ -36,9 +46,6 @@ LEASE = timedelta(seconds=30)
 _LOOKED_AT = 10
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
-
-may_be_due = threading.Event()
-"""Set when this process has committed a message or ended a delivery: the dispatcher looks at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +85,6 @@ def register_delivery(
     """
     _deliveries[kind] = deliver
     _receiver_types[kind] = receiver_type
-
-
-def enqueue(organization_id: str, kind: str, payload: Mapping[str, Any], *, receiver: str) -> None:
-    """The message leaves once the transaction under way has committed, within a day or never.
-
-    ``receiver`` is the public id of who gets it. The payload holds no secret in clear.
-    """
-    now = clock.now()
-    db.session.add(
-        OutboxMessage(
-            organization_id=organization_id,
-            id=new_id(),
-            kind=kind,
-            receiver=receiver,
-            payload=dict(payload),
-            created_at=now,
-            available_at=now,
-            attempts=0,
-            expires_at=now + GIVEN_UP_AFTER,
-        )
-    )
-    on_commit(may_be_due.set)
 
 
 def take_due(*, busy_receivers: Collection[str], full_organizations: Collection[str]) -> Message | None:

@@ -1,0 +1,119 @@
+"""Endings: a webhook that wants to hear no more, or fails for days, is disabled, and administrators hear of it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import func, select, update
+
+from app.extensions import db
+from app.models.event import OutboxMessage
+from app.models.webhook import DISABLED, ENABLED, Webhook
+from app.operations import clock
+from app.operations.directory import organization_by_id
+from app.operations.mail.to_administrators import write_to_administrators
+from app.operations.transaction import count_changed, transaction
+from app.operations.webhooks.listeners import note_change
+from app.operations.webhooks.records import PREFIX, note, shown
+from app.rules.actor import Actor
+from app.rules.evidence.webhooks import DISABLED_AFTER, MOST_WAITING
+from app.rules.identifiers import public_id
+
+GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
+_WORDS = {
+    GONE: "it answered that it is gone for good",
+    FAILING: f"it has not taken anything for {DISABLED_AFTER.days} days",
+    BACKLOG: f"it takes events more slowly than they happen: {MOST_WAITING} wait",
+}
+
+
+@transaction
+def note_success(organization_id: str, webhook_id: UUID) -> None:
+    """What failed before counts no more."""
+    failing = (
+        select(Webhook.failing_since)
+        .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
+        .limit(1)
+    )
+    if db.session.scalar(failing) is not None:
+        _set_failing(organization_id, webhook_id, None)
+
+
+@transaction
+def note_failure(organization_id: str, webhook_id: UUID) -> None:
+    """The failure counts; after days of nothing else, or when too much waits, the webhook is disabled.
+
+    Audit: ``webhook.disabled``.
+    """
+    row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+    if row is None or row.deleted_at is not None:
+        return
+    now = clock.now()
+    if row.failing_since is None:
+        _set_failing(organization_id, webhook_id, now)
+    elif row.failing_since <= now - DISABLED_AFTER:
+        _disable(row, FAILING)
+        return
+    if _waiting(organization_id, webhook_id) >= MOST_WAITING:
+        _disable(row, BACKLOG)
+
+
+@transaction
+def note_gone(organization_id: str, webhook_id: UUID) -> None:
+    """It answered 410: it is disabled. Audit: ``webhook.disabled``."""
+    row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+    if row is not None:
+        _disable(row, GONE)
+
+
+def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
+    # No new version: nobody who edits the webhook is in the way of its deliveries.
+    db.session.execute(
+        update(Webhook)
+        .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
+        .values(failing_since=value)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _waiting(organization_id: str, webhook_id: UUID) -> int:
+    waiting = (
+        select(OutboxMessage.id)
+        .where(
+            OutboxMessage.organization_id == organization_id,
+            OutboxMessage.receiver == public_id(PREFIX, webhook_id),
+            OutboxMessage.done_at.is_(None),
+        )
+        .limit(MOST_WAITING)
+    )
+    return db.session.scalar(select(func.count()).select_from(waiting.subquery())) or 0
+
+
+def _disable(row: Webhook, because: str) -> None:
+    changed = count_changed(
+        update(Webhook)
+        .where(
+            Webhook.organization_id == row.organization_id,
+            Webhook.id == row.id,
+            Webhook.status == ENABLED,
+            Webhook.deleted_at.is_(None),
+        )
+        .values(
+            status=DISABLED,
+            disabled_because=because,
+            version=Webhook.version + 1,
+            updated_at=clock.now(),
+        )
+    )
+    if changed != 1:
+        return
+    note_change(row.organization_id)
+    system = Actor.system(row.organization_id, "webhooks")
+    note(system, "webhook.disabled", row.id, after={"because": because})
+    organization = organization_by_id(row.organization_id)
+    values = {
+        "url": str(shown(row)["url"]),
+        "because": _WORDS[because],
+        "link": f"{organization.base_url}/portal/{organization.slug}/webhooks/{public_id(PREFIX, row.id)}",
+    }
+    write_to_administrators(organization, "webhook_disabled", values)

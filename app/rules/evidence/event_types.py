@@ -1,0 +1,90 @@
+"""Event types: what webhooks may be told. The names are public and stay; what each is about stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+TEST = "webhook.test"
+"""What an endpoint is told when somebody tries it out; it cannot be chosen."""
+
+EVENT_TYPES: Mapping[str, str] = {
+    "administrator.added": "Somebody got a role in the organization.",
+    "administrator.removed": "Somebody lost a role in the organization.",
+    "client.deleted": "A client was deleted, with its secrets and tokens.",
+    "client.registered": "A client was registered, by a person or by itself.",
+    "client.updated": "A client was changed.",
+    "code.replayed": "An authorization code came twice; what it gave was revoked.",
+    "consent.denied": "A person denied a client access.",
+    "consent.given": "A person allowed a client access.",
+    "consent.withdrawn": "A person took a client's access away.",
+    "credential.created": "A client got a secret.",
+    "credential.kept": "A secret that was to end keeps working.",
+    "credential.retired": "A secret got an end.",
+    "credential.revealed": "Somebody viewed a secret.",
+    "credential.revoked": "A secret was revoked.",
+    "credential.tokens_revoked": "The tokens of a secret that had ended were revoked.",
+    "grant.created": "A person signed in to a client.",
+    "grant.revoked": "What a person allowed a client was ended by somebody else.",
+    "invitation.accepted": "Somebody accepted an invitation.",
+    "invitation.created": "Somebody was invited.",
+    "invitation.revoked": "An invitation was withdrawn.",
+    "organization.restored": "The organization was deleted and is back.",
+    "organization.resumed": "The organization works again.",
+    "organization.suspended": "The organization was suspended; told once it works again.",
+    "organization.updated": "The organization was renamed.",
+    "refresh_token.reused": "A refresh token came twice; the app lost its access.",
+    "registration_token.created": "An initial access token was made.",
+    "registration_token.revoked": "An initial access token was revoked.",
+    "resource.defined": "An API was defined.",
+    "resource.deleted": "An API was deleted.",
+    "resource.updated": "An API was changed.",
+    "scope.added": "A scope was added.",
+    "scope.updated": "The words of a scope were changed.",
+    "session.ended": "A person signed out.",
+    "session.others_ended": "A person signed out everywhere else.",
+    "session.started": "A person signed in.",
+    "settings.updated": "The settings were changed.",
+    "sign_in.failed": "Somebody failed to sign in.",
+    "tokens.revoked": "Tokens of a client, a user, a secret or everybody were revoked, up to a moment.",
+    "signing_key.activated": "A key began to sign.",
+    "signing_key.created": "A signing key was made.",
+    "signing_key.removed": "A signing key was removed.",
+    "signing_key.retired": "A signing key was retired.",
+    "token.exchanged": "A client exchanged a token for another.",
+    "token.revoked": "A token was revoked.",
+    "user.created": "An account was made by an administrator.",
+    "user.deleted": "An account was deleted.",
+    "user.disabled": "An account was disabled.",
+    "user.enabled": "An account may be used again.",
+    "user.password_changed": "A person changed the password.",
+    "user.password_reset": "A person chose a new password by a link.",
+    "user.password_reset_requested": "A link for a new password was asked for.",
+    "user.registered": "A person made an account.",
+    "user.signed_out": "An administrator signed a person out everywhere.",
+    "user.updated": "A profile was changed.",
+    "webhook.created": "A webhook was added.",
+    "webhook.deleted": "A webhook was deleted.",
+    "webhook.disabled": "A webhook was disabled because it could not be reached.",
+    "webhook.secret_rotated": "A webhook got a new signing secret.",
+    "webhook.updated": "A webhook was changed.",
+}
+_OF_ACTIONS: Mapping[str, str] = {"secret.leak_reported": "credential.leaked"}
+EVERYTHING = "*"
+GROUPS = tuple(sorted({f"{name.split('.')[0]}.*" for name in EVENT_TYPES}))
+CHOICES = (EVERYTHING, *GROUPS, *EVENT_TYPES)
+
+
+def type_of_action(action: str) -> str | None:
+    """The event type that an action of the audit log is told as, or None when webhooks do not hear of it."""
+    name = _OF_ACTIONS.get(action, action)
+    return name if name in EVENT_TYPES else None
+
+
+def action_of_type(event_type: str) -> str:
+    """The action of the audit log that the event type tells of."""
+    return next((action for action, name in _OF_ACTIONS.items() if name == event_type), event_type)
+
+
+def is_chosen(event_type: str, chosen: Collection[str]) -> bool:
+    """Whether the names, groups and ``*`` that were chosen include the event type."""
+    return event_type in chosen or EVERYTHING in chosen or f"{event_type.split('.')[0]}.*" in chosen
