@@ -6,16 +6,16 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.sign_in import signed_in
+from app.account.sign_in import onward
 from app.operations.directory import organization_by_id
 from app.operations.people.invitation_views import InvitationEnded, InvitationView
 from app.operations.people.invitations import accept_invitation, find_invitation
 from app.operations.people.passwords import new_password_hash
-from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.sign_in import Refused, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of
-from app.web.browser_session import sign_in_token
+from app.web.browser_session import browser_id, known_browser, sign_in_token
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -23,7 +23,7 @@ from app.web.request_log import request_id
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
 @page_class("account")
 def accept_page(organization: str, token: str) -> Response:
-    """Name and password of the new user, who is signed in afterwards."""
+    """Name and password of the new user, who is signed in afterwards, or asked for a second factor first."""
     invitation = find_invitation(token)
     if invitation is None or invitation.organization_slug != organization:
         raise InvitationEnded(
@@ -59,10 +59,12 @@ def _accept(invitation: InvitationView, token: str) -> Response:
         user_agent=request.headers.get("User-Agent", ""),
         request_id=request_id(),
         replaces=sign_in_token(organization.id),
+        browser_id=browser_id(),
+        known=known_browser(organization.id),
     )
-    if isinstance(outcome, SignedIn):
-        return signed_in(organization, outcome)
-    return redirect(f"/organizations/{organization.slug}/login", 303)
+    if isinstance(outcome, Refused):
+        return redirect(f"/organizations/{organization.slug}/login", 303)
+    return onward(organization, outcome, None)
 
 
 def _page(invitation: InvitationView, *, name: str, error: DomainError | None = None) -> Response:

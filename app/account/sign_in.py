@@ -10,22 +10,33 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory import OrganizationView, organization_by_slug
+from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, is_offered
+from app.operations.people.registration import what_follows
 from app.operations.people.sessions import find_session
-from app.operations.people.sign_in import Refused, SignedIn, sign_in
+from app.operations.people.sign_in import Refused, sign_in
 from app.operations.protocol.authorization_requests import (
     AuthorizationRequestView,
     RequestEnded,
     find_request,
 )
+from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn
 from app.rules.people.registration import is_open
+from app.rules.people.second_factors import Demand
 from app.web import forms
 from app.web.branding import branding_of, logo_of
-from app.web.browser_session import browser_id, session_for, set_sign_in, sign_in_token
+from app.web.browser_session import browser_id, known_browser, session_for, set_sign_in, sign_in_token
 from app.web.headers import page_class
 from app.web.local_paths import own_path
 from app.web.request_log import request_id
 
-_STATUS = {"mismatch": 400, "wait": 429, "disabled": 403, "suspended": 403, "password_off": 403}
+_STATUS = {
+    "mismatch": 400,
+    "wait": 429,
+    "capped": 429,
+    "disabled": 403,
+    "suspended": 403,
+    "password_off": 403,
+}
 
 
 @account.route("/organizations/<organization>/login", methods=["GET", "POST"])
@@ -46,13 +57,15 @@ def sign_in_page(organization: str) -> Response:
     hint = pending.sent.get("login_hint", "") if pending is not None else request.args.get("login_hint", "")
     if not hint and standing is not None and "account" not in request.args:
         hint = standing.user_email
-    return _page(named, pending, email=hint[:254], again=standing is not None and hint == standing.user_email)
+    return sign_in_form(
+        named, pending, email=hint[:254], again=standing is not None and hint == standing.user_email
+    )
 
 
 def _post(organization: OrganizationView, pending: AuthorizationRequestView | None) -> Response:
     email, password = forms.text("email"), request.form.get("password", "")
     if not email or not password:
-        return _page(organization, pending, email=email, missing=True, code=400)
+        return sign_in_form(organization, pending, email=email, missing=True, code=400)
     outcome = sign_in(
         organization.id,
         email,
@@ -61,29 +74,56 @@ def _post(organization: OrganizationView, pending: AuthorizationRequestView | No
         user_agent=request.headers.get("User-Agent", ""),
         request_id=request_id(),
         replaces=sign_in_token(organization.id),
+        browser_id=browser_id(),
+        known=known_browser(organization.id),
     )
     if isinstance(outcome, Refused):
-        response = _page(organization, pending, email=email, refused=outcome, code=_STATUS[outcome.reason])
+        response = sign_in_form(
+            organization, pending, email=email, refused=outcome, code=_STATUS[outcome.reason]
+        )
         if outcome.retry_after:
             response.headers["Retry-After"] = str(outcome.retry_after)
         return response
-    return signed_in(
-        organization,
-        outcome,
-        f"/organizations/{organization.slug}/oauth/authorize/resume" if pending else None,
-    )
+    return onward(organization, outcome, pending)
 
 
-def signed_in(organization: OrganizationView, outcome: SignedIn, resume: str | None = None) -> Response:
-    """Off to where the person wanted to go, signed in; 303, so that no browser sends the password again (RU-7)."""
-    if resume is not None:
-        target = f"{resume}?{urlencode({'request': request.values['request']})}"
-    else:
-        view = find_session(outcome.token)
-        target = _destination(organization, view is not None and bool(view.permissions))
-    response = redirect(target, 303)
-    set_sign_in(response, organization.id, outcome.token)
+def onward(
+    organization: OrganizationView,
+    outcome: SignedIn | SecondStep,
+    pending: AuthorizationRequestView | None,
+) -> Response:
+    """Off to where the person wanted to go, signed in, or to what the sign-in waits for first.
+
+    303, so that no browser sends the password again (RU-7).
+    """
+    if isinstance(outcome, SecondStep):
+        page = "verify" if outcome.purpose is Demand.VERIFY else "enrol"
+        query = urlencode({"sign_in": outcome.token, **kept_fields()})
+        return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
+    response = redirect(destination_of(organization, outcome, pending), 303)
+    set_sign_in(response, organization.id, outcome.token, known=outcome.known)
     return response
+
+
+def destination_of(
+    organization: OrganizationView, signed_in: SignedIn, pending: AuthorizationRequestView | None
+) -> str:
+    """Where somebody who has just signed in wanted to go: back to the request under way, to ``next``, or home."""
+    if pending is not None:
+        query = urlencode({"request": request.values["request"]})
+        return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
+    view = find_session(signed_in.token)
+    return _destination(organization, view is not None and bool(view.permissions))
+
+
+def this_browser(organization: OrganizationView) -> Browser:
+    """The browser that asks, as operations know it."""
+    return Browser(
+        browser_id(),
+        request.headers.get("User-Agent", ""),
+        sign_in_token(organization.id),
+        known_browser(organization.id),
+    )
 
 
 def pending_request(organization: OrganizationView) -> AuthorizationRequestView | None:
@@ -114,16 +154,18 @@ def _words_of(pending: AuthorizationRequestView) -> dict[str, Any]:
     return {"name": client.name, "logo": logo_of(client), **links}
 
 
-def _page(
+def sign_in_form(
     organization: OrganizationView,
     pending: AuthorizationRequestView | None,
     *,
     email: str,
     refused: Refused | None = None,
+    refused_passkey: PasskeyRefused | None = None,
     missing: bool = False,
     again: bool = False,
     code: int = 200,
 ) -> Response:
+    """The page, with why nobody was signed in by what it sent."""
     branding = organization.settings["branding"]
     page = render_template(
         "account/sign_in.html",
@@ -134,10 +176,14 @@ def _page(
         client=_words_of(pending) if pending else None,
         email=email,
         refused=refused,
+        refused_passkey=refused_passkey,
+        passkey=begin_sign_in(organization, browser_id()) if is_offered(organization) else None,
         missing=missing,
         again=again,
-        registered="registered" in request.args,
+        registered=what_follows(organization) if "registered" in request.args else None,
+        confirmed="confirmed" in request.args,
         reset="reset" in request.args,
+        ended="ended" in request.args,
         can_register=is_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],

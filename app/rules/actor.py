@@ -18,7 +18,7 @@ class Actor:
 
     ``organization_id`` is the organization acted in (its routing key), ``home_organization_id`` the one the
     user or client belongs to; they differ only for root. ``permissions`` are what the actor may do *now* in
-    ``organization_id``: for a token, its scopes cut down to its subject's rights.
+    ``organization_id``: for a token, its scopes cut down to its subject's rights. ``amr`` is how the person signed in.
     """
 
     kind: ActorKind
@@ -33,6 +33,7 @@ class Actor:
     address: str | None = None
     request_id: str | None = None
     authenticated_at: datetime | None = None
+    amr: tuple[str, ...] = ()
 
     @classmethod
     def system(cls, organization_id: str, label: str = "gatehouse") -> Actor:

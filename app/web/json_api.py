@@ -89,6 +89,7 @@ def refuse(error: DomainError) -> Response:
         why = {"error": error.code} if sent else {}
     if isinstance(error, FreshSignInRequired):
         why = {"error": error.code, "max_age": str(error.max_age)}
+        why |= {"acr_values": error.acr_values} if error.acr_values else {}
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
         headers["Retry-After"] = str(retry_after)

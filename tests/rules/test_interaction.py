@@ -19,7 +19,7 @@ PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c
 
 def sign_in_seconds_ago(seconds: float, **facts) -> SignIn:
     moment = NOW - timedelta(seconds=seconds)
-    return SignIn(moment, moment, "usr_ada", context=PASSWORD, **facts)
+    return SignIn(moment, moment, "usr_ada", contexts=(PASSWORD,), **facts)
 
 
 def step(

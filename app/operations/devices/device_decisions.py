@@ -24,7 +24,7 @@ from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
-from app.rules.protocol.authentication_contexts import reached_by
+from app.rules.protocol.authentication_contexts import context_of
 from app.rules.protocol.scopes import narrow
 from app.rules.protocol.user_codes import read_user_code
 
@@ -102,13 +102,23 @@ def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> b
 
 @transaction
 def allow_device(
-    actor: Actor, request: DeviceRequest, session: SessionView, scopes: tuple[str, ...], *, remember: bool
+    actor: Actor,
+    request: DeviceRequest,
+    session: SessionView,
+    scopes: tuple[str, ...],
+    *,
+    remember: bool,
+    ends_at: datetime | None = None,
 ) -> None:
     """The device gets tokens at its next poll. ``remember`` records the user's consent for ``scopes``.
+
+    Nothing that it gets is alive after ``ends_at``, where there is such an end.
 
     Raises WrongUserCode when it was decided meanwhile or has ended. Audit: ``device_code.allowed`` and
     ``consent.given``.
     """
+    if remember:
+        ends_at = consents.remember(actor, request.client, session.user_id, scopes, ends_at)
     _decide(
         actor,
         request,
@@ -117,10 +127,9 @@ def allow_device(
         user_id=session.user_id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
-        acr=reached_by(session.amr),
+        acr=context_of(session.amr),
+        grant_ends_at=ends_at,
     )
-    if remember:
-        consents.remember(actor, request.client, session.user_id, scopes)
     audit.record(
         actor,
         "device_code.allowed",

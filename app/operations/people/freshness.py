@@ -1,4 +1,7 @@
-"""Fresh sign-ins: what shows a secret or ends things for good asks who is at the keyboard now (PO-4, SE-3)."""
+"""Fresh sign-ins: what shows a secret or ends things for good asks who is at the keyboard now (PO-4, SE-3).
+
+Whoever has a second factor must have used it for that sign-in: a password alone is then not enough.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,29 @@ from datetime import timedelta
 
 from app.operations import clock
 from app.operations.directory import organization_by_id
+from app.operations.second_factors.enrolled import methods_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
+from app.rules.people.second_factors import are_offered, used_second_factor
+from app.rules.protocol.authentication_contexts import MULTI_FACTOR
 
 
 class FreshSignInRequired(DomainError):
-    """The person signed in too long ago; signing in again, within ``max_age`` seconds, is the remedy (RFC 9470)."""
+    """The person signed in too long ago, or without the second factor that they have.
+
+    Signing in again, within ``max_age`` seconds and in the context class ``acr_values`` where one is named, is the
+    remedy (RFC 9470).
+    """
 
     status = 401
     code = "insufficient_user_authentication"
 
-    def __init__(self, max_age: int) -> None:
-        super().__init__("Sign in again first: this is only for somebody who has just done so.")
+    def __init__(self, max_age: int, acr_values: str | None = None) -> None:
+        by = " with your second factor" if acr_values else ""
+        super().__init__(f"Sign in again{by} first: this is only for somebody who has just done so.")
         self.max_age = max_age
+        self.acr_values = acr_values
 
 
 def require_fresh_person(actor: Actor) -> None:
@@ -33,11 +45,23 @@ def require_fresh_person(actor: Actor) -> None:
 
 @read
 def require_fresh_sign_in(actor: Actor) -> None:
-    """Raise FreshSignInRequired unless the person signed in within ``reauthentication_seconds``.
+    """Raise FreshSignInRequired unless the person signed in within ``reauthentication_seconds``, as well as they can.
 
-    The seconds are those of the organization acted in: its secrets, its rule.
+    The seconds are those of the organization acted in: its secrets, its rule. The second factor is one of the
+    organization that the person belongs to.
     """
     sessions = organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
     longest: int = sessions["reauthentication_seconds"]
-    if actor.authenticated_at is None or clock.now() - actor.authenticated_at > timedelta(seconds=longest):
-        raise FreshSignInRequired(longest)
+    wanted = MULTI_FACTOR if _owes_second_factor(actor) else None
+    is_late = actor.authenticated_at is None or clock.now() - actor.authenticated_at > timedelta(
+        seconds=longest
+    )
+    if is_late or wanted is not None:
+        raise FreshSignInRequired(longest, wanted)
+
+
+def _owes_second_factor(actor: Actor) -> bool:
+    if actor.user_id is None or used_second_factor(actor.amr):
+        return False
+    home = organization_by_id(actor.home_organization_id)
+    return are_offered(home.settings) and bool(methods_of(home.id, actor.user_id))

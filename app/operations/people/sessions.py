@@ -15,6 +15,7 @@ from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.logout.session_ends import follow_end, hand_over
 from app.operations.people.living_sessions import find_living
 from app.operations.people.rights import roles_of_user
+from app.operations.second_factors.pending import end_pending_of
 from app.operations.transaction import count_changed, current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -71,6 +72,7 @@ class SessionView:
             address=address,
             request_id=request_id,
             authenticated_at=self.authenticated_at,
+            amr=self.amr,
         )
 
 
@@ -182,7 +184,11 @@ def renew_session(actor: Actor) -> str | None:
 
 @transaction
 def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | None = None) -> int:
-    """Every sign-in of the user but ``keep`` is over; part of the change that audits it. Returns how many."""
+    """Every sign-in of the user but ``keep`` is over, and none waits for a second step any more.
+
+    Part of the change that audits it. Returns how many ended.
+    """
+    end_pending_of(organization_id, user_id)
     condition = Session.user_id == user_id
     if keep is not None:
         condition &= Session.id != keep

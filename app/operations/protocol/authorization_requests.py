@@ -25,7 +25,7 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id
 from app.rules.people.networks import network_of
-from app.rules.protocol.authentication_contexts import reached_by
+from app.rules.protocol.authentication_contexts import context_of
 from app.rules.protocol.authorization_request import AuthorizationParameters, understood
 from app.rules.protocol.claims_parameter import within
 from app.rules.protocol.scopes import narrow
@@ -63,11 +63,13 @@ def find_asking_client(
 ) -> ClientView | None:
     """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
 
+    One that administrators blocked is told too: people are to hear why they cannot go on.
+
     Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5, MX-3).
     Raises what ``find_wire_client`` raises for a client whose metadata stands at an address of its own.
     """
     client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
-    return client if client is not None and client.is_active else None
+    return client if client is not None and (client.is_active or client.is_blocked) else None
 
 
 @transaction
@@ -186,11 +188,13 @@ def allow(
     request: AuthorizationRequestView | None,
     pushed_id: UUID | None = None,
     remember: bool,
+    ends_at: datetime | None = None,
 ) -> str:
     """A code for the client; the request under way, if there is one, is spent in the same commit.
 
     So is the pushed request behind it, or ``pushed_id`` where there was no need to store anything.
     ``scopes`` are those allowed of ``parameters.consent_scopes``; ``remember`` records the user's consent for them.
+    Nothing that the code gives is alive after ``ends_at``, where there is such an end.
     Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
     """
     if request is not None:
@@ -198,7 +202,7 @@ def allow(
     elif pushed_id is not None:
         _spend(actor, pushed_id)
     if remember:
-        consents.remember(actor, client, session.user_id, scopes)
+        ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at)
     code = codes.add_code(
         actor,
         client,
@@ -208,7 +212,8 @@ def allow(
         session_id=session.id,
         auth_time=session.authenticated_at,
         amr=" ".join(session.amr),
-        acr=reached_by(session.amr),
+        acr=context_of(session.amr, parameters.acr_values),
+        ends_at=ends_at,
     )
     audit.record(
         actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}

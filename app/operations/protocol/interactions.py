@@ -7,24 +7,29 @@ from dataclasses import dataclass
 from app.operations import clock
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import consents, id_token_hints
+from app.operations.protocol import id_token_hints
 from app.operations.protocol.authorization_requests import AuthorizationRequestView
+from app.operations.protocol.consents import NOTHING_STANDS, Standing, standing_consent
 from app.operations.protocol.subjects import subject_of
+from app.operations.second_factors.enrolled import methods_of
+from app.rules.consents.approval import may_allow
 from app.rules.people.registration import is_open
-from app.rules.protocol.authentication_contexts import reached_by
+from app.rules.people.second_factors import are_offered, used_second_factor
+from app.rules.protocol.authentication_contexts import MULTI_FACTOR, reached_by
 from app.rules.protocol.authorization_request import AuthorizationParameters
 from app.rules.protocol.claims_parameter import wanted_subject
 from app.rules.protocol.interaction import Circumstances, SignIn, Step, needs_consent, next_step
 
 NATIVE = "native"
+DECIDES = "clients:trust"
 
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """The next step; ``allowed`` are the scopes of a consent that stands."""
+    """The next step, and what the person's consent for the client says now."""
 
     step: Step
-    allowed: tuple[str, ...]
+    standing: Standing
 
 
 def next_interaction(
@@ -37,34 +42,54 @@ def next_interaction(
 
     Raises AuthorizationRefusal when it can never be answered by a code in this way.
     """
-    allowed = consents.allowed_scopes(client, session.user_id) if session is not None else ()
-    asks = needs_consent(
-        parameters,
-        trust=client.trust,
-        is_public=client.is_public or client.type == NATIVE,
-        allowed=allowed,
-        settings=client.organization.settings,
-        is_unreviewed=client.is_unreviewed,
-    )
+    standing = NOTHING_STANDS if session is None else standing_consent(client, session.user_id)
     now = clock.now()
     subject, is_unknown = _subject_meant(client, parameters)
     step = next_step(
         parameters,
-        _sign_in(client, session, stored),
+        _sign_in(client, parameters, session, stored),
         Circumstances(
             began_at=stored.created_at if stored is not None else now,
             now=now,
-            needs_consent=asks,
+            needs_consent=must_ask(client, parameters, standing),
             subject=subject,
             is_hint_unknown=is_unknown,
             can_register=is_open(client.organization.settings),
+            may_allow=session is None or may_allow_client(client, session),
         ),
     )
-    return Interaction(step, allowed)
+    return Interaction(step, standing)
+
+
+def must_ask(client: ClientView, parameters: AuthorizationParameters, standing: Standing) -> bool:
+    """Whether the person is asked on a consent page, whichever flow led there."""
+    return needs_consent(
+        parameters,
+        trust=client.trust,
+        is_public=client.is_public or client.type == NATIVE,
+        allowed=standing.scopes,
+        settings=client.organization.settings,
+        is_unreviewed=client.is_unreviewed,
+        approval=client.approval,
+        approved_scopes=client.document.get("approved_scopes") or (),
+    )
+
+
+def may_allow_client(client: ClientView, session: SessionView) -> bool:
+    """Whether the person who is signed in may allow the client something without asking an administrator."""
+    return may_allow(
+        approval=client.approval,
+        trust=client.trust,
+        setting=client.organization.settings["oauth"]["consent"]["members_may_allow"],
+        decides=DECIDES in session.permissions,
+    )
 
 
 def _sign_in(
-    client: ClientView, session: SessionView | None, stored: AuthorizationRequestView | None
+    client: ClientView,
+    parameters: AuthorizationParameters,
+    session: SessionView | None,
+    stored: AuthorizationRequestView | None,
 ) -> SignIn | None:
     if session is None:
         return None
@@ -73,8 +98,16 @@ def _sign_in(
         authenticated_at=session.authenticated_at,
         subject=subject_of(client, session.user_id),
         selected=stored is not None and stored.selected_session_id == session.id,
-        context=reached_by(session.amr),
+        contexts=reached_by(session.amr),
+        within_reach=_within_reach(client, session) if parameters.acr_values else (),
     )
+
+
+def _within_reach(client: ClientView, session: SessionView) -> tuple[str, ...]:
+    """What the person would reach by signing in with the second factor that they have."""
+    if used_second_factor(session.amr) or not are_offered(client.organization.settings):
+        return ()
+    return (MULTI_FACTOR,) if methods_of(client.organization.id, session.user_id) else ()
 
 
 def _subject_meant(client: ClientView, parameters: AuthorizationParameters) -> tuple[str | None, bool]:

@@ -12,6 +12,8 @@ from app.operations.protocol import dpop_proofs, tokens
 from app.operations.protocol.audiences import management_audience
 from app.rules.actor import Actor
 from app.rules.people.permissions import EVERY_PERMISSION, ROOT_ONLY, cut_down
+from app.rules.people.second_factors import MULTIPLE
+from app.rules.protocol.authentication_contexts import MULTI_FACTOR
 from app.rules.protocol.presented_token import PresentedToken
 
 
@@ -46,5 +48,6 @@ def find_token_actor(
         address=address,
         request_id=request_id,
         authenticated_at=view.authenticated_at,
+        amr=(MULTIPLE,) if view.acr == MULTI_FACTOR else (),
     )
     return actor, organization

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from app.rules.people.second_factors import used_second_factor
+
 PASSWORD = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
 """A password, sent by TLS (SAML 2.0 Authentication Context section 3.4.14)."""
+MULTI_FACTOR = "https://refeds.org/profile/mfa"
+"""Two factors of different kinds, of which neither gives access to the other (REFEDS MFA Profile 1.2)."""
 
-SUPPORTED = (PASSWORD,)
+SUPPORTED = (PASSWORD, MULTI_FACTOR)
 """``acr_values_supported``, the weakest first."""
 
 
-def reached_by(amr: Collection[str]) -> str | None:
-    """The class that a sign-in by these methods (RFC 8176) reaches, or None."""
-    return PASSWORD if "pwd" in amr else None
+def reached_by(amr: Collection[str]) -> tuple[str, ...]:
+    """The classes that a sign-in by these methods (RFC 8176) reaches, the strongest first."""
+    found = [MULTI_FACTOR] if used_second_factor(amr) else []
+    return (*found, PASSWORD) if "pwd" in amr else tuple(found)
+
+
+def context_of(amr: Collection[str], wanted: Collection[str] = ()) -> str | None:
+    """What ``acr`` says of such a sign-in: the first class that is ``wanted`` and reached, else the strongest."""
+    reached = reached_by(amr)
+    return next((name for name in (*wanted, *reached) if name in reached), None)

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from app.rules.consents.approval import is_pre_approved
 from app.rules.protocol.authorization_request import AuthorizationParameters
 from app.rules.protocol.claims_parameter import must_meet_contexts
 from app.rules.protocol.oauth_errors import AuthorizationRefusal
@@ -23,6 +24,7 @@ class Step(Enum):
     CREATE_ACCOUNT = "create an account"
     SIGN_IN = "sign in"
     SELECT_ACCOUNT = "select an account"
+    ASK_ADMINISTRATOR = "ask an administrator"
     CONSENT = "consent"
     ISSUE = "issue a code"
 
@@ -32,14 +34,16 @@ class SignIn:
     """The facts of a sign-in that the decision rests on.
 
     ``began_at`` is when the session began, and ``authenticated_at`` what ``auth_time`` says of it. ``selected``: the
-    person chose this account for this very request. ``context`` is the context class that it reached.
+    person chose this account for this very request. ``contexts`` are the context classes that it reached, and
+    ``within_reach`` those that signing in anew would reach, since the person has a second factor.
     """
 
     began_at: datetime
     authenticated_at: datetime
     subject: str
     selected: bool = False
-    context: str | None = None
+    contexts: tuple[str, ...] = ()
+    within_reach: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class Circumstances:
 
     ``began_at`` is when the request arrived. ``subject`` is the one user whom the request is about, None when it may
     be anybody; ``is_hint_unknown`` says that it named somebody whom we do not know. ``can_register``: the
-    organization lets people make accounts for themselves.
+    organization lets people make accounts for themselves. ``may_allow``: the person who is signed in may allow this
+    client something without asking an administrator.
     """
 
     began_at: datetime
@@ -57,6 +62,7 @@ class Circumstances:
     subject: str | None = None
     is_hint_unknown: bool = False
     can_register: bool = False
+    may_allow: bool = True
 
 
 def next_step(
@@ -89,13 +95,18 @@ def _step(parameters: AuthorizationParameters, sign_in: SignIn | None, circumsta
         if is_fresh:
             raise AuthorizationRefusal("login_required", "Somebody else signed in than the request is about.")
         return Step.SIGN_IN
+    if not is_fresh and _should_step_up(parameters, sign_in):
+        return Step.SIGN_IN
     _require_context(parameters, sign_in)
+    if not circumstances.may_allow:
+        return Step.ASK_ADMINISTRATOR
     return Step.CONSENT if circumstances.needs_consent else Step.ISSUE
 
 
 _SILENT_ERRORS = {
     Step.SIGN_IN: ("login_required", "The user is not signed in, or not as the request demands."),
     Step.CONSENT: ("consent_required", "The user must be asked for consent."),
+    Step.ASK_ADMINISTRATOR: ("consent_required", "An administrator must allow this client first."),
 }
 
 
@@ -108,9 +119,20 @@ def _is_recent_enough(parameters: AuthorizationParameters, sign_in: SignIn, now:
     return (now - sign_in.authenticated_at).total_seconds() <= parameters.max_age
 
 
+def _should_step_up(parameters: AuthorizationParameters, sign_in: SignIn) -> bool:
+    """Whether a new sign-in would reach a class that is wanted, and this one reaches none of them.
+
+    Without a page there is no new sign-in: a wish that is no demand is then left open (OIDC Core 5.5.1.1).
+    """
+    if not parameters.acr_values or set(sign_in.contexts) & set(parameters.acr_values):
+        return False
+    can = bool(set(sign_in.within_reach) & set(parameters.acr_values))
+    return can and ("none" not in parameters.prompts or must_meet_contexts(parameters.claims))
+
+
 def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> None:
     if must_meet_contexts(parameters.claims) and not (
-        parameters.acr_values == () or sign_in.context in parameters.acr_values
+        parameters.acr_values == () or set(sign_in.contexts) & set(parameters.acr_values)
     ):
         # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
         raise AuthorizationRefusal(
@@ -126,8 +148,12 @@ def needs_consent(
     allowed: Collection[str],
     settings: Mapping[str, Any],
     is_unreviewed: bool = False,
+    approval: str | None = None,
+    approved_scopes: Collection[str] = (),
 ) -> bool:
     """Whether the consent page must be shown; ``allowed`` are the scopes of a consent that still stands.
+
+    ``approval`` and ``approved_scopes`` are what administrators decided about the client for everybody.
 
     A client that cannot prove who it is is asked about each time, however often it was allowed before and whoever
     vouches for it: any program could take its place (CO-2, RFC 8252 section 8.6). So is one that registered itself
@@ -139,6 +165,10 @@ def needs_consent(
     if parameters.bare_resources and trust != FIRST_PARTY:
         # A consent remembers scopes: it says nothing of a resource that none of them belongs to.
         return True
+    if is_pre_approved(
+        parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
+    ):
+        return False
     if trust == FIRST_PARTY:
         return bool(settings["oauth"]["consent"]["policy"] == "always") and not is_within(
             parameters.consent_scopes, allowed

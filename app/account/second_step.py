@@ -1,0 +1,197 @@
+"""What a sign-in waits for after its first proof: the second factor, or that one is set up.
+
+The pages carry the token of the sign-in that waits as ``sign_in``, and what leads on after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.account.sign_in import destination_of, kept_fields, onward, pending_request, this_browser
+from app.operations.directory import OrganizationView, organization_by_slug
+from app.operations.passkeys.registration import begin_registration_at_sign_in
+from app.operations.passkeys.sign_in import PasskeyRefused, begin_second_factor
+from app.operations.protocol.authorization_requests import AuthorizationRequestView
+from app.operations.second_factors import enrolment
+from app.operations.second_factors.pending import SignInEnded
+from app.operations.second_factors.sign_in_ends import SecondStep, postpone_enrolment
+from app.operations.second_factors.verification import WrongCode, verify_code
+from app.operations.second_factors.waiting import WaitingSignIn, find_waiting
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, DomainError, InvalidInput
+from app.rules.people.second_factors import Demand, allowed_methods
+from app.web import forms
+from app.web.branding import branding_of
+from app.web.browser_session import browser_id, set_sign_in
+from app.web.headers import page_class
+from app.web.qr_codes import qr_svg
+from app.web.request_log import request_id
+
+
+@account.route("/organizations/<organization>/login/verify", methods=["GET", "POST"])
+@page_class("flow")
+def verify_page(organization: str) -> Response:
+    """The second factor of who has one: a code of the app, or with ``use=recovery`` a recovery code."""
+    named = organization_by_slug(organization)
+    asking = pending_request(named)
+    waiting = waiting_here(named)
+    if waiting is None or waiting.demand is not Demand.VERIFY:
+        return start_again(named, waiting)
+    if request.method == "GET":
+        return verify_form(named, waiting, asking)
+    typed = forms.text("code")
+    if not typed:
+        return verify_form(named, waiting, asking, missing=True, code=400)
+    try:
+        outcome = verify_code(stranger(named), named, token(), typed, this_browser(named))
+    except SignInEnded:
+        return start_again(named, None)
+    if not isinstance(outcome, WrongCode):
+        return onward(named, outcome, asking)
+    status = 429 if outcome.retry_after and not outcome.has_ended else 400
+    response = verify_form(named, waiting, asking, wrong=outcome, code=status)
+    if outcome.retry_after:
+        response.headers["Retry-After"] = str(outcome.retry_after)
+    return response
+
+
+@account.route("/organizations/<organization>/login/enrol", methods=["GET", "POST"])
+@page_class("flow")
+def enrol_page(organization: str) -> Response:
+    """A second factor is set up before the sign-in stands; who may put it off has a button for that."""
+    named = organization_by_slug(organization)
+    asking = pending_request(named)
+    waiting = waiting_here(named)
+    if waiting is None or waiting.demand not in {Demand.OFFER, Demand.ENROL}:
+        return start_again(named, waiting)
+    if request.method == "GET":
+        return enrol_form(named, waiting, asking)
+    try:
+        if "later" in request.form:
+            browser = this_browser(named)
+            return onward(named, postpone_enrolment(stranger(named), named, waiting.pending, browser), asking)
+        enrolled = enrolment.add_app_at_sign_in(
+            stranger(named), named, token(), forms.text("secret"), forms.text("code"), this_browser(named)
+        )
+    except SignInEnded:
+        return start_again(named, None)
+    except (InvalidInput, Conflict) as refused:
+        return enrol_form(named, waiting, asking, refused)
+    return enrolled_page(named, enrolled, asking)
+
+
+def enrolled_page(
+    organization: OrganizationView,
+    enrolled: enrolment.EnrolledAtSignIn,
+    asking: AuthorizationRequestView | None,
+) -> Response:
+    """The first recovery codes, in this answer alone, and the way on; straight on where there are none to show."""
+    if isinstance(enrolled.outcome, SecondStep) or not enrolled.codes:
+        return onward(organization, enrolled.outcome, asking)
+    page = _page(
+        "account/enrolled.html",
+        organization,
+        codes=enrolled.codes,
+        onward=destination_of(organization, enrolled.outcome, asking),
+    )
+    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known)
+    return page
+
+
+def stranger(organization: OrganizationView) -> Actor:
+    """Whoever asks: nobody is signed in before the sign-in stands."""
+    return Actor.anonymous(organization.id, request.remote_addr, request_id())
+
+
+def token() -> str:
+    """The token of the sign-in that waits."""
+    return request.values.get("sign_in", "")
+
+
+def waiting_here(organization: OrganizationView) -> WaitingSignIn | None:
+    """The sign-in that waits in this browser, or None when it has ended."""
+    return find_waiting(organization, token(), browser_id())
+
+
+def start_again(organization: OrganizationView, waiting: WaitingSignIn | None) -> Response:
+    """The other page, where the settings or another window changed what is missing; the sign-in page at the end."""
+    pages = {Demand.VERIFY: "verify", Demand.OFFER: "enrol", Demand.ENROL: "enrol"}
+    page = pages.get(waiting.demand) if waiting is not None else None
+    if page is not None:
+        query = urlencode({"sign_in": token(), **kept_fields()})
+        return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
+    query = urlencode({**kept_fields(), "ended": "1"})
+    return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
+
+
+def verify_form(
+    organization: OrganizationView,
+    waiting: WaitingSignIn,
+    asking: AuthorizationRequestView | None,
+    *,
+    wrong: WrongCode | None = None,
+    refused: PasskeyRefused | None = None,
+    missing: bool = False,
+    code: int = 200,
+) -> Response:
+    """The page that asks for the second factor; ``refused`` is why a passkey did not count."""
+    return _page(
+        "account/verify.html",
+        organization,
+        email=waiting.pending.email,
+        methods=waiting.methods,
+        passkey=begin_second_factor(organization, token(), this_browser(organization)),
+        by_recovery=request.values.get("use") == "recovery" or "totp" not in waiting.methods,
+        wrong=wrong,
+        refused=refused,
+        missing=missing,
+        client=asking.client.name if asking else None,
+        kept=kept_fields(),
+        code=code,
+    )
+
+
+def enrol_form(
+    organization: OrganizationView,
+    waiting: WaitingSignIn,
+    asking: AuthorizationRequestView | None,
+    refused: DomainError | None = None,
+) -> Response:
+    """The page on which a second factor is set up."""
+    person = waiting.person(stranger(organization))
+    new = (
+        enrolment.begin_app(person)
+        if refused is None
+        else enrolment.continue_app(person, forms.text("secret"))
+    )
+    return _page(
+        "account/enrol.html",
+        organization,
+        email=waiting.pending.email,
+        until=waiting.until,
+        methods=allowed_methods(organization.settings),
+        passkey=begin_registration_at_sign_in(organization, token(), this_browser(organization)),
+        new=new,
+        picture=qr_svg(new.address),
+        client=asking.client.name if asking else None,
+        errors=forms.field_errors(refused) if refused else {},
+        kept=kept_fields(),
+        code=refused.status if refused else 200,
+    )
+
+
+def _page(template: str, organization: OrganizationView, *, code: int = 200, **context: Any) -> Response:
+    page = render_template(
+        template,
+        organization=organization,
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        token=token(),
+        **branding_of(organization),
+        **context,
+    )
+    return make_response(page, code)

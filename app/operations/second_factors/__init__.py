@@ -1,0 +1,1 @@
+"""Second factors: what a sign-in needs beyond its first proof."""

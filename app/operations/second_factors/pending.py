@@ -1,0 +1,156 @@
+"""Sign-ins that wait: the first proof was given, in this browser, and more is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import delete, select
+
+from app.extensions import db
+from app.models.second_factor import PendingSignIn
+from app.models.user import ACTIVE, User
+from app.operations import clock
+from app.operations.directory import OrganizationView
+from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import new_id
+from app.rules.protocol.tokens import PENDING_SIGN_IN, digest, new_token, parse_token
+
+LIFE = timedelta(minutes=10)
+MOST_PER_USER = 50
+"""Open ones: whoever knows the password and begins again and again must not fill the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingView:
+    """Who has given which proofs so far, and until when the rest may follow."""
+
+    id: UUID
+    organization_id: str
+    user_id: UUID
+    email: str
+    name: str
+    amr: tuple[str, ...]
+    expires_at: datetime
+
+    def person(self, stranger: Actor) -> Actor:
+        """Who has given the first proof, at the stranger's address; not signed in."""
+        return replace(stranger, kind="user", user_id=self.user_id, label=self.email, amr=self.amr)
+
+
+class SignInEnded(NotFound):
+    """The sign-in waits no more: it was finished, too many codes were wrong, or ten minutes have passed."""
+
+    status = 400
+    code = "sign_in_ended"
+
+    def __init__(self) -> None:
+        super().__init__("This sign-in has ended. Start again with your password.")
+
+
+@transaction
+def begin_pending(
+    organization: OrganizationView, user_id: UUID, amr: tuple[str, ...], browser_id: str
+) -> tuple[str, datetime]:
+    """(the token that the next page carries, when it ends); part of the unit that accepted the proof."""
+    unit = current_unit()
+    token: str = unit.once("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
+    now = clock.now()
+    _make_room(organization.id, user_id)
+    db.session.add(
+        PendingSignIn(
+            organization_id=organization.id,
+            id=unit.once("pending sign-in id", new_id),
+            digest=digest(token),
+            user_id=user_id,
+            browser_digest=_browser(browser_id),
+            amr=" ".join(amr),
+            created_at=now,
+            expires_at=now + LIFE,
+        )
+    )
+    return token, now + LIFE
+
+
+@read
+def find_pending(organization: OrganizationView, token: str, browser_id: str) -> PendingView | None:
+    """The sign-in that waits, begun in this browser, of somebody who may still sign in; None otherwise."""
+    parsed = parse_token(token)
+    if parsed is None or (parsed.kind, parsed.organization_id) != (PENDING_SIGN_IN, organization.id):
+        return None
+    if not organization.is_active:
+        return None
+    row = db.session.execute(
+        select(PendingSignIn.__table__, User.email, User.name)
+        .join(
+            User, (User.organization_id == PendingSignIn.organization_id) & (User.id == PendingSignIn.user_id)
+        )
+        .where(
+            PendingSignIn.organization_id == organization.id,
+            PendingSignIn.digest == digest(token),
+            PendingSignIn.browser_digest == _browser(browser_id),
+            PendingSignIn.expires_at > clock.now(),
+            User.status == ACTIVE,
+        )
+    ).first()
+    if row is None:
+        return None
+    return PendingView(
+        row.id, organization.id, row.user_id, row.email, row.name, tuple(row.amr.split()), row.expires_at
+    )
+
+
+def get_pending(organization: OrganizationView, token: str, browser_id: str) -> PendingView:
+    """As ``find_pending``. Raises SignInEnded where that is None."""
+    found = find_pending(organization, token, browser_id)
+    if found is None:
+        raise SignInEnded
+    return found
+
+
+@transaction
+def use_pending(pending: PendingView) -> None:
+    """It waits no more: this caller alone goes on, the row count decides. Raises SignInEnded."""
+    used = count_changed(
+        delete(PendingSignIn).where(
+            PendingSignIn.organization_id == pending.organization_id,
+            PendingSignIn.id == pending.id,
+            PendingSignIn.expires_at > clock.now(),
+        )
+    )
+    if used != 1:
+        raise SignInEnded
+
+
+@transaction
+def end_pending_of(organization_id: str, user_id: UUID) -> None:
+    """No sign-in of the user waits any more: who they are has to be proved from the start."""
+    count_changed(
+        delete(PendingSignIn).where(
+            PendingSignIn.organization_id == organization_id, PendingSignIn.user_id == user_id
+        )
+    )
+
+
+def _make_room(organization_id: str, user_id: UUID) -> None:
+    standing = db.session.scalars(
+        select(PendingSignIn.id)
+        .where(PendingSignIn.organization_id == organization_id, PendingSignIn.user_id == user_id)
+        .order_by(PendingSignIn.id.desc())
+        .offset(MOST_PER_USER - 1)
+        .limit(1000)
+    ).all()
+    if standing:
+        count_changed(
+            delete(PendingSignIn).where(
+                PendingSignIn.organization_id == organization_id, PendingSignIn.id.in_(standing)
+            )
+        )
+
+
+def _browser(browser_id: str) -> bytes:
+    return hashlib.sha256(browser_id.encode()).digest()
