@@ -6,7 +6,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.protocol.consents import ConsentRecord, list_consents, withdraw_consent
+from app.operations.consents.connected_apps import ConsentRecord, list_consents, withdraw_consent
 from app.operations.registration.login_addresses import login_addresses
 from app.operations.registration.scopes import list_scopes
 from app.rules.errors import NotFound

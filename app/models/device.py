@@ -62,6 +62,9 @@ class DeviceCode(Tenant, Base):
     amr: Mapped[str | None] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128))
     grant_id: Mapped[UUID] = mapped_column(Uuid, comment="chosen now, written when redeemed")
+    grant_ends_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="end of the consent: nothing that the code gives outlives it"
+    )
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempt: Mapped[UUID | None] = mapped_column(
         Uuid, comment="which attempt claimed it: tells a lost answer from a second use"

@@ -11,12 +11,15 @@ from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory import ClientView
 from app.rules.errors import DomainError, TooManyRequests
+from app.rules.protocol.oauth_errors import ClientBlocked
 from app.rules.protocol.redirects import host_of, with_parameters
 from app.rules.protocol.response_modes import FORM_POST, mode_of
 from app.web.branding import branding_of
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
+_HINT = "Go back to the app and try again. If it happens again, tell the people who make the app."
+_BLOCKED = ("This app is blocked", "If you need it, ask an administrator of your organization.")
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -44,9 +47,9 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         note_refusal(error, call)
     page = render_template(
         "error.html",
-        title="This app's request cannot be answered",
+        title=_BLOCKED[0] if isinstance(error, ClientBlocked) else "This app's request cannot be answered",
         message=error.description,
-        hint="Go back to the app and try again. If it happens again, tell the people who make the app.",
+        hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
         error_code=error.code,
         request_id=request_id(),
         inspect_url=address_of_entry(call) if call is not None else None,

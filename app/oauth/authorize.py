@@ -7,6 +7,7 @@ the stored parameters are checked again against the client as it is now (RU-5).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import urlencode
 
 from flask import Response, g, redirect, render_template, request
@@ -14,7 +15,14 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.authorization_response import back_to_client, error_page
 from app.oauth.call import Call
-from app.oauth.consent_page import account_page, chosen_scopes, consent_words
+from app.oauth.consent_page import (
+    account_page,
+    asking_words,
+    chosen_end,
+    chosen_scopes,
+    consent_words,
+    send_request,
+)
 from app.oauth.failures import note_refusal
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
@@ -23,6 +31,7 @@ from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
 from app.operations.protocol import authorization_requests, pushed_requests
 from app.operations.protocol.authorization_requests import AuthorizationRequestView, RequestEnded
+from app.operations.protocol.consents import Standing
 from app.operations.protocol.interactions import next_interaction
 from app.rules.actor import Actor
 from app.rules.errors import TooManyRequests
@@ -140,25 +149,29 @@ def _take_step(
 ) -> BaseResponse:
     parameters = grant.parameters
     interaction = next_interaction(client, parameters, session, stored)
-    step, allowed = interaction.step, interaction.allowed
+    step, standing = interaction.step, interaction.standing
     if step is Step.ISSUE and session is not None:
-        return _issue(grant, client, session, actor, stored, parameters.consent_scopes, remember=False)
+        scopes, ends_at = parameters.consent_scopes, standing.ends_at
+        return _issue(grant, client, session, actor, stored, scopes, remember=False, ends_at=ends_at)
     if token is None or stored is None:
         token = authorization_requests.begin_request(
             actor, client, grant.request.form, browser_id(), pushed_id=grant.pushed_id
         )
         return redirect(_address_of(client, step, token), _SEE_OTHER)
+    if step is Step.ASK_ADMINISTRATOR and session is not None:
+        return _ask_page(client, session, actor, token, parameters.consent_scopes, decision)
     if step is not Step.CONSENT or session is None:
         return redirect(_address_of(client, step, token), _SEE_OTHER)
     shown = authorization_requests.shown_digest(client, session, parameters)
-    if decision == "allow" and stored.shown_digest == shown:
+    end = chosen_end(client, stored.created_at)
+    if decision == "allow" and stored.shown_digest == shown and end is not None:
         chosen = chosen_scopes(client, parameters.consent_scopes)
         if not narrow(parameters.scopes, chosen):
             authorization_requests.deny(actor, client, stored)
             raise AuthorizationRefusal("access_denied", "The user allowed nothing of what was asked for.")
-        return _issue(grant, client, session, actor, stored, chosen, remember=True)
+        return _issue(grant, client, session, actor, stored, chosen, remember=True, ends_at=end.at)
     authorization_requests.note_shown(actor, stored, shown)
-    return _consent_page(grant, client, session, actor, token, allowed)
+    return _consent_page(grant, client, session, actor, stored, token, standing)
 
 
 def _issue(
@@ -170,6 +183,7 @@ def _issue(
     scopes: tuple[str, ...],
     *,
     remember: bool,
+    ends_at: datetime | None,
 ) -> BaseResponse:
     code = authorization_requests.allow(
         actor,
@@ -180,6 +194,7 @@ def _issue(
         request=stored,
         pushed_id=grant.pushed_id,
         remember=remember,
+        ends_at=ends_at,
     )
     return back_to_client(client, grant.request.form, {"code": code})
 
@@ -189,19 +204,35 @@ def _consent_page(
     client: ClientView,
     session: SessionView,
     actor: Actor,
+    stored: AuthorizationRequestView,
     token: str,
-    allowed: tuple[str, ...],
+    standing: Standing,
 ) -> BaseResponse:
     parameters = grant.parameters
     page = render_template(
         "oauth/consent.html",
-        **consent_words(actor, client, session, parameters.consent_scopes, allowed),
+        **consent_words(actor, client, session, parameters.consent_scopes, standing, stored.created_at),
         bare_resources=parameters.bare_resources,
         redirect_host=host_of(parameters.redirect_uri),
         redirect_is_local=is_local(parameters.redirect_uri),
         request_token=token,
     )
     return Response(page)
+
+
+def _ask_page(
+    client: ClientView,
+    session: SessionView,
+    actor: Actor,
+    token: str,
+    scopes: tuple[str, ...],
+    decision: str | None,
+) -> BaseResponse:
+    """Whose leave it needs, and the form by which a member asks for it."""
+    error = send_request(actor, client, scopes) if decision == "ask" else None
+    words = asking_words(actor, client, session, sent=decision == "ask" and error is None, error=error)
+    page = render_template("oauth/ask.html", request_token=token, **words)
+    return Response(page, 200 if error is None else 400)
 
 
 def _address_of(client: ClientView, step: Step, token: str) -> str:

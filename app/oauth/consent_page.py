@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from flask import Response, render_template, request
 
+from app.operations.consents import client_requests
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
 from app.operations.protocol import authorization_requests
+from app.operations.protocol.consents import Standing, offered_ends
 from app.rules.actor import Actor
+from app.rules.consents.client_requests import LONGEST_REASON
+from app.rules.consents.ends import End, end_chosen
+from app.rules.errors import InvalidInput, TooManyRequests
 from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
 from app.web.branding import branding_of, logo_of
+from app.web.forms import field_errors
 
 
 def consent_words(
@@ -20,9 +27,13 @@ def consent_words(
     client: ClientView,
     session: SessionView,
     scopes: tuple[str, ...],
-    allowed: tuple[str, ...],
+    standing: Standing,
+    asked_at: datetime,
 ) -> dict[str, Any]:
-    """The variables of a consent page; ``allowed`` are the scopes of a consent that stands."""
+    """The variables of a consent page.
+
+    ``standing`` is what an earlier consent says, ``asked_at`` when the app asked.
+    """
     optional = client.document.get("optional_scopes") or ()
     organization = client.organization
     return {
@@ -38,11 +49,45 @@ def consent_words(
                 "api": scope.resource_name,
                 "is_identity": scope.is_identity,
                 "required": scope.name not in optional,
-                "already_allowed": scope.name in allowed,
+                "already_allowed": scope.name in standing.scopes,
             }
             for scope in authorization_requests.words_for(actor, scopes)
         ],
         "refresh_days": organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
+        "ends": offered_ends(client, asked_at),
+        "longest_seconds": organization.settings["oauth"]["consent"]["ttl_seconds"],
+        "changes": standing.changes,
+        "was_called": (standing.shown or {}).get("name"),
+        "given_at": standing.given_at,
+    }
+
+
+def send_request(actor: Actor, client: ClientView, scopes: tuple[str, ...]) -> str | None:
+    """The member's request is with the administrators; otherwise what has to be put right first."""
+    try:
+        client_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
+    except InvalidInput as refused:
+        return field_errors(refused).get("reason", refused.description)
+    except TooManyRequests as refused:
+        return refused.description
+    return None
+
+
+def asking_words(
+    actor: Actor, client: ClientView, session: SessionView, *, sent: bool, error: str | None
+) -> dict[str, Any]:
+    """The variables of the page that sends a person to the administrators, before and after."""
+    organization = client.organization
+    return {
+        "client": client_words(client),
+        "organization": {"name": organization.name, "slug": organization.slug},
+        **branding_of(organization),
+        "user": {"email": session.user_email},
+        "waiting": client_requests.find_asked(actor, client),
+        "sent": sent,
+        "reason": request.form.get("reason", ""),
+        "errors": {"reason": error} if error else {},
+        "longest_reason": LONGEST_REASON,
     }
 
 
@@ -83,3 +128,8 @@ def chosen_scopes(client: ClientView, asked: tuple[str, ...]) -> tuple[str, ...]
     optional = client.document.get("optional_scopes") or ()
     ticked = request.form.getlist("scope")
     return narrow(asked, [scope for scope in asked if scope not in optional or scope in ticked])
+
+
+def chosen_end(client: ClientView, asked_at: datetime) -> End | None:
+    """The end that the person chose; None when it is not, or no longer, one of those offered."""
+    return end_chosen(request.form.get("lasts", ""), offered_ends(client, asked_at))

@@ -12,17 +12,24 @@ from urllib.parse import urlencode
 from flask import g, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.oauth.consent_page import chosen_scopes, client_words, consent_words
+from app.oauth.consent_page import (
+    asking_words,
+    chosen_end,
+    chosen_scopes,
+    client_words,
+    consent_words,
+    send_request,
+)
 from app.operations import directory
 from app.operations.devices import device_decisions
 from app.operations.devices.device_decisions import DeviceRequest, WrongUserCode
 from app.operations.directory import OrganizationView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import consents
+from app.operations.protocol.consents import Standing, standing_consent
+from app.operations.protocol.interactions import may_allow_client, must_ask
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.protocol.authorization_request import AuthorizationParameters
-from app.rules.protocol.interaction import needs_consent
 from app.rules.protocol.user_codes import read_user_code, shown
 from app.web import forms
 from app.web.branding import branding_of
@@ -93,37 +100,41 @@ def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: st
     if decision == "deny":
         device_decisions.deny_device(actor, found)
         return _page("oauth/device_done.html", found, allowed=False)
-    if decision not in {"continue", "allow"}:
+    if decision not in {"continue", "allow", "ask"}:
         return _page("oauth/device_confirm.html", found, user={"email": session.user_email})
-    allowed = consents.allowed_scopes(found.client, session.user_id)
-    if not _must_ask(found, allowed):
-        device_decisions.allow_device(actor, found, session, found.scopes, remember=False)
+    if not may_allow_client(found.client, session):
+        return _ask_page(actor, session, found, decision)
+    standing = standing_consent(found.client, session.user_id)
+    if not _must_ask(found, standing):
+        ends_at = standing.ends_at
+        device_decisions.allow_device(actor, found, session, found.scopes, remember=False, ends_at=ends_at)
         return _page("oauth/device_done.html", found, allowed=True)
-    if decision == "allow" and device_decisions.is_as_shown(actor, found, session):
+    end = chosen_end(found.client, found.asked_at)
+    if decision == "allow" and end is not None and device_decisions.is_as_shown(actor, found, session):
         chosen = chosen_scopes(found.client, found.scopes)
         if not chosen:
             device_decisions.deny_device(actor, found)
             return _page("oauth/device_done.html", found, allowed=False)
-        device_decisions.allow_device(actor, found, session, chosen, remember=True)
+        device_decisions.allow_device(actor, found, session, chosen, remember=True, ends_at=end.at)
         return _page("oauth/device_done.html", found, allowed=True)
     device_decisions.note_device_shown(actor, found, session)
-    words = consent_words(actor, found.client, session, found.scopes, allowed)
+    words = consent_words(actor, found.client, session, found.scopes, standing, found.asked_at)
     return make_response(
         render_template("oauth/device_consent.html", user_code=shown(found.user_code), device=found, **words)
     )
 
 
-def _must_ask(found: DeviceRequest, allowed: tuple[str, ...]) -> bool:
+def _must_ask(found: DeviceRequest, standing: Standing) -> bool:
     """As for a code, only that nobody is sent anywhere."""
-    client = found.client
-    return needs_consent(
-        AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge=""),
-        trust=client.trust,
-        is_public=client.is_public,
-        allowed=allowed,
-        settings=client.organization.settings,
-        is_unreviewed=client.is_unreviewed,
-    )
+    asked = AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
+    return must_ask(found.client, asked, standing)
+
+
+def _ask_page(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:
+    error = send_request(actor, found.client, found.scopes) if decision == "ask" else None
+    words = asking_words(actor, found.client, session, sent=decision == "ask" and error is None, error=error)
+    page = render_template("oauth/ask.html", user_code=shown(found.user_code), **words)
+    return make_response(page, 200 if error is None else 400)
 
 
 def _entry(

@@ -51,11 +51,16 @@ def redirects_sent() -> dict[str, Any]:
 
 
 def access_sent() -> dict[str, Any]:
-    """The fields of the Access tab."""
+    """The fields of the Access tab; what administrators decide is sent where its fields were shown."""
     scopes = list(dict.fromkeys([*ticked("scopes"), *lines("more_scopes")]))
+    decided: dict[str, Any] = {}
+    if "approval" in request.form:
+        approved = [scope for scope in ticked("approved_scopes") if scope in scopes]
+        decided = {"approval": text("approval") or None, "approved_scopes": approved}
     return {
         "scopes": scopes,
         "optional_scopes": [scope for scope in ticked("optional_scopes") if scope in scopes],
+        **decided,
     }
 
 

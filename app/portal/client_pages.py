@@ -15,6 +15,7 @@ from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import (
+    APPROVAL,
     AUTH_METHODS,
     EXCHANGE,
     GRANTS,
@@ -57,6 +58,7 @@ def client_page(
         words=TYPES[client.type],
         trust_words=TRUST,
         source_words=SOURCE_WORDS,
+        approval_words=APPROVAL,
         tabs=tabs,
         may_change=visit.actor.may("clients:write", owner_id=client.created_by_user_id),
         **context,
@@ -95,6 +97,7 @@ def client_access(visit: Visit, client_id: str) -> Answer:
         client_id,
         "access",
         client_form.access_sent,
+        approval_choices=list(APPROVAL.items()),
         **client_form.scope_choices(visit.actor, list_scopes(visit.actor)),
     )
 
@@ -180,7 +183,7 @@ def _edit(
 
 _NAMES = {
     "redirects": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri"),
-    "access": ("scopes", "optional_scopes"),
+    "access": ("scopes", "optional_scopes", "approval", "approved_scopes"),
     "details": (
         "name", "description", "contacts", "status", "client_uri", "logo_uri", "policy_uri", "tos_uri", "trust",
     ),

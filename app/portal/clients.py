@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import request
 
+from app.operations.consents.client_requests import count_open_requests
 from app.operations.registration.clients import list_clients, register_client
 from app.operations.registration.scopes import list_scopes
 from app.portal.blueprint import portal
@@ -42,6 +43,7 @@ def clients(visit: Visit) -> Answer:
         types=TYPES,
         source=source,
         sources=SOURCE_WORDS,
+        waiting=count_open_requests(visit.actor),
         registers_by_token=visit.organization.settings["oauth"]["dynamic_registration"]["mode"]
         == "initial_access_token",
         is_filtered=bool(query or filters),

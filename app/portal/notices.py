@@ -17,6 +17,8 @@ _TEXTS = {
     "session-ended": "The sign-in is over.",
     "secret-revoked": "The secret is revoked and no longer works.",
     "secret-and-tokens-revoked": "The secret and every token it minted are revoked and no longer work.",
+    "registration-admitted": "They have the account now, and sign in with the password that they chose.",
+    "registration-refused": "Refused. Their link is of use no more.",
     "rotation-cancelled": "The rotation is cancelled: the earlier secret keeps working.",
     "administrator-added": "The administrator is added. They may act at once.",
     "administrator-removed": "The administrator is removed. Their rights ended at once.",

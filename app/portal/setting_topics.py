@@ -139,7 +139,12 @@ _TOPICS = (
             ),
             (
                 "Consent",
-                _rows("oauth.consent", policy="Who asks people", ttl_seconds="A consent is good for"),
+                _rows(
+                    "oauth.consent",
+                    policy="Who asks people",
+                    members_may_allow="What members may allow by themselves",
+                    ttl_seconds="A consent is good for",
+                ),
             ),
         ),
     ),
@@ -269,6 +274,9 @@ CHOICE_WORDS: dict[str, str] = {
 # Where one word means different things.
 PATH_WORDS: dict[tuple[str, str], str] = {
     ("oauth.consent.policy", "always"): "All clients, first-party ones too",
+    ("oauth.consent.members_may_allow", "all"): "Every client, except those that need leave",
+    ("oauth.consent.members_may_allow", "verified"): "Reviewed clients; for others they ask an administrator",
+    ("oauth.consent.members_may_allow", "none"): "First-party clients alone; for all others they ask",
     ("oauth.dynamic_registration.mode", "off"): "Nobody",
 }
 # What leaving a field empty means where null is a value.

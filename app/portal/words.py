@@ -117,6 +117,7 @@ HAPPENINGS: dict[str, str] = {
     "resource.updated": "changed an API",
     "scope.added": "added a scope",
     "scope.updated": "changed the words of a scope",
+    "secret.leak_reported": "reported a leaked secret, which is dead",
     "session.ended": "signed out",
     "session.others_ended": "signed out everywhere else",
     "session.started": "signed in",

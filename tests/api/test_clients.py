@@ -31,7 +31,7 @@ FIELDS = {
         "software_version",
     ),
     *("require_pushed_authorization_requests", "resources", "token_exchange"),
-    *("trust", "status", "description", "metadata"),
+    *("trust", "approval", "approved_scopes", "status", "description", "metadata"),
     *("source", "metadata_document_uri", "created_at", "created_by", "updated_at", "last_used_at"),
 }
 

@@ -33,6 +33,7 @@ WITHOUT_ACTOR = {
         *("authorization_requests.find_asking_client", "requests.read_logout_request"),
         *("asked_requests.read_asked", "asked_requests.read_pushed"),
         *("password_recovery.is_offered", "password_recovery.request_reset"),
+        *("registration.what_follows", "own_address.may_prove_addresses"),
         *("registration.register_user", "registration.require_open", "interactions.next_interaction"),
     },
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {
@@ -43,7 +44,8 @@ WITHOUT_ACTOR = {
             "tokens.issue_to_client",
             "introspections.introspect",
         ),
-        *("userinfo.claims_of", "usage.note_use", "consents.allowed_scopes"),
+        *("userinfo.claims_of", "usage.note_use", "consents.standing_consent"),
+        *("consents.offered_ends", "interactions.must_ask", "interactions.may_allow_client"),
         *("authorization_requests.shown_digest", "audiences.authorized", "token_exchange.exchange"),
         *(
             "introspections.sign",
@@ -55,6 +57,8 @@ WITHOUT_ACTOR = {
     "it stands on pages that strangers see": {"logos.digest_of_logo", "logos.get_picture"},
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
+        *("registrations.find_registration", "registrations.confirm_registration"),
+        *("own_address.find_proof", "own_address.use_proof"),
         *("password_resets.find_reset", "password_resets.reset_password"),
         *("setup.is_set_up", "setup.is_setup_token", "setup.issue_setup_token", "setup.complete_setup"),
     },
@@ -67,6 +71,7 @@ WITHOUT_ACTOR = {
             "back_channel.register",
             "delivery.register",
             "password_recovery.register",
+            "registrations.register",
             "logos.register",
             "sending.register",
             "readiness.require_ready",

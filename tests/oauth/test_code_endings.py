@@ -9,9 +9,9 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
+from app.operations.consents import connected_apps
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import disable_user
-from app.operations.protocol import consents
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import revoke_credentials
 from app.operations.tenancy.organizations import update_organization
@@ -25,8 +25,8 @@ from tests.support.databases import Database
 def withdraw(actor: Actor, flow: Flow) -> None:
     """The user withdraws a consent; a first-party client has one only when it was asked for."""
     person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
-    [consent] = consents.list_consents(person)
-    consents.withdraw_consent(person, consent.id)
+    [consent] = connected_apps.list_consents(person)
+    connected_apps.withdraw_consent(person, consent.id)
 
 
 def change_password(actor: Actor, flow: Flow) -> None:

@@ -11,9 +11,10 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.device import DeviceCode
 from app.operations import clock
+from app.operations.consents import connected_apps
 from app.operations.devices import device_decisions
 from app.operations.people.sessions import find_session
-from app.operations.protocol import consents
+from app.operations.protocol.consents import standing_consent
 from app.operations.registration.clients import update_client
 from app.operations.transaction import transaction
 from tests.factories import Factory, MadeUser
@@ -100,7 +101,13 @@ def test_optional_scopes_can_be_left_out(device: Device) -> None:
     page = device.press(device.enter(codes["user_code"]), "device-continue")
     form = Page("", 200, page.text).form_with("consent-allow")
     token = dict(form.values)["csrf_token"]
-    body = {"csrf_token": token, "user_code": codes["user_code"], "decision": "allow", "scope": ["openid"]}
+    body = {
+        "csrf_token": token,
+        "user_code": codes["user_code"],
+        "decision": "allow",
+        "lasts": "until_removed",
+    }
+    body["scope"] = ["openid"]
     assert 'id="device-allowed"' in device.http.post(device.page_path, data=body).text
     assert device.poll(codes["device_code"]).get_json()["scope"] == "openid profile"
 
@@ -191,7 +198,7 @@ def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> N
         device_decisions.deny_device(actor, found)
         with pytest.raises(device_decisions.WrongUserCode):
             device_decisions.allow_device(actor, found, session, found.scopes, remember=True)
-        assert consents.allowed_scopes(found.client, device.user.id) == ()
+        assert standing_consent(found.client, device.user.id).scopes == ()
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
 
 
@@ -201,9 +208,9 @@ def test_co3_what_was_allowed_stands_among_the_connected_apps_and_ends_there(dev
     device.allow(codes["user_code"])
     actor = device.make.actor(device.organization, user=device.user)
     with device.make.app.app_context():
-        [record] = consents.list_consents(actor)
+        [record] = connected_apps.list_consents(actor)
         assert record.client_name == "Television"
-        consents.withdraw_consent(actor, record.id)
+        connected_apps.withdraw_consent(actor, record.id)
     assert device.poll(codes["device_code"]).get_json()["error"] == "expired_token"
 
 

@@ -11,9 +11,10 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.token import AccessToken
 from app.operations import clock
+from app.operations.consents import connected_apps
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import disable_user, enable_user
-from app.operations.protocol import consents, grants, revocation
+from app.operations.protocol import grants, revocation
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import list_credentials, revoke_credentials
 from app.operations.tenancy.organizations import delete_organization, update_organization
@@ -124,8 +125,8 @@ def person(flow: Flow) -> Actor:
 
 
 def withdraw(_: Actor, flow: Flow) -> None:
-    [consent] = consents.list_consents(person(flow))
-    consents.withdraw_consent(person(flow), consent.id)
+    [consent] = connected_apps.list_consents(person(flow))
+    connected_apps.withdraw_consent(person(flow), consent.id)
 
 
 def expire(actor: Actor, flow: Flow) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.operations.consents.connected_apps import list_consents, withdraw_consent
 from app.operations.people.sessions import find_session
 from app.operations.protocol import grants
-from app.operations.protocol.consents import list_consents, withdraw_consent
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from tests.oauth.conftest import Flow, audited

@@ -9,7 +9,8 @@ import pytest
 from flask import Flask
 
 from app.operations import directory
-from app.operations.protocol.consents import list_consents, remember
+from app.operations.consents.connected_apps import list_consents
+from app.operations.protocol.consents import remember
 from app.operations.registration import clients, credentials, scopes
 from app.operations.transaction import transaction
 from app.rules.actor import Actor

@@ -10,6 +10,7 @@ from flask import Flask
 from sqlalchemy import insert, select
 
 from app.extensions import db
+from app.models.account_link import Registration
 from app.models.client_request import ClientRequest
 from app.models.failed_request import FailedRequest
 from app.models.grant import Consent, Grant
@@ -59,6 +60,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "adminId": public_id("adm", new_id()),
         "kid": secrets.token_urlsafe(32),
         "invitationId": public_id("inv", new_id()),
+        "registrationId": public_id("reg", new_id()),
         "registrationTokenId": public_id("ria", new_id()),
         "auditEventId": public_id("evt", new_id()),
         "grantId": public_id("grt", new_id()),
@@ -115,6 +117,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "adminId": admin.public_id,
         "kid": leaked,
         "invitationId": invited,
+        "registrationId": registered(corner.organization, "gone@example.com", ended=True),
         "registrationTokenId": spent,
         "grantId": revoked,
         "consentId": withdrawn,
@@ -159,6 +162,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         receipt = revoke_widely(make.actor(organization), slug, order).receipt.public_id
         assert receipt is not None
         webhook, delivery = told(make.actor(organization))
+        waiting = registered(organization, f"waiting@{slug}.example")
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -167,6 +171,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "adminId": admins[-1].public_id,
         "kid": kid,
         "invitationId": invited.public_id,
+        "registrationId": waiting,
         "registrationTokenId": initial.record.public_id,
         "auditEventId": happened,
         "grantId": allowed,
@@ -182,6 +187,27 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
+
+
+def registered(organization: OrganizationView, email: str, *, ended: bool = False) -> str:
+    """The id of an account that somebody asked for."""
+    now, row_id = clock.now(), new_id()
+    db.session.execute(
+        insert(Registration).values(
+            organization_id=organization.id,
+            id=row_id,
+            digest=secrets.token_bytes(32),
+            email=email,
+            email_canonical=email,
+            name="Somebody",
+            password_hash="none",
+            is_mailed=False,
+            created_at=now,
+            expires_at=now if ended else now + timedelta(days=1),
+        )
+    )
+    db.session.commit()
+    return public_id("reg", row_id)
 
 
 def told(actor: Actor) -> tuple[str, str]:

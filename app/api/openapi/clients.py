@@ -19,6 +19,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
+from app.rules.consents.approval import APPROVALS
 from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_fields import (
     SECURITY_PROFILES,
@@ -105,6 +106,19 @@ _METADATA: dict[str, Schema] = {
     ),
     "resources": _list(text(minLength=1, maxLength=255), 10, "Audiences of its tokens (RFC 8707)."),
     "trust": text("Others than unverified need `clients:trust`.", enum=list(TRUST)),
+    "approval": nullable(
+        text(
+            "What administrators decided: `review` (members ask them first), `allowed` (members may allow it), "
+            "`pre_approved` (nobody is asked about `approved_scopes`; confidential clients that are not unverified "
+            "alone), `blocked` (nothing of it is accepted; what it held is dead and stays so). null: the setting "
+            "`oauth.consent.members_may_allow` counts. Needs `clients:trust`.",
+            enum=list(APPROVALS),
+        )
+    ),
+    "approved_scopes": _list(
+        text(minLength=1, maxLength=128),
+        description="What nobody is asked about where `approval` is `pre_approved`. Needs `clients:trust`.",
+    ),
     "status": text(enum=list(STATUS)),
     "description": text(maxLength=1000),
     "metadata": {

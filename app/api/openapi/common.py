@@ -99,6 +99,7 @@ PARAMETERS: Schema = {
     "GrantId": _path("grantId", public_id("grt"), "The grant."),
     "AuditEventId": _path("auditEventId", public_id("evt"), "The event."),
     "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
+    "RegistrationId": _path("registrationId", public_id("reg"), "The account that waits."),
     "RegistrationTokenId": _path("registrationTokenId", public_id("ria"), "The initial access token."),
     "WebhookId": _path("webhookId", public_id("whk"), "The webhook."),
     "DeliveryId": _path("deliveryId", public_id("dlv"), "The delivery."),

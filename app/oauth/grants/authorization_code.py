@@ -16,6 +16,7 @@ from app.operations.protocol.codes import PresentedCode, Replayed
 from app.rules.protocol.authorization_request import AuthorizationParameters, checked
 from app.rules.protocol.oauth_errors import (
     AuthorizationRefusal,
+    ClientBlocked,
     InvalidGrant,
     OAuthRefusal,
     PageRefusal,
@@ -56,6 +57,8 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             )
         if client is None:
             raise PageRefusal("This app is not known here.")
+        if client.view.is_blocked:
+            raise ClientBlocked(client.view.organization.name)
         asked = self._read(client.view, sent)
         if self.is_pushed and asked.refusal is not None:
             raise asked.refusal  # Whoever pushes is told in the answer: there is no redirect to be careful with.

@@ -118,6 +118,8 @@ def _explained(refused: RefusedRequest, client: ClientView) -> Cause:
         return Cause(
             "wrong_organization", f"…/organizations/{refused.path_organization}", (organization.issuer,)
         )
+    if client.is_blocked:
+        return Cause("client_blocked", "the client is blocked")
     if not client.is_active:
         what = "client" if organization.is_active else "organization"
         return Cause("client_disabled", f"the {what} is not active")

@@ -10,12 +10,14 @@ from app.extensions import db
 from app.models.client import ACTIVE, Client, Scope
 from app.operations.registration.scopes import add_scopes, list_scopes
 from app.rules.actor import Actor
+from app.rules.consents.approval import ALLOWED, PRE_APPROVED
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.people.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, lacking
 from app.rules.protocol.scopes import IDENTITY_SCOPES
 from app.rules.registration.client_metadata import ClientMetadata, changed_fields
 
 UNVERIFIED = "unverified"
+_APPROVAL = ("approval", "approved_scopes")
 _MOST_NAMED = 30
 # What a developer may change in a client that others vouched for: nobody is asked for consent by these.
 _BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
@@ -23,7 +25,7 @@ _BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "tru
 _BESIDE_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
-        *("access_token_format", "token_exchange"),
+        *("access_token_format", "token_exchange", "approval", "approved_scopes"),
     }
 )
 
@@ -65,6 +67,20 @@ def require_trust(actor: Actor, before: str, after: str) -> None:
         )
 
 
+def require_approval(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Raise Forbidden when the change of what administrators decided about the client is not the actor's to make."""
+    changed = [name for name in changed_fields(before, after) if name in _APPROVAL]
+    if changed and not actor.may("clients:trust"):
+        raise Forbidden(
+            "Only somebody with the permission clients:trust decides who may allow a client.",
+            permission="clients:trust",
+            errors=[
+                FieldError(name, "not_allowed", "This needs the permission clients:trust.")
+                for name in changed
+            ],
+        )
+
+
 def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
     """Raise Forbidden when the actor changes what somebody else vouched for, or undoes somebody's stop.
 
@@ -72,7 +88,8 @@ def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMet
     without consent to whoever wrote them. A client that was disabled is enabled by full ``clients:write`` alone.
     """
     changed = [name for name in changed_fields(before, after) if name not in _BESIDE_TRUST]
-    if before.trust != UNVERIFIED and changed and not actor.may("clients:trust"):
+    is_trusted = before.trust != UNVERIFIED or before.approval in (ALLOWED, PRE_APPROVED)
+    if is_trusted and changed and not actor.may("clients:trust"):
         raise Forbidden(
             "This client is trusted. Only somebody with the permission clients:trust changes its "
             f"{', '.join(changed)}.",

@@ -9,6 +9,7 @@ from typing import Any
 from app.extensions import db
 from app.models.client import DELETED, Client
 from app.operations import audit, clock
+from app.operations.consents.client_blocks import follow_block, moment_of_block
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people.freshness import require_fresh_person
 from app.operations.registration import logos, sector_documents
@@ -28,6 +29,7 @@ from app.operations.registration.client_records import (
     still_changing,
 )
 from app.operations.registration.client_rights import (
+    require_approval,
     require_document_agrees,
     require_exchange,
     require_keeping_trust,
@@ -106,6 +108,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> Registe
     sector_documents.require_vouched(None, metadata)
     require_trust(actor, _NOTHING.trust, metadata.trust)
     require_exchange(actor, None, metadata.token_exchange)
+    require_approval(actor, _NOTHING, metadata)
     require_resources(actor, _NOTHING.resources, metadata.resources)
     warnings = settle_scopes(actor, metadata, before=(), is_root=organization.is_root)
     now = clock.now()
@@ -169,10 +172,13 @@ def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_ve
         require_trust(actor, before.trust, after.trust)
         require_exchange(actor, before.token_exchange, after.token_exchange)
         require_keeping_trust(actor, before, after)
+        require_approval(actor, before, after)
         require_document_agrees(actor, row, changed)
         require_resources(actor, before.resources, after.resources)
         warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
-        if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
+        moment = moment_of_block(before, after)
+        if change_row(row, {**columns_of(after), **moment, "updated_at": clock.now()}):
+            follow_block(actor, row, before, after)
             logos.follow(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)

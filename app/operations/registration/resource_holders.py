@@ -18,7 +18,7 @@ from app.rules.identifiers import client_id_of
 
 MOST_HOLDERS = 500
 _MOST_RACES = 10
-_LISTS = ("scopes", "optional_scopes", "resources")
+_LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
 
 
 class InUse(Conflict):

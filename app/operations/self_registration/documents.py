@@ -33,6 +33,7 @@ from app.operations.self_registration.dynamic import registrar_of
 from app.operations.statements import Statement
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
+from app.rules.consents.approval import BLOCKED, REVIEW
 from app.rules.errors import DomainError, Forbidden, InvalidInput, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
@@ -232,9 +233,11 @@ def _replace(actor: Actor, row_id: UUID, document: _Document, *, moved: bool) ->
     try:
         update_client(actor, client_id, fields)
     except Forbidden:
-        # Trust was given to what the document said then, not to what it says now.
+        # Trust was given to what the document said then, not to what it says now; a bar stays.
+        is_barred = get_client(actor, client_id).approval in (REVIEW, BLOCKED)
         vouching = replace(actor, permissions=actor.permissions | {"clients:trust"})
-        update_client(vouching, client_id, {**fields, "trust": "unverified"})
+        doubted = {"trust": "unverified"} | ({} if is_barred else {"approval": None, "approved_scopes": None})
+        update_client(vouching, client_id, {**fields, **doubted})
     if moved:
         _forget_some_consents(actor, row_id)
     db.session.execute(

@@ -34,6 +34,7 @@ from app.operations.registration.credentials import create_credential
 from app.operations.self_registration.initial_access import require_alive, spend
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
+from app.rules.consents.approval import BLOCKED
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
 from app.rules.identifiers import parse_client_id
 from app.rules.people.lockout import Lockout
@@ -195,7 +196,7 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
         and parsed.organization_id == named[0] == here
     ):
         row = db.session.execute(
-            select(ClientRegistration.access_digest, Client.status)
+            select(ClientRegistration.access_digest, Client.status, Client.document)
             .join(
                 Client,
                 (Client.organization_id == ClientRegistration.organization_id)
@@ -205,8 +206,11 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
         ).first()
         if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
             # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
-            if row.status != ACTIVE or not organization_by_id(here).is_active:
-                raise Forbidden("This client was disabled, or its organization was.", code="access_denied")
+            is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_barred or not organization_by_id(here).is_active:
+                raise Forbidden(
+                    "This client was disabled or blocked, or its organization was.", code="access_denied"
+                )
             return registrar_of(actor, _LABEL)
     raise Unauthenticated("This is not the registration access token of that client.")
 

@@ -33,6 +33,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     # Who asks.
     ("wrong_organization", "The client was sent to the endpoints of an organization that is not its own.", "Configure the client with its own issuer."),
     ("client_disabled", "The client, or its organization, is disabled.", "An administrator enables it on the page of the client or organization."),
+    ("client_blocked", "An administrator of the organization blocked the client.", "Only they unblock it, on the client's page under Access."),
     ("credentials_missing", "The client is confidential and showed nothing that proves who it is.", "Authenticate by the method that is registered."),
     ("auth_method_mismatch", "The client authenticated by another method than it registered.", "Change the client's library, or the registered method under Advanced."),
     ("authenticated_twice", "The client authenticated in two ways at once, or named two client ids.", "Use one method: the header or the body, not both."),

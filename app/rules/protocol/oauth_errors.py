@@ -61,3 +61,13 @@ class AuthorizationRefusal(OAuthRefusal):
 
 class PageRefusal(OAuthRefusal):
     """An authorization request that is refused on a page of ours: client or redirect URI is wrong (law 9)."""
+
+
+class ClientBlocked(PageRefusal):
+    """An authorization request of a client that administrators blocked."""
+
+    code = "client_blocked"
+
+    def __init__(self, organization: str) -> None:
+        super().__init__(f"An administrator of {organization} blocked this app, so it cannot be used here.")
+        self.because("client_blocked")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from app.rules.consents.approval import PRE_APPROVED
 from app.rules.fields import Findings, Problem
 from app.rules.protocol.scopes import IDENTITY_SCOPES, beyond, format_scope
 from app.rules.registration.client_types import (
@@ -12,6 +13,7 @@ from app.rules.registration.client_types import (
     CLIENT_CREDENTIALS,
     CLIENT_TYPES,
     DEVICE_CODE,
+    NONE,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
     TOKEN_EXCHANGE,
@@ -20,6 +22,7 @@ from app.rules.registration.sectors import sector_problem
 from app.rules.registration.security_profiles import PROFILE_RULES
 
 LONGEST_SCOPE_PARAMETER = 4000
+NATIVE, UNVERIFIED = "native", "unverified"
 
 Client = Mapping[str, Any]
 Rule = Callable[[Client], Problem | None]
@@ -146,6 +149,18 @@ def _exchange_has_a_policy(client: Client) -> Problem | None:
     return None
 
 
+def _approval_fits(client: Client) -> Problem | None:
+    if client.get("approval") != PRE_APPROVED:
+        return None
+    if client["token_endpoint_auth_method"] == NONE or client["type"] == NATIVE:
+        return Problem("inconsistent", "A client that cannot prove who it is is asked about each time.")
+    if client.get("trust", UNVERIFIED) == UNVERIFIED:
+        return Problem("inconsistent", "Mark the client as verified first: nobody else will look at it.")
+    if not client.get("approved_scopes"):
+        return Problem("inconsistent", "Name the approved_scopes: what of it nobody is asked about.")
+    return None
+
+
 _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("grant_types", (), _grants_fit_type),
     ("grant_types", (), _refresh_has_a_source),
@@ -159,5 +174,10 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("subject_type", ("redirect_uris", "sector_identifier_uri"), sector_problem),
     ("jwks_uri", ("jwks",), _one_key_source),
     ("jwks", ("jwks_uri", "token_endpoint_auth_method"), _keys_for_assertions),
+    (
+        "approval",
+        ("trust", "type", "token_endpoint_auth_method", "approved_scopes"),
+        _approval_fits,
+    ),
     *PROFILE_RULES,
 )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from app.rules.consents.approval import APPROVALS
 from app.rules.fields import Findings, Problem, text_problem, type_name
 from app.rules.people.emails import is_email
 from app.rules.protocol.resource_indicators import MOST as MOST_RESOURCES
@@ -180,6 +181,8 @@ CHECKS: dict[str, Check] = {
     "software_id": _text(100),
     "software_version": _text(100),
     "trust": _one_of(TRUST),
+    "approval": _one_of(APPROVALS),
+    "approved_scopes": _list_of(_scope_problem, MOST_SCOPES),
     "status": _one_of(STATUS),
     "description": _text(1000, shortest=0, lines=True),
     "metadata": _metadata,

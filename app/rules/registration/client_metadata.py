@@ -52,6 +52,8 @@ class ClientMetadata:
     """What a client says of itself and what the organization decided about it; complete, every default filled in.
 
     ``scopes`` is all it may ask for; ``optional_scopes`` are those of them that a user may leave out at consent.
+    ``approval`` is what administrators decided about it, and ``approved_scopes`` what of it nobody is asked about
+    where that is "pre_approved".
     None in ``id_token_signed_response_alg`` and ``access_token_format`` means the organization's own choice.
     """
 
@@ -94,6 +96,8 @@ class ClientMetadata:
     software_id: str | None = None
     software_version: str | None = None
     trust: str = "unverified"
+    approval: str | None = None
+    approved_scopes: tuple[str, ...] = ()
     status: str = "active"
     description: str = ""
     metadata: Mapping[str, str] | None = None
@@ -194,6 +198,7 @@ def _checked(
         merged["type"] = derive_type({name: value for name, value in merged.items() if name != "type"})
     _check_uris(findings, merged, given, policy)
     _check_resources(findings, given, policy)
+    _check_approved(findings, merged, given)
     if is_typed:
         _fill_defaults(findings, merged, policy)
         check_coherence(findings, merged)
@@ -220,6 +225,16 @@ def _check_resources(findings: Findings, given: Mapping[str, Any], policy: Clien
         if is_own_address(resource, policy.base_url):
             message = "This is an address of the service itself: its tokens are for it alone."
             findings.add(f"resources[{position}]", "own_resource", message)
+
+
+def _check_approved(findings: Findings, merged: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    # What stands is not judged again: a scope that the client loses later is lost to everybody anyway.
+    if findings.touches("approved_scopes") or findings.touches("scopes") or "scopes" not in merged:
+        return
+    for position, name in enumerate(given.get("approved_scopes", ())):
+        if name not in merged["scopes"]:
+            message = "This is not among the client's scopes."
+            findings.add(f"approved_scopes[{position}]", "inconsistent", message)
 
 
 def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPolicy) -> None:

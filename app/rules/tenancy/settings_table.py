@@ -77,6 +77,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("oauth.refresh_token.rotation", _words("always", "public_clients"), "always", "Whose refresh tokens change at each use (RFC 9700 section 4.14)."),
     ("oauth.refresh_token.reuse_grace_seconds", Number(0, 60), 30, "For how long a lost answer can be asked for again; 0: not at all."),
     ("oauth.consent.policy", _words("always", "third_party"), "third_party", "Whose clients ask people for consent."),
+    ("oauth.consent.members_may_allow", _words("all", "verified", "none"), "all", "Which clients members may allow without asking an administrator: all, those that were reviewed, or none."),
     ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, "When a consent must be given anew; null: never."),
     ("oauth.redirect_uris.allowed_hosts", Listing(Text(255, "host"), 100), [], "Hosts that redirect URIs may name; empty: any."),
     ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, "Redirect URIs one client may have."),

@@ -1,0 +1,207 @@
+"""Connected apps: what may act for a user, seen and taken back by the user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, exists, func, select, update
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.models.device import DeviceCode
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.operations import audit, clock
+from app.operations.protocol import grants
+from app.operations.protocol.standing_grants import outlives_moments
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, public_id
+
+MOST_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentRecord:
+    """One connected app of a user. ``id`` is the consent's, or the client's when it has grants without one."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    client_type: str
+    trust: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def public_id(self) -> str:
+        """``con_…``."""
+        return public_id("con", self.id)
+
+
+@read
+def list_consents(actor: Actor) -> list[ConsentRecord]:
+    """The apps that may act for the user: those allowed, the newest first, then those trusted without asking.
+
+    Each client stands there once. One that was never asked for, a first party's, is known by its living grants.
+    """
+    rows = db.session.execute(
+        select(
+            Consent.__table__,
+            Client.name,
+            Client.type,
+            Client.trust,
+        )
+        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == actor.user_id,
+            Client.status != DELETED,
+        )
+        .order_by(Consent.id.desc())
+        .limit(MOST_LISTED)
+    )
+    consented = [
+        ConsentRecord(
+            id=row.id,
+            client_id=client_id_of(actor.organization_id, row.client_id),
+            client_name=row.name,
+            client_type=row.type,
+            trust=row.trust,
+            scopes=tuple(row.scope.split()),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            expires_at=row.expires_at,
+            last_used_at=row.last_used_at,
+        )
+        for row in rows
+    ]
+    return consented + _trusted(actor)
+
+
+def _trusted(actor: Actor) -> list[ConsentRecord]:
+    consented = exists().where(
+        Consent.organization_id == Grant.organization_id,
+        Consent.user_id == Grant.user_id,
+        Consent.client_id == Grant.client_id,
+    )
+    rows = db.session.execute(
+        select(
+            Grant.client_id,
+            Client.name,
+            Client.type,
+            Client.trust,
+            Grant.scope,
+            func.min(Grant.created_at).label("created_at"),
+            func.max(Grant.created_at).label("updated_at"),
+            func.max(Grant.rotated_at).label("rotated_at"),
+            func.max(Grant.expires_at).label("expires_at"),
+        )
+        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .where(*_living(actor.organization_id, actor.user_id), Client.status != DELETED, ~consented)
+        .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
+        .order_by(Client.name, Grant.client_id)
+        .limit(MOST_LISTED)
+    ).all()
+    records = []
+    for client_id, group in groupby(rows, lambda row: row.client_id):
+        parts = list(group)
+        records.append(
+            ConsentRecord(
+                id=client_id,
+                client_id=client_id_of(actor.organization_id, client_id),
+                client_name=parts[0].name,
+                client_type=parts[0].type,
+                trust=parts[0].trust,
+                scopes=tuple(dict.fromkeys(scope for part in parts for scope in part.scope.split())),
+                created_at=min(part.created_at for part in parts),
+                updated_at=max(part.updated_at for part in parts),
+                expires_at=max(part.expires_at for part in parts),
+                last_used_at=max(part.rotated_at or part.updated_at for part in parts),
+            )
+        )
+    return records
+
+
+def _living(organization_id: str, user_id: UUID | None) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Grant.organization_id == organization_id,
+        Grant.user_id == user_id,
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > clock.now(),
+        outlives_moments(),
+    )
+
+
+@transaction
+def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
+    """The app may do nothing more for the acting user: consent, grants, codes and tokens end now (CO-3).
+
+    ``consent_id`` is the ``id`` of a record of ``list_consents``: the consent's, or the client's where there is
+    none. Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
+    """
+    consent = db.session.scalar(
+        select(Consent).where(
+            Consent.organization_id == actor.organization_id,
+            Consent.id == consent_id,
+            Consent.user_id == actor.user_id,
+        )
+    )
+    client_id = consent_id if consent is None else consent.client_id
+    ended, scopes = _end_access(actor, actor.user_id, client_id)
+    if consent is None and not ended:
+        raise NotFound("There is no such connected app.")
+    _record_end(actor, client_id, scopes if consent is None else consent.scope.split(), ended)
+    if consent is not None:
+        db.session.delete(consent)
+    return ended
+
+
+def end_consent(actor: Actor, consent: Consent) -> int:
+    """The same, for the consent of somebody else; part of the transaction under way. Audit: ``consent.withdrawn``."""
+    ended, _ = _end_access(actor, consent.user_id, consent.client_id)
+    _record_end(
+        actor, consent.client_id, consent.scope.split(), ended, user=public_id("usr", consent.user_id)
+    )
+    db.session.delete(consent)
+    return ended
+
+
+def _end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
+    """How many grants ended, and the scopes that they had."""
+    now = clock.now()
+    living = db.session.execute(
+        select(Grant.id, Grant.scope).where(
+            *_living(actor.organization_id, user_id), Grant.client_id == client_id
+        )
+    ).all()
+    for model in (AuthorizationCode, DeviceCode):
+        db.session.execute(
+            update(model)
+            .where(
+                model.organization_id == actor.organization_id,
+                model.client_id == client_id,
+                model.user_id == user_id,
+                model.used_at.is_(None),
+            )
+            .values(expires_at=now)
+        )
+    ended = sum(grants.revoke(actor, grant.id, reason="consent_withdrawn") for grant in living)
+    return ended, list(dict.fromkeys(scope for grant in living for scope in grant.scope.split()))
+
+
+def _record_end(actor: Actor, client_id: UUID, scopes: list[str], ended: int, **facts: str) -> None:
+    audit.record(
+        actor,
+        "consent.withdrawn",
+        target_type="client",
+        target_id=client_id_of(actor.organization_id, client_id),
+        before={"scopes": scopes, **facts},
+        after={"ended_grants": ended},
+    )

@@ -1,0 +1,144 @@
+"""Consents as those see them who look after clients: who allowed what to whom until when, and the end of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, false, or_, select
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.models.grant import Consent
+from app.models.user import User
+from app.operations import clock
+from app.operations.consents.connected_apps import end_consent
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import InvalidInput, NotFound
+from app.rules.fields import Findings, find_unknown
+from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id
+
+PREFIX = "con"
+FILTERS = ("client_id", "user_id")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenConsent:
+    """One consent that stands."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    user_id: str
+    user_email: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def public_id(self) -> str:
+        """``con_…``."""
+        return public_id(PREFIX, self.id)
+
+
+@read
+def list_given_consents(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[GivenConsent]:
+    """A page of the consents that stand, the newest first; with ``consents:read:own`` those for one's own clients.
+
+    ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
+    """
+    statement = _visible(actor, "consents:read")
+    for condition in _conditions(actor, filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_given_consent(actor: Actor, consent_id: str) -> GivenConsent:
+    """One consent that stands. Raises NotFound, Forbidden."""
+    return _record(_get(actor, consent_id, "consents:read"))
+
+
+@transaction
+def withdraw_given_consent(actor: Actor, consent_id: str) -> int:
+    """The client may do nothing more for that user until allowed anew (CO-3); returns how many grants ended.
+
+    Raises NotFound, Forbidden. Audit: ``consent.withdrawn``.
+    """
+    return end_consent(actor, _get(actor, consent_id, "consents:write")[0])
+
+
+def _get(actor: Actor, consent_id: str, permission: str) -> Any:
+    statement = _visible(actor, permission)
+    row_id = parse_public_id(PREFIX, consent_id)
+    row = None if row_id is None else db.session.execute(statement.where(Consent.id == row_id)).first()
+    if row is None:
+        raise NotFound("There is no such consent.")
+    return row
+
+
+def _visible(actor: Actor, permission: str) -> Select[Any]:
+    actor.require_some(permission)
+    columns: tuple[Any, ...] = (Consent, Client.name, User.email)
+    statement: Select[Any] = (
+        select(*columns)
+        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .join(User, (User.organization_id == Consent.organization_id) & (User.id == Consent.user_id))
+        .where(
+            Consent.organization_id == actor.organization_id,
+            Client.status != DELETED,
+            or_(Consent.expires_at.is_(None), Consent.expires_at > clock.now()),
+        )
+        .execution_options(populate_existing=True)
+    )
+    if actor.may(permission):
+        return statement
+    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
+
+
+def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
+    findings = Findings()
+    find_unknown(findings, filters, FILTERS, noun="filter")
+    findings.raise_if_any()
+    if "client_id" in filters:
+        client = parse_client_id(filters["client_id"])
+        if client is None:
+            raise InvalidInput("This is no client_id of ours.", field="client_id")
+        yield Consent.client_id == client[1] if client[0] == actor.organization_id else false()
+    if "user_id" in filters:
+        user_id = parse_public_id("usr", filters["user_id"])
+        if user_id is None:
+            raise InvalidInput("This is no id of a user.", field="user_id")
+        yield Consent.user_id == user_id
+
+
+def _record(row: Any) -> GivenConsent:
+    consent, client_name, user_email = row
+    return GivenConsent(
+        id=consent.id,
+        client_id=client_id_of(consent.organization_id, consent.client_id),
+        client_name=client_name,
+        user_id=public_id("usr", consent.user_id),
+        user_email=user_email,
+        scopes=tuple(consent.scope.split()),
+        created_at=consent.created_at,
+        updated_at=consent.updated_at,
+        expires_at=consent.expires_at,
+        last_used_at=consent.last_used_at,
+    )

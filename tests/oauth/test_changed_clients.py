@@ -1,0 +1,93 @@
+"""An app that changed since it was allowed is asked about again, with what is different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.operations.consents.connected_apps import list_consents
+from app.operations.people.sessions import find_session
+from app.operations.registration.clients import update_client
+from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, location, query_of
+
+COUNTING = {
+    "name": ({"name": "Your Bank"}, "it was called Orchard"),
+    "logo": ({"logo_uri": "https://orchard.example/logo.png"}, "its picture"),
+    "redirects": (
+        {"redirect_uris": [REDIRECT_URI, "https://orchard.example/second"]},
+        "where it may send you",
+    ),
+    "policy": ({"policy_uri": "https://orchard.example/privacy"}, "its privacy policy"),
+    "terms": ({"tos_uri": "https://orchard.example/terms"}, "its terms"),
+}
+
+
+def change(flow: Flow, fields: dict[str, Any]) -> None:
+    """The client is changed by an administrator."""
+    with flow.app.app_context():
+        update_client(flow.make.system(flow.organization), flow.client.client_id, fields)
+
+
+@pytest.mark.parametrize(("fields", "words"), COUNTING.values(), ids=COUNTING)
+def test_what_was_allowed_to_another_app_is_asked_about_again(
+    asking: Flow, fields: dict[str, Any], words: str
+) -> None:
+    """IN-3, over the days: a consent counts for the app as it was shown."""
+    asking.decide(asking.consent())
+    assert "code" in query_of(asking.authorize())
+    change(asking, fields)
+    assert query_of(asking.authorize(prompt="none"))["error"] == "consent_required"
+    page = asking.http.get(location(asking.authorize()))
+    assert "This app has changed since you allowed it" in page.text and words in page.text
+    assert "You already allowed" not in page.text, "nothing was allowed to this app yet"
+    assert "code" in query_of(asking.decide(page))
+    again = asking.authorize()
+    assert "code" in query_of(again), "what is shown now is what counts from now on"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"description": "For the harvest"},
+        {"contacts": ["dev@orchard.example"]},
+        {"scopes": ["openid", "profile", "email", "address", "offline_access"]},
+        {"trust": "verified"},
+        {"access_token_format": "jwt"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_people_do_not_see_or_need_not_doubt_asks_nobody(asking: Flow, fields: dict[str, Any]) -> None:
+    asking.decide(asking.consent())
+    change(asking, fields)
+    assert "code" in query_of(asking.authorize())
+
+
+def test_a_mark_of_review_that_is_taken_away_is_a_change(asking: Flow) -> None:
+    change(asking, {"trust": "verified"})
+    page = asking.consent()
+    assert f"Reviewed by {asking.organization.name}" in page.text
+    asking.decide(page)
+    change(asking, {"trust": "unverified"})
+    page = asking.http.get(location(asking.authorize()))
+    assert "no longer vouches for it" in page.text and "Not reviewed by" in page.text
+
+
+def test_what_the_former_app_was_allowed_is_forgotten_once_the_new_one_is(asking: Flow) -> None:
+    """CO-2: less is asked for now, and no more than that is remembered."""
+    asking.decide(asking.consent(scope="openid profile email"))
+    change(asking, {"name": "Your Bank"})
+    asking.decide(asking.consent(scope="openid"))
+    session = find_session_of(asking)
+    with asking.app.app_context():
+        [app] = list_consents(session)
+        assert app.scopes == ("openid",)
+    assert is_consent(asking.authorize(scope="openid email"), asking)
+
+
+def find_session_of(flow: Flow):
+    """The flow's user as an actor."""
+    with flow.app.app_context():
+        session = find_session(flow.make.sign_in(flow.user).token)
+        assert session is not None
+        return session.actor()

@@ -1,0 +1,154 @@
+"""Ends of a consent: chosen by the person or set by the organization, nothing that hangs from it outlives it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from flask.testing import FlaskClient
+
+from app.extensions import db
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.operations import clock
+from app.operations.tenancy.settings import update_settings
+from tests.factories import Factory
+from tests.oauth.conftest import Flow, change_rows, is_consent, query_of
+from tests.oauth.device import Device
+from tests.support.databases import Database
+
+EVERYTHING = "openid profile email offline_access"
+DAY = timedelta(hours=24)
+
+
+def ends_of(flow: Flow, model) -> list[datetime | None]:
+    """The ends in the rows of the model, the newest last."""
+    with flow.app.app_context():
+        column = model.grant_ends_at if model is AuthorizationCode else model.expires_at
+        return list(db.session.scalars(db.select(column).order_by(model.id)))
+
+
+def now_of(flow: Flow) -> datetime:
+    """The moment, by the database."""
+    with flow.app.app_context():
+        return clock.now()
+
+
+def bound(flow: Flow, seconds: int | None) -> None:
+    """The organization lets consents last so long."""
+    with flow.app.app_context():
+        changes = {"oauth": {"consent": {"ttl_seconds": seconds}}}
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)
+
+
+def is_about(value: datetime | None, expected: datetime) -> bool:
+    """Within the seconds that a test takes."""
+    return value is not None and abs(value - expected) < timedelta(seconds=30)
+
+
+def test_the_page_offers_three_ends_with_their_times_and_keeps_the_last_by_itself(asking: Flow) -> None:
+    """CO-1: how long it lasts stands on the page, in words and as a time."""
+    text = asking.consent(scope=EVERYTHING).text
+    assert all(f'id="lasts-{name}"' in text for name in ("today", "30_days", "until_removed"))
+    assert text.index('value="until_removed" checked') and "24 hours, until" in text and "UTC" in text
+
+
+def test_what_a_person_allows_for_today_ends_with_all_that_hangs_from_it(asking: Flow) -> None:
+    answer = asking.decide(asking.consent(scope=EVERYTHING), lasts="today")
+    tokens = asking.redeem(query_of(answer)["code"]).get_json()
+    tomorrow = now_of(asking) + DAY
+    assert is_about(ends_of(asking, Consent)[0], tomorrow)
+    assert ends_of(asking, AuthorizationCode) == ends_of(asking, Consent) == ends_of(asking, Grant)
+    # The consent stands: a code without a page ends with it, too.
+    again = asking.redeem(query_of(asking.authorize(scope=EVERYTHING))["code"]).get_json()
+    assert set(ends_of(asking, Grant)) == set(ends_of(asking, Consent))
+    change_rows(asking, Grant, expires_at=now_of(asking) + timedelta(seconds=90))
+    shortened = asking.refresh(again["refresh_token"]).get_json()
+    assert 80 <= shortened["expires_in"] <= 90, "the access token ends with the grant"
+    assert 80 <= asking.introspect(shortened["access_token"])["exp"] - now_of(asking).timestamp() <= 91
+    change_rows(asking, Grant, expires_at=now_of(asking) - timedelta(seconds=1))
+    change_rows(asking, Consent, expires_at=now_of(asking) - timedelta(seconds=1))
+    for token in (tokens["refresh_token"], shortened["refresh_token"]):
+        assert asking.refresh(token).get_json()["error"] == "invalid_grant"
+    assert is_consent(asking.authorize(scope=EVERYTHING), asking)
+
+
+def test_thirty_days_and_until_removed(asking: Flow) -> None:
+    asking.decide(asking.consent(scope="openid"), lasts="30_days")
+    assert is_about(ends_of(asking, Consent)[0], now_of(asking) + timedelta(days=30))
+    asking.decide(asking.consent(scope="openid", prompt="consent"), lasts="until_removed")
+    assert ends_of(asking, Consent) == [None]
+
+
+def test_a_shorter_end_shortens_what_the_app_holds_already(asking: Flow) -> None:
+    """Otherwise the app would go on by what it got before."""
+    tokens = asking.tokens()
+    assert asking.is_alive(tokens["access_token"])
+    asking.decide(asking.consent(scope="openid", prompt="consent"), lasts="today")
+    assert all(is_about(end, now_of(asking) + DAY) for end in ends_of(asking, Grant))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen", "expected"),
+    [
+        (3600, "until_removed", timedelta(hours=1)),
+        (7 * 86_400, "until_removed", timedelta(days=7)),
+        (7 * 86_400, "today", DAY),
+    ],
+)
+def test_the_shorter_of_the_person_s_and_the_organization_s_end_counts(
+    asking: Flow, seconds: int, chosen: str, expected: timedelta
+) -> None:
+    bound(asking, seconds)
+    page = asking.consent(scope="openid")
+    assert ('id="lasts-30_days"' in page.text) is False
+    asking.decide(page, lasts=chosen)
+    assert is_about(ends_of(asking, Consent)[0], now_of(asking) + expected)
+
+
+def test_an_organization_that_allows_an_hour_leaves_nothing_to_choose(asking: Flow) -> None:
+    bound(asking, 3600)
+    page = asking.consent(scope="openid")
+    assert "Access ends after 1 hour" in page.text and 'type="radio"' not in page.text
+    assert "code" in query_of(asking.decide(page))
+
+
+@pytest.mark.parametrize("sent", ["", "forever", "30_days "])
+def test_an_end_that_was_not_offered_is_no_decision(asking: Flow, database: Database, sent: str) -> None:
+    answer = asking.decide(asking.consent(scope="openid"), lasts=[sent] if sent else ())
+    assert answer.status_code == 200 and 'id="consent-allow"' in answer.text
+    assert database.count("authorization_codes") == database.count("consents") == 0
+
+
+def test_an_end_that_is_no_longer_offered_is_asked_about_again(asking: Flow, database: Database) -> None:
+    """IN-3: the organization tightened its bound while the page was open."""
+    page = asking.consent(scope="openid")
+    bound(asking, 3600)
+    again = asking.decide(page, lasts="30_days")
+    assert again.status_code == 200 and "Access ends after 1 hour" in again.text
+    assert database.count("consents") == 0
+
+
+def test_optional_scopes_come_unticked_and_stay_ticked_once_allowed(asking: Flow) -> None:
+    other = asking.other_client(
+        optional_scopes=["email", "offline_access"], redirect_uris=["https://b.example/cb"]
+    )
+    page = other.consent(scope=EVERYTHING)
+    assert 'value="email">' in page.text and 'value="profile" checked disabled' in page.text
+    document = other.redeem(query_of(other.decide(page))["code"]).get_json()
+    assert document["scope"] == "openid profile" and "refresh_token" not in document
+    page = other.consent(scope=EVERYTHING)
+    other.decide(page, scope=["email"])
+    assert 'value="email" checked' in other.consent(scope=EVERYTHING).text
+
+
+def test_a_device_s_consent_ends_alike(http: FlaskClient, make: Factory, organization) -> None:
+    device = Device(http, make, make.user(organization))
+    device.sign_in()
+    codes = device.code(scope="openid offline_access")
+    page = device.press(device.enter(codes["user_code"]), "device-continue")
+    assert 'id="lasts-today"' in page.text
+    assert 'id="device-allowed"' in device.press(page, "consent-allow", lasts="today").text
+    tokens = device.poll(codes["device_code"]).get_json()
+    assert "refresh_token" in tokens
+    with device.make.app.app_context():
+        assert is_about(db.session.scalar(db.select(Grant.expires_at)), clock.now() + DAY)
