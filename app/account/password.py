@@ -11,7 +11,7 @@ from app.operations.people.password_change import change_password
 from app.operations.people.users import get_user
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
-from app.web.browser_session import set_sign_in
+from app.web.browser_session import known_browser, set_sign_in
 
 
 @account.route("/organizations/<organization>/account/password", methods=["GET", "POST"])
@@ -22,7 +22,7 @@ def password_page(visit: Visit) -> Response:
         return _page(visit)
     current, new = request.form.get("current_password", ""), request.form.get("new_password", "")
     try:
-        changed = change_password(visit.actor, current, new)
+        changed = change_password(visit.actor, current, new, known=known_browser(visit.organization.id))
     except (InvalidInput, TooManyRequests) as error:
         return _page(visit, error)
     response = visit.done("/password", "password")

@@ -11,6 +11,7 @@ from app.operations.people.password_resets import ResetEnded, ResetView, find_re
 from app.rules.errors import DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of
+from app.web.browser_session import known_browser, set_known_browser
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -28,16 +29,20 @@ def reset_page(organization: str, token: str) -> Response:
     if request.method == "GET":
         return _page(named, reset)
     try:
-        reset_password(
+        known = reset_password(
             named,
             token,
             request.form.get("password", ""),
             address=request.remote_addr,
             request_id=request_id(),
+            known=known_browser(named.id),
+            user_agent=request.headers.get("User-Agent", ""),
         )
     except InvalidInput as error:
         return _page(named, reset, error)
-    return redirect(f"/organizations/{named.slug}/login?reset=1", 303)
+    response = redirect(f"/organizations/{named.slug}/login?reset=1", 303)
+    set_known_browser(response, named.id, known)
+    return response
 
 
 def _page(organization: OrganizationView, reset: ResetView, error: DomainError | None = None) -> Response:

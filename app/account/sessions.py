@@ -8,8 +8,9 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.people.own_sessions import end_other_sessions, end_session, list_sessions
+from app.operations.sign_in_safety.known_browsers import forget_browser, list_known_browsers
 from app.rules.people.browser_names import browser_name
-from app.web.browser_session import clear_sign_in
+from app.web.browser_session import clear_sign_in, known_browser
 
 
 @account.get("/organizations/<organization>/account/sessions")
@@ -17,7 +18,20 @@ from app.web.browser_session import clear_sign_in
 def sessions_page(visit: Visit) -> Response:
     """Every browser, this one first."""
     listed = [(sign_in, browser_name(sign_in.user_agent)) for sign_in in list_sessions(visit.actor)]
-    return visit.render("account/sessions.html", sessions=listed)
+    known = list_known_browsers(visit.actor, known_browser(visit.organization.id))
+    return visit.render(
+        "account/sessions.html",
+        sessions=listed,
+        known=[(browser, browser_name(browser.user_agent)) for browser in known],
+    )
+
+
+@account.post("/organizations/<organization>/account/sessions/known/<browser_id>/forget")
+@own_account
+def forget_known(visit: Visit, browser_id: str) -> Response:
+    """That browser is known as one's own no more; who is signed in there stays so."""
+    forget_browser(visit.actor, browser_id)
+    return visit.done("/sessions", "forgotten")
 
 
 @account.post("/organizations/<organization>/account/sessions/<session_id>/end")

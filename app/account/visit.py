@@ -26,6 +26,9 @@ _NOTICES = {
     "saved": "Saved.",
     "removed": "Access is removed. The app's tokens no longer work.",
     "ended": "That browser is signed out.",
+    "forgotten": "That browser is forgotten. The next sign-in there is told to you by mail.",
+    "proof": "A link is on its way. Your account has the address once you have opened it.",
+    "address": "Your address is confirmed.",
     "others-ended": "Every other browser is signed out.",
     "password": "Your password is changed. Other browsers are signed out, and apps must ask you again.",
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import request
 
+from app.operations.addresses.waiting import count_registrations
 from app.operations.people.users import UserView
 from app.operations.user_administration.access import (
     end_user_session,
@@ -52,6 +53,7 @@ def users(visit: Visit) -> Answer:
         statuses=STATUSES,
         roles=roles,
         is_filtered=bool(query or filters),
+        waiting=count_registrations(visit.actor),
         pager=pages_of(page, visit.organization.id, "portal users"),
     )
 

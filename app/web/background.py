@@ -15,6 +15,7 @@ from flask import Flask
 
 from app.config import Config
 from app.operations import view_changes
+from app.operations.addresses import registrations
 from app.operations.evidence.sealing import Head, seal_waiting
 from app.operations.logout import back_channel
 from app.operations.mail import delivery, root_access
@@ -45,6 +46,7 @@ def start(app: Flask) -> None:
     back_channel.register()
     delivery.register()
     password_recovery.register()
+    registrations.register()
     logos.register()
     root_access.register()
     sending.register()

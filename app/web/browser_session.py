@@ -15,6 +15,7 @@ from app.extensions import csrf, login_manager
 from app.operations.directory import OrganizationView, root_organization
 from app.operations.people.rights import rights_of_user
 from app.operations.people.sessions import SessionView, find_session
+from app.operations.sign_in_safety.known_browsers import LIFE
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
@@ -60,8 +61,9 @@ def session_for(organization_id: str) -> SessionView | None:
 def current_sessions() -> list[SessionView]:
     """All living sign-ins of this browser, by the organization's name."""
     prefix = f"{_prefix(_config())}-"
-    keys = [name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix)]
-    views = [session_for(key) for key in keys[:MOST_SIGN_INS] if is_routing_key(key)]
+    names = (name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix))
+    keys = [name for name in names if is_routing_key(name)]
+    views = [session_for(key) for key in keys[:MOST_SIGN_INS]]
     return sorted(
         (view for view in views if view is not None), key=lambda view: view.organization_name.casefold()
     )
@@ -100,13 +102,41 @@ def cookie_name(organization_id: str) -> str:
     return f"{_prefix(_config())}-{organization_id}"
 
 
-def set_sign_in(response: Response, organization_id: str, token: str) -> None:
-    """The browser is signed in from this answer on; its forms have a new token (login CSRF, fixation)."""
+def set_sign_in(response: Response, organization_id: str, token: str, *, known: str = "") -> None:
+    """The browser is signed in from this answer on; its forms have a new token (login CSRF, fixation).
+
+    ``known`` is the value of its cookie of known browsers, where the sign-in made one.
+    """
     config = _config()
     response.set_cookie(
         cookie_name(organization_id), token, secure=config.is_https, httponly=True, samesite="Lax", path="/"
     )
+    if known:
+        set_known_browser(response, organization_id, known)
     renew_form_token()
+
+
+def known_browser(organization_id: str) -> str:
+    """The value of this browser's cookie that says whose browser it is known to be; it signs nobody in (LK-1)."""
+    return request.cookies.get(known_cookie_name(organization_id), "")
+
+
+def known_cookie_name(organization_id: str) -> str:
+    """The name of the cookie of known browsers for the organization."""
+    return f"{_prefix(_config())}-known-{organization_id}"
+
+
+def set_known_browser(response: Response, organization_id: str, value: str) -> None:
+    """The browser is known from this answer on, for a year, signed in or not."""
+    response.set_cookie(
+        known_cookie_name(organization_id),
+        value,
+        max_age=LIFE,
+        secure=_config().is_https,
+        httponly=True,
+        samesite="Lax",
+        path="/",
+    )
 
 
 def clear_sign_in(response: Response, organization_id: str) -> None:

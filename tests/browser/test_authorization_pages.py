@@ -35,7 +35,8 @@ def make(live_server: Any) -> Factory:
 
 @pytest.fixture
 def acme(make: Factory) -> Any:
-    return make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+    open_to_all = {"registration": {"mode": "open", "verify_email": False}}
+    return make.organization(name="Acme", settings={"authentication": open_to_all})
 
 
 @pytest.fixture

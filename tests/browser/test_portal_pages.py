@@ -14,7 +14,7 @@ from app.operations.protocol.signing_keys import active_key
 from app.operations.registration.resources import define_resource
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
-from tests.support.world import refused
+from tests.support.world_rows import refused
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]{40,}")

@@ -29,7 +29,7 @@ SCRIPTS = Path(__file__).parent / "node"
 LONGEST = 60
 MOST_PAGES = 6
 EVERYTHING_ON = {
-    "authentication": {"registration": {"mode": "open"}},
+    "authentication": {"registration": {"mode": "open", "verify_email": False}},
     "oauth": {
         "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE],
         "dynamic_registration": {"mode": "initial_access_token", "client_id_metadata_documents": True},

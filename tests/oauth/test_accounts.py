@@ -26,7 +26,7 @@ from tests.oauth.conftest import (
 from tests.oauth.test_id_token import claims_of
 from tests.support.person import Page
 
-OPEN = {**FAST_KEYS, "authentication": {"registration": {"mode": "open"}}}
+OPEN = {**FAST_KEYS, "authentication": {"registration": {"mode": "open", "verify_email": False}}}
 
 
 def press(flow: Flow, answer, button: str):

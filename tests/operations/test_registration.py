@@ -21,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("context")
 
 
 def opened(make: Any, **more: Any) -> Any:
-    return make.organization(settings={"authentication": {"registration": {"mode": "open", **more}}})
+    registration = {"mode": "open", "verify_email": False, **more}
+    return make.organization(settings={"authentication": {"registration": registration}})
 
 
 def register(organization: Any, **changes: Any) -> None:

@@ -134,8 +134,8 @@ def test_after_three_failures_everybody_waits_and_the_wait_doubles(acme: Any, ad
     assert 110 <= try_in(acme, password=PASSWORD).retry_after <= 120
     _let_pass(125)
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
-    # nobody@acme.example's three, and the four wrong ones under ada's network and account.
-    assert count(Attempt, Attempt.organization_id == acme.id) == 3 + 4 * 2
+    # nobody@acme.example's four, and the four wrong ones under ada's network and in the organization.
+    assert count(Attempt, Attempt.organization_id == acme.id) == 4 + 4 * 2
 
 
 def test_the_owner_on_another_network_does_not_wait(acme: Any, ada: Any) -> None:

@@ -24,7 +24,7 @@ from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
 from tests.support.databases import Database
-from tests.support.world import granted
+from tests.support.world_rows import granted
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.identifiers import new_id, public_id
 from tests.portal.conftest import Person
-from tests.support.world import granted
+from tests.support.world_rows import granted
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from app.operations import clock
 from tests.portal.conftest import Person
-from tests.support.world import granted
+from tests.support.world_rows import granted
 
 
 @pytest.fixture

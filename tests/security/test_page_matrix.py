@@ -38,6 +38,8 @@ PUBLIC = {
     "account.verify_page": "the sign-in that waits is bound to the browser",
     "account.enrol_page": "the sign-in that waits is bound to the browser",
     "account.accept_page": "its token is the proof",
+    "account.confirm_page": "its token is the proof",
+    "account.confirm_address_page": "its token is the proof",
     "account.reset_page": "its token is the proof",
     "account.forgot_page": "says the same to everybody",
     "account.sign_up_page": "where one makes an account",
@@ -107,6 +109,8 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "invitation_id": corner.ids["invitationId"],
         "consent_id": public_id("con", new_id()),
         "session_id": public_id("ses", new_id()),
+        "browser_id": public_id("kbr", new_id()),
+        "registration_id": corner.ids["registrationId"],
         "token_id": corner.ids["registrationTokenId"],
         "webhook_id": corner.ids["webhookId"],
         "delivery_id": corner.ids["deliveryId"],
@@ -186,7 +190,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
         if not re.search(
-            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|user_id|webhook_id|slug)>",
+            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|registration_id|user_id|webhook_id|slug)>",
             pattern,
         ):
             continue

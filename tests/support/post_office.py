@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from flask import Flask
 
+from app.operations.addresses import registrations
 from app.operations.mail import delivery
 from app.operations.people import password_recovery
 from app.operations.upkeep import outbox
@@ -26,6 +27,7 @@ def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     """Everything that is due is delivered; returns how many messages were tried."""
     delivery.register()
     password_recovery.register()
+    registrations.register()
 
     def run() -> int:
         tried = 0

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from flask import Flask
-from sqlalchemy import insert, select
 
-from app.extensions import db
-from app.models.account_link import Registration
-from app.models.client_request import ClientRequest
-from app.models.failed_request import FailedRequest
-from app.models.grant import Consent, Grant
 from app.models.session import Session
-from app.operations import clock
 from app.operations.directory import OrganizationView
-from app.operations.evidence import audit_events, refused_requests
-from app.operations.evidence.refused_requests import RefusedRequest
+from app.operations.evidence import audit_events
 from app.operations.people import administrators, invitations, sessions
 from app.operations.protocol import signing_keys
 from app.operations.registration import clients, credentials, resources, scopes
@@ -27,11 +19,11 @@ from app.operations.self_registration import initial_access
 from app.operations.signing import keys
 from app.operations.tenancy import organizations
 from app.operations.user_administration import deletion
-from app.operations.webhooks import deliveries, endpoints
+from app.operations.webhooks import endpoints
 from app.rules.actor import Actor
-from app.rules.errors import Cause
 from app.rules.identifiers import client_id_of, new_id, public_id
-from tests.factories import Factory, MadeClient, MadeUser
+from tests.factories import Factory, MadeClient
+from tests.support.world_rows import consented, granted, refused, registered, told, wanted
 
 RARE, COMMON = "clients:trust", "audit:read"
 """Two permissions, either of which opens no route that asks for another."""
@@ -187,122 +179,6 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "scopeName": f"{slug}/plain",
     }
     return Corner(organization, client, ids)
-
-
-def registered(organization: OrganizationView, email: str, *, ended: bool = False) -> str:
-    """The id of an account that somebody asked for."""
-    now, row_id = clock.now(), new_id()
-    db.session.execute(
-        insert(Registration).values(
-            organization_id=organization.id,
-            id=row_id,
-            digest=secrets.token_bytes(32),
-            email=email,
-            email_canonical=email,
-            name="Somebody",
-            password_hash="none",
-            is_mailed=False,
-            created_at=now,
-            expires_at=now if ended else now + timedelta(days=1),
-        )
-    )
-    db.session.commit()
-    return public_id("reg", row_id)
-
-
-def told(actor: Actor) -> tuple[str, str]:
-    """The ids of a webhook, which hears of tests alone, and of a delivery to it."""
-    fields = {"url": "https://hooks.example/told", "event_types": ["webhook.created"]}
-    webhook = endpoints.create_webhook(actor, fields).record.public_id
-    return webhook, deliveries.send_test(actor, webhook).public_id
-
-
-def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:
-    """The id of a grant of the client by the user."""
-    now = clock.now()
-    row_id = new_id()
-    db.session.execute(
-        insert(Grant).values(
-            organization_id=client.organization.id,
-            id=row_id,
-            client_id=client.registered.client.id,
-            user_id=user.id,
-            scope="openid",
-            auth_time=now,
-            amr="pwd",
-            created_at=now,
-            allowed_at=now,
-            expires_at=now + timedelta(hours=1),
-            revoked_at=now if revoked else None,
-        )
-    )
-    db.session.commit()
-    return public_id("grt", row_id)
-
-
-def consented(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
-    """The id of a consent of the user for the client."""
-    now = clock.now()
-    row_id = new_id()
-    db.session.execute(
-        insert(Consent).values(
-            organization_id=client.organization.id,
-            id=row_id,
-            client_id=client.registered.client.id,
-            user_id=user.id,
-            scope="openid",
-            created_at=now,
-            updated_at=now,
-            expires_at=now if ended else None,
-        )
-    )
-    db.session.commit()
-    return public_id("con", row_id)
-
-
-def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
-    """The id of a request of the user that administrators allow the client."""
-    now = clock.now()
-    row_id = new_id()
-    db.session.execute(
-        insert(ClientRequest).values(
-            organization_id=client.organization.id,
-            id=row_id,
-            client_id=client.registered.client.id,
-            user_id=user.id,
-            is_open=True,
-            status="open",
-            scope="openid",
-            reason="For the harvest.",
-            created_at=now,
-            expires_at=now if ended else now + timedelta(days=1),
-        )
-    )
-    db.session.commit()
-    return public_id("crq", row_id)
-
-
-def refused(client: MadeClient, at: datetime) -> str:
-    """The id of an entry in the log of failed requests; one that is long past has ended."""
-    request_id = public_id("req", new_id())
-    entry = RefusedRequest(
-        client=(client.organization.id, client.registered.client.id),
-        at=at,
-        request_id=request_id,
-        endpoint="token",
-        method="POST",
-        status=400,
-        error="invalid_grant",
-        description="The code has ended.",
-        cause=Cause("code_expired"),
-        parameters={},
-        address=None,
-        path_organization=None,
-    )
-    refused_requests.keep_refused_requests(Actor.system(client.organization.id), [entry])
-    row_id = db.session.scalar(select(FailedRequest.id).where(FailedRequest.request_id == request_id))
-    assert row_id is not None
-    return public_id("flr", row_id)
 
 
 def _admin(make: Factory, organization: OrganizationView) -> Actor:

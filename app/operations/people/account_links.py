@@ -43,11 +43,12 @@ def make_link(
     bound_to: str,
     life: timedelta,
     is_mailed: bool,
+    address: str | None = None,
 ) -> tuple[str, datetime]:
     """(the token, when it ends) of the user's only link of the purpose: one made before is dead (RP-1).
 
-    ``purpose`` is the kind of its token; ``bound_to`` is what must not change until it is used. Part of the unit that
-    audits it.
+    ``purpose`` is the kind of its token; ``bound_to`` is what must not change until it is used;
+    ``address`` is the one that it proves, if any. Part of the unit that audits it.
     """
     token: str = current_unit().once(f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id))
     now = clock.now()
@@ -56,6 +57,7 @@ def make_link(
         "digest": digest(token),
         "bound_digest": _digest_of(bound_to),
         "is_mailed": is_mailed,
+        "address": address,
         "created_at": now,
         "expires_at": now + life,
     }

@@ -28,7 +28,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "authentication.mfa.recovery_codes",
         "authentication.passkeys.enabled",
         "authentication.passkeys.passwordless",
-        "authentication.registration.verify_email",
         "branding.logo",
         "localization.default_locale",
     }

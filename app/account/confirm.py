@@ -1,0 +1,97 @@
+"""Confirming an address by the link that went to it: of an account that was asked for, and of one that stands."""
+
+from __future__ import annotations
+
+from flask import make_response, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+from app.account.blueprint import account
+from app.operations.addresses.own_address import ProofEnded, ProofView, find_proof, use_proof
+from app.operations.addresses.registrations import (
+    RegistrationEnded,
+    RegistrationView,
+    confirm_registration,
+    find_registration,
+)
+from app.operations.directory import OrganizationView, organization_by_slug
+from app.rules.errors import DomainError, InvalidInput, TooManyRequests
+from app.web import forms
+from app.web.branding import branding_of
+from app.web.browser_session import account_actor
+from app.web.headers import page_class
+from app.web.request_log import request_id
+
+
+@account.route("/organizations/<organization>/confirm/<token>", methods=["GET", "POST"])
+@page_class("account")
+def confirm_page(organization: str, token: str) -> Response:
+    """The password that was chosen makes the account; then the sign-in page: a link signs nobody in."""
+    named = organization_by_slug(organization)
+    registration = find_registration(named, token)
+    if registration is None:
+        raise RegistrationEnded
+    if request.method == "GET":
+        return _confirm(named, registration)
+    try:
+        confirm_registration(
+            named,
+            token,
+            request.form.get("password", ""),
+            address=request.remote_addr,
+            request_id=request_id(),
+        )
+    except (InvalidInput, TooManyRequests) as error:
+        return _confirm(named, registration, error)
+    return redirect(f"/organizations/{named.slug}/login?confirmed=1", 303)
+
+
+@account.route("/organizations/<organization>/confirm-address/<token>", methods=["GET", "POST"])
+@page_class("account")
+def confirm_address_page(organization: str, token: str) -> Response:
+    """A button, so that a program that looks at links in mails changes nothing; then the account or its sign-in."""
+    named = organization_by_slug(organization)
+    proof = find_proof(named, token)
+    if proof is None:
+        raise ProofEnded
+    if request.method == "GET":
+        return _confirm_address(named, proof)
+    own = account_actor(named.id)
+    is_own = own is not None and own.user_id == proof.link.user_id
+    use_proof(
+        named,
+        token,
+        keep=own.session_id if own is not None and is_own else None,
+        address=request.remote_addr,
+        request_id=request_id(),
+    )
+    if is_own:
+        return redirect(f"/organizations/{named.slug}/account/email?done=address", 303)
+    return redirect(f"/organizations/{named.slug}/login?confirmed=1", 303)
+
+
+def _confirm(
+    organization: OrganizationView, registration: RegistrationView, error: DomainError | None = None
+) -> Response:
+    page = render_template(
+        "account/confirm.html",
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        email=registration.email,
+        name=registration.name,
+        refusal=error.description if isinstance(error, TooManyRequests) else None,
+        **branding_of(organization),
+        errors=forms.field_errors(error) if error else {},
+    )
+    response: Response = make_response(page, error.status if error else 200)
+    if isinstance(error, TooManyRequests):
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def _confirm_address(organization: OrganizationView, proof: ProofView) -> Response:
+    page = render_template(
+        "account/confirm_address.html",
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        proof=proof,
+        **branding_of(organization),
+    )
+    return make_response(page)

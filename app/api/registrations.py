@@ -1,0 +1,71 @@
+"""Accounts that wait for their address to be proven: list, show, let in, refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from app.api.blueprint import api
+from app.api.representations import time
+from app.operations.addresses import waiting
+from app.operations.addresses.registrations import RegistrationView
+from app.operations.idempotency import Outcome
+from app.web.bearer import Call, management
+from app.web.idempotency import once
+from app.web.json_api import envelope
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+
+_LIST = "registrations"
+
+
+@api.get("/registrations")
+@management(*PARAMETERS)
+def list_registrations(call: Call) -> Response:
+    """Who waits, the newest first."""
+    here = call.organization.id
+    page = waiting.list_registrations(
+        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, _LIST)
+    )
+    return envelope(
+        [registration(view) for view in page.items], meta=page_meta(page, call.parameters, here, _LIST)
+    )
+
+
+@api.get("/registrations/<registration_id>")
+@management()
+def get_registration(call: Call, registration_id: str) -> Response:
+    """One that waits."""
+    return envelope(registration(waiting.get_registration(call.actor, registration_id)))
+
+
+@api.post("/registrations/<registration_id>/admit")
+@management()
+def admit_registration(call: Call, registration_id: str) -> Response:
+    """The person has the account, with an address that nobody has proven."""
+
+    def work() -> Outcome:
+        user = waiting.admit_registration(call.actor, registration_id)
+        return Outcome(200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {})
+
+    return once(call.actor, {}, work)
+
+
+@api.delete("/registrations/<registration_id>")
+@management()
+def refuse_registration(call: Call, registration_id: str) -> Response:
+    """Nobody has that account."""
+    return envelope(registration(waiting.refuse_registration(call.actor, registration_id)))
+
+
+def registration(view: RegistrationView) -> dict[str, Any]:
+    """An account that somebody asked for, as the API shows it."""
+    return {
+        "id": view.public_id,
+        "email": view.email,
+        "name": view.name,
+        "link_mailed": view.is_mailed,
+        "address": view.address,
+        "created_at": time(view.created_at),
+        "expires_at": time(view.expires_at),
+    }

@@ -1,0 +1,272 @@
+"""Accounts that wait for their address to be proven: nobody signs in before, and nobody learns who has an account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.account_link import Registration
+from app.operations import clock
+from app.operations.addresses import registrations as operation
+from app.operations.addresses import waiting
+from app.operations.addresses.registrations import RegistrationEnded, confirm_registration, find_registration
+from app.operations.directory import organization_by_id
+from app.operations.people import registration
+from app.operations.people.registration import register_user, what_follows
+from app.operations.people.sign_in import Refused, SignedIn, sign_in
+from app.operations.people.users import find_user_by_email
+from app.operations.tenancy.settings import update_settings
+from app.operations.upkeep import outbox
+from app.operations.upkeep.janitor import purge
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
+from tests.factories import PASSWORD
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+OTHERS = "a password that somebody else chose"
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(
+        name="Acme", settings={"authentication": {"registration": {"mode": "open", "verify_email": True}}}
+    )
+
+
+def register(organization: Any, **changes: Any) -> None:
+    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "address": "192.0.2.7"}
+    register_user(organization, **({**good, "request_id": None} | changes))
+
+
+def token_in(mail: Any) -> str:
+    found = re.search(r"/confirm/(\S+)", plain(mail))
+    assert found is not None
+    return found[1]
+
+
+def enters(organization: Any, password: str = PASSWORD, email: str = "new@example.com") -> bool:
+    return isinstance(sign_in(organization.id, email, password, address="192.0.2.7"), SignedIn)
+
+
+def test_the_account_stands_once_the_link_is_opened_with_the_password(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """OI-5: a mailed link proves the address; the password proves who asked."""
+    register(acme)
+    deliver()
+    (mail,) = box.mails
+    assert (mail["To"], mail["Subject"]) == ("new@example.com", "Confirm your account at Acme")
+    assert sign_in(acme.id, "new@example.com", PASSWORD) == Refused("mismatch", tries_left=9)
+    confirm_registration(acme, token_in(mail), PASSWORD)
+    user = find_user_by_email(acme.id, "new@example.com")
+    assert user is not None and user.email_verified and user.name == "New Person"
+    assert enters(acme)
+    assert database.count("role_assignments") == 1 and database.count("registrations") == 0
+    assert audited(database, "user.registered") == 1
+
+
+def test_the_link_alone_is_not_enough_and_wrong_passwords_are_counted(
+    acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    register(acme)
+    deliver()
+    token = token_in(box.mails[0])
+    for _ in range(10):
+        with pytest.raises(InvalidInput):
+            confirm_registration(acme, token, OTHERS)
+    with pytest.raises(TooManyRequests):
+        confirm_registration(acme, token, PASSWORD)
+    assert find_user_by_email(acme.id, "new@example.com") is None
+
+
+def test_a_link_is_used_once(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+    register(acme)
+    deliver()
+    token = token_in(box.mails[0])
+    confirm_registration(acme, token, PASSWORD)
+    with pytest.raises(RegistrationEnded):
+        confirm_registration(acme, token, PASSWORD)
+
+
+def test_a_stranger_who_asks_with_somebody_s_address_gains_nothing_and_ends_nothing(
+    acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """OI-5: before the owner and after; each link asks for the password of who asked for it."""
+    register(acme, password=OTHERS, name="Eve")
+    register(acme)
+    register(acme, password=OTHERS, name="Eve")
+    deliver()
+    mine = box.mails[1]
+    for foreign in (box.mails[0], box.mails[2]):
+        with pytest.raises(InvalidInput):
+            confirm_registration(acme, token_in(foreign), PASSWORD)
+    confirm_registration(acme, token_in(mine), PASSWORD)
+    for foreign in (box.mails[0], box.mails[2]):
+        with pytest.raises(RegistrationEnded):
+            confirm_registration(acme, token_in(foreign), OTHERS)
+    assert enters(acme) and not enters(acme, OTHERS)
+
+
+def test_en1_a_known_address_gets_the_same_answer_the_same_work_and_a_mail_at_the_same_time(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    make.user(acme, email="ada@example.com")
+    for email in ("ada@example.com", "new@example.com"):
+        before = {table: database.count(table) for table in ("attempts", "outbox", "registrations", "users")}
+        register(acme, email=email)
+        after = {table: database.count(table) for table in before}
+        assert {table: after[table] - before[table] for table in before} == {
+            "attempts": 2,
+            "outbox": 1,
+            "registrations": 0,
+            "users": 0,
+        }
+    deliver()
+    assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
+        ("ada@example.com", "You have an account at Acme already"),
+        ("new@example.com", "Confirm your account at Acme"),
+    ]
+    assert enters(acme, email="ada@example.com")
+
+
+def test_one_mailbox_gets_so_many_an_hour_and_the_rest_is_silence(
+    acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    for number in range(registration.MOST_PER_ADDRESS + 3):
+        register(acme, address=f"198.51.{number}.1")
+    deliver()
+    assert len(box.mails) == registration.MOST_PER_ADDRESS
+
+
+def test_so_many_wait_for_one_address_and_the_oldest_go(
+    acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    monkeypatch.setattr(operation, "MOST_FOR_AN_ADDRESS", 2)
+    for _ in range(3):
+        register(acme)
+    deliver()
+    assert [find_registration(acme, token_in(mail)) is not None for mail in box.mails] == [False, True, True]
+    assert database.count("registrations") == 2
+
+
+def test_an_organization_has_so_many_that_wait(
+    acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    monkeypatch.setattr(operation, "MOST_WAITING", 1)
+    for email in ("one@example.com", "two@example.com"):
+        register(acme, email=email)
+    deliver()
+    assert database.count("registrations") == 1 and len(box.mails) == 1
+
+
+def test_what_nobody_confirms_is_forgotten_and_swept(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    register(acme)
+    deliver()
+    with db.engine.begin() as connection:
+        connection.execute(update(Registration).values(expires_at=clock.now() - timedelta(seconds=1)))
+    with pytest.raises(RegistrationEnded):
+        confirm_registration(acme, token_in(box.mails[0]), PASSWORD)
+    purge(Actor.system("", "tests"), pause=0)
+    assert database.count("registrations") == 0
+
+
+def test_nobody_enters_an_organization_that_has_closed_meanwhile(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    register(acme)
+    deliver()
+    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": {"mode": "closed"}}})
+    with pytest.raises(RegistrationEnded):
+        confirm_registration(organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
+
+
+def test_tn6_another_organization_s_link_is_none(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    globex = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
+    register(acme)
+    deliver()
+    with pytest.raises(RegistrationEnded):
+        confirm_registration(globex, token_in(box.mails[0]), PASSWORD)
+
+
+def test_without_a_mail_server_an_administrator_lets_people_in_and_nothing_is_proven(
+    make: Any, acme: Any, answer: Deliver, database: Database
+) -> None:
+    """OI-5: ``email_verified`` is set by our own proof alone."""
+    assert what_follows(acme) == "administrator"
+    register(acme)
+    answer()
+    (one,) = waiting.list_registrations(make.actor(acme, "users:read")).items
+    assert (one.email, one.is_mailed) == ("new@example.com", False)
+    assert not enters(acme)
+    with pytest.raises(Forbidden):
+        waiting.admit_registration(make.actor(acme, "users:read"), one.public_id)
+    assert not waiting.admit_registration(make.actor(acme), one.public_id).email_verified
+    assert enters(acme)
+    with pytest.raises(NotFound):
+        waiting.admit_registration(make.actor(acme), one.public_id)
+    assert audited(database, "user.registered") == 1
+
+
+def test_who_is_refused_has_no_account(make: Any, acme: Any, answer: Deliver, database: Database) -> None:
+    register(acme)
+    answer()
+    (one,) = waiting.list_registrations(make.actor(acme)).items
+    waiting.refuse_registration(make.actor(acme), one.public_id)
+    assert database.count("registrations") == 0 and audited(database, "registration.refused") == 1
+    with pytest.raises(NotFound):
+        waiting.get_registration(make.actor(acme), one.public_id)
+
+
+def test_nobody_sees_who_waits_elsewhere(make: Any, acme: Any, answer: Deliver) -> None:
+    """TN-2."""
+    register(acme)
+    answer()
+    (one,) = waiting.list_registrations(make.actor(acme)).items
+    stranger = make.actor(make.organization())
+    assert waiting.list_registrations(stranger).items == ()
+    for act in (waiting.get_registration, waiting.admit_registration, waiting.refuse_registration):
+        with pytest.raises(NotFound):
+            act(stranger, one.public_id)
+
+
+def test_the_password_and_the_link_are_stored_nowhere_in_clear(
+    acme: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """TK-2."""
+    register(acme)
+    assert PASSWORD.encode() not in database.dump()
+    deliver()
+    assert token_in(box.mails[0]).encode() not in database.dump()
+    assert db.session.scalars(select(Registration)).one().password_hash.startswith("$argon2id")
+
+
+@pytest.fixture
+def answer(app: Any, registered_kinds: None) -> Deliver:
+    """What the dispatcher does where there is no mail server."""
+    def run() -> int:
+        tried = 0
+        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+            outbox.deliver(message)
+            tried += 1
+        return tried
+
+    return run
+
+
+@pytest.fixture
+def registered_kinds() -> None:
+    operation.register()
