@@ -1,4 +1,4 @@
-"""Credentials of a client: the ledger, a new secret, rotation, revocation."""
+"""Credentials of a client: the ledger, a new secret, revocation."""
 
 from __future__ import annotations
 
@@ -60,32 +60,9 @@ def create_credential(call: Call, client_id: str) -> Response:
     findings.raise_if_any()
 
     def work() -> Outcome:
-        return _made(credentials.create_credential(call.actor, client_id, **body), client_id)
+        return made(credentials.create_credential(call.actor, client_id, **body), client_id)
 
     return once(call.actor, body, work)
-
-
-@api.post("/clients/<client_id>/credentials/rotation")
-@management()
-def rotate_credential(call: Call, client_id: str) -> Response:
-    """A new secret, and an end for those before it when the organization's overlap has passed."""
-    body = read_object(optional=True)
-    findings = Findings()
-    find_unknown(findings, body, ())
-    findings.raise_if_any()
-
-    def work() -> Outcome:
-        return _made(credentials.rotate_credential(call.actor, client_id), client_id)
-
-    return once(call.actor, body, work)
-
-
-@api.delete("/clients/<client_id>/credentials/rotation")
-@management()
-def cancel_rotation(call: Call, client_id: str) -> Response:
-    """The secrets that were about to end keep working; the answer is the ledger of live ones."""
-    kept = credentials.cancel_rotation(call.actor, client_id)
-    return envelope([representations.credential(record, client_id) for record in kept])
 
 
 @api.delete("/clients/<client_id>/credentials")
@@ -102,7 +79,8 @@ def revoke_credential(call: Call, client_id: str, credential_id: str) -> Respons
     return _revoked(call, client_id, credential_id)
 
 
-def _made(new: credentials.NewCredential, client_id: str) -> Outcome:
+def made(new: credentials.NewCredential, client_id: str) -> Outcome:
+    """The answer with a new secret, and those that have an end since."""
     data: dict[str, Any] = representations.credential(new.credential, client_id, secret=new.secret)
     data["retired"] = [representations.credential(record, client_id) for record in new.retired]
     outcome = created(data, new.credential.public_id, headers={"ETag": etag_of(new.credential.version)})

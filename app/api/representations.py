@@ -45,6 +45,7 @@ def credential(record: CredentialRecord, client_id: str, *, secret: str | None =
         "created_by": record.created_by,
         "expires_at": time(record.expires_at),
         "revoked_at": time(record.revoked_at),
+        "first_used_at": time(record.first_used_at),
         "last_used_at": time(record.last_used_at),
         "last_used_address": record.last_used_address,
         "addresses": [
@@ -53,5 +54,6 @@ def credential(record: CredentialRecord, client_id: str, *, secret: str | None =
         "live_tokens": record.live_tokens,
         "verdict": record.verdict,
         "revealable": record.revealable,
+        "revokes_tokens_at_end": record.takes_tokens,
     }
     return shown if secret is None else {**shown, "client_secret": secret}

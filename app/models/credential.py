@@ -42,12 +42,18 @@ class Credential(Tenant, Base):
     )
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
-    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
     retiring_since: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="set by a rotation that may be cancelled"
     )
     previous_expires_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="the end that cancelling restores"
+    )
+    takes_tokens: Mapped[bool] = mapped_column(
+        default=False, comment="when its end comes, what it minted ends with it"
+    )
+    notified_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when its people were told that it ends while in use"
     )
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_by: Mapped[str | None] = mapped_column(String(200))
@@ -57,6 +63,7 @@ class Credential(Tenant, Base):
     tokens_not_before: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="what it minted before is dead: set by a revocation, never set back"
     )
+    first_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
     last_used_address: Mapped[str | None] = mapped_column(Identifier(64))
 

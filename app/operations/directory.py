@@ -21,7 +21,7 @@ from app.models import client as client_model
 from app.models import organization as organization_model
 from app.models.client import Client
 from app.models.credential import Credential
-from app.models.organization import Organization
+from app.models.organization import Organization, SettingsCeilings
 from app.operations import clock, view_changes
 from app.operations.kept_views import KeptViews
 from app.operations.statements import Statement
@@ -38,6 +38,8 @@ _ORGANIZATION = (
     Organization.id, Organization.slug, Organization.name, Organization.status, Organization.is_root,
     Organization.version, Organization.settings, Organization.tokens_valid_from, Organization.tokens_not_before,
     Organization.sessions_not_before,
+    # Of one row at most: whoever reads an organization reads its settings as the instance's ceilings make them.
+    select(SettingsCeilings.bounds).scalar_subquery().label("ceilings"),
 )  # fmt: skip
 _CLIENT_COLUMNS = (
     Client.name, Client.type, Client.status, Client.trust, Client.version, Client.created_at, Client.created_by,
@@ -59,6 +61,7 @@ _SECRETS = Statement(
         Credential.revoked_at,
         Credential.tokens_revoked_at,
         Credential.tokens_not_before,
+        Credential.takes_tokens,
     ).where(
         Credential.organization_id == bindparam("organization_id"),
         Credential.client_id == bindparam("client_id"),
@@ -68,6 +71,7 @@ _SECRETS = Statement(
             Credential.tokens_revoked_at > bindparam("since", type_=Credential.revoked_at.type),
             # Refresh tokens live on for weeks: this moment is never forgotten.
             Credential.tokens_not_before.is_not(None),
+            Credential.takes_tokens.is_(True),
         ),
     )
 )
@@ -208,13 +212,15 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
         document=document,
         secrets=tuple(
             SecretView(secret_id, digest, expires_at)
-            for secret_id, digest, expires_at, revoked_at, _, _ in secrets
+            for secret_id, digest, expires_at, revoked_at, *_ in secrets
             if revoked_at is None and (expires_at is None or expires_at > now)
         ),
         ended_secrets={
-            secret_id: EndedSecret(revoked_at, tokens_revoked_at is not None, minted_before)
-            for secret_id, _, _, revoked_at, tokens_revoked_at, minted_before in secrets
-            if revoked_at is not None or tokens_revoked_at is not None or minted_before is not None
+            secret_id: EndedSecret(
+                revoked_at, tokens_revoked_at is not None, minted_before, expires_at if takes else None
+            )
+            for secret_id, _, expires_at, revoked_at, tokens_revoked_at, minted_before, takes in secrets
+            if takes or any(moment is not None for moment in (revoked_at, tokens_revoked_at, minted_before))
         },
         source=source,
         metadata_document_uri=uri,
@@ -223,7 +229,7 @@ def _read_client(organization_id: str, row_id: UUID) -> ClientView | None:
 
 
 def _organization_view(row: Sequence[Any]) -> OrganizationView:
-    key, slug, name, status, is_root, version, settings, *moments = row
+    key, slug, name, status, is_root, version, settings, *moments, ceilings = row
     tokens_valid_from, tokens_not_before, sessions_not_before = moments
     return OrganizationView(
         id=key,
@@ -233,7 +239,7 @@ def _organization_view(row: Sequence[Any]) -> OrganizationView:
         is_root=is_root,
         version=version,
         base_url=current().base_url,
-        settings=_effective(json.dumps(settings, sort_keys=True)),
+        settings=_effective(json.dumps(settings, sort_keys=True), json.dumps(ceilings or {})),
         tokens_valid_from=tokens_valid_from,
         tokens_not_before=tokens_not_before,
         sessions_not_before=sessions_not_before,
@@ -245,6 +251,6 @@ def _database() -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _effective(overrides: str) -> Mapping[str, Any]:
+def _effective(overrides: str, ceilings: str) -> Mapping[str, Any]:
     # Most organizations change little, and thousands of them would hold as many copies of the same document.
-    return settings_rule.effective(json.loads(overrides))
+    return settings_rule.effective(json.loads(overrides), json.loads(ceilings))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from app.models import client as client_model
 from app.models import organization as organization_model
+from app.operations import clock
 from app.rules.consents.approval import BLOCKED
 
 
@@ -69,13 +70,19 @@ class EndedSecret:
     revoked_at: datetime | None
     took_tokens: bool
     tokens_not_before: datetime | None = None
+    takes_tokens_at: datetime | None = None
+
+    @property
+    def is_over_with_tokens(self) -> bool:
+        """Whether its end has come, and what it minted was to end then."""
+        return self.takes_tokens_at is not None and clock.now() >= self.takes_tokens_at
 
     def took(self, minted_at: datetime) -> bool:
         """Whether a token that it minted then is dead.
 
         What a worker minted in the moment before it heard of the secret's end is dead on arrival.
         """
-        if self.took_tokens or is_before(minted_at, self.tokens_not_before):
+        if self.took_tokens or self.is_over_with_tokens or is_before(minted_at, self.tokens_not_before):
             return True
         return self.revoked_at is not None and minted_at > self.revoked_at
 
@@ -135,7 +142,9 @@ class ClientView:
         if authenticated_at is not None and self.organization.forgot_sign_in(authenticated_at):
             return True
         ended = self.ended_secrets.get(credential_id) if credential_id is not None else None
-        return ended is not None and is_before(allowed_at, ended.tokens_not_before)
+        if ended is None:
+            return False
+        return ended.is_over_with_tokens or is_before(allowed_at, ended.tokens_not_before)
 
     @property
     def is_unreviewed(self) -> bool:

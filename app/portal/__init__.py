@@ -12,7 +12,7 @@ from app.portal.blueprint import portal
 _PAGES = (
     "chooser", "overview", "clients", "client_pages", "apis", "credentials", "settings", "signing_keys",
     "roles", "users", "administrators", "organizations", "logs", "audit", "tokens",
-    "theme", "setup", "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
+    "ceilings", "theme", "setup", "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
 )  # fmt: skip
 
 

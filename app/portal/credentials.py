@@ -15,7 +15,6 @@ from app.operations.registration.credential_previews import (
 )
 from app.operations.registration.credentials import (
     CredentialRecord,
-    cancel_rotation,
     create_credential,
     reveal_credential,
     revoke_credentials,
@@ -63,6 +62,7 @@ def new_secret(visit: Visit, client_id: str) -> Answer:
                 client_id,
                 name=text("name") or None,
                 retire_others_in_seconds=overlap if text("others") == "retire" else None,
+                revoke_tokens=is_ticked("revoke_tokens"),
             )
         except (InvalidInput, Conflict) as refusal:
             errors = field_errors(refusal, {"retire_others_in_seconds": "others"})
@@ -77,16 +77,9 @@ def new_secret(visit: Visit, client_id: str) -> Answer:
         overlap=overlap,
         name=text("name"),
         others=text("others") or "keep",
+        takes_tokens=is_ticked("revoke_tokens"),
         errors=errors,
     )
-
-
-@portal.post("/portal/<organization>/clients/<client_id>/credentials/cancel-rotation")
-@visiting
-def cancel(visit: Visit, client_id: str) -> Answer:
-    """The secrets that were to end keep working."""
-    cancel_rotation(visit.actor, client_id)
-    return visit.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
 
 
 @portal.route(

@@ -69,9 +69,12 @@ def upgrade() -> None:
         sa.Column("expires_at", UTC_DATETIME, nullable=True),
         sa.Column("retiring_since", UTC_DATETIME, nullable=True, comment="set by a rotation that may be cancelled"),
         sa.Column("previous_expires_at", UTC_DATETIME, nullable=True, comment="the end that cancelling restores"),
+        sa.Column("takes_tokens", sa.Boolean(), nullable=False, comment="when its end comes, what it minted ends with it"),
+        sa.Column("notified_at", UTC_DATETIME, nullable=True, comment="when its people were told that it ends while in use"),
         sa.Column("revoked_at", UTC_DATETIME, nullable=True),
         sa.Column("revoked_by", sa.String(200), nullable=True),
         sa.Column("tokens_revoked_at", UTC_DATETIME, nullable=True, comment="set: no token that it minted is alive"),
+        sa.Column("first_used_at", UTC_DATETIME, nullable=True),
         sa.Column("last_used_at", UTC_DATETIME, nullable=True, comment="sampled"),
         sa.Column("last_used_address", identifier(64), nullable=True),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
@@ -83,6 +86,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("organization_id", "digest", name="uq_client_credentials_organization_id_digest"),
         **TABLE_OPTIONS,
     )
+    op.create_index("ix_client_credentials_expires_at", "client_credentials", ["expires_at"])
     op.create_table(
         "credential_uses",
         sa.Column("credential_id", UUID, nullable=False),

@@ -18,6 +18,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "updateClient": {},
     "createCredential": {},
     "rotateCredential": {},
+    "steerRotation": {},
     "revokeTokens": {"all": True, "dry_run": True},
     "createUser": {"email": "newcomer@example.com"},
     "updateUser": {},

@@ -12,6 +12,7 @@ from tests.factories import Factory, MadeClient, bearer_header
 FIELDS = {
     *("id", "client_id", "name", "hint", "status", "created_at", "created_by", "expires_at", "revoked_at"),
     *("last_used_at", "last_used_address", "addresses", "live_tokens", "verdict", "revealable"),
+    *("first_used_at", "revokes_tokens_at_end"),
 }
 
 

@@ -94,11 +94,28 @@ def test_rotating_ends_the_first_and_can_be_cancelled(ada: Any, orchard: Any) ->
 
     ada.get(_path(orchard))
     assert "stops working in 24 hours" in ada.text or "stops working in 1 day" in ada.text
-    ada.send(_path(orchard, "/cancel-rotation"))
+    ada.send(_path(orchard, "/rotation/cancel"))
     ada.follow()
 
     assert "The rotation is cancelled" in ada.text
     assert "stops working" not in ada.text
+
+
+def test_a_rotation_is_followed_moved_and_finished(ada: Any, orchard: Any) -> None:
+    ada.send(_path(orchard, "/new"), name="next", others="retire", revoke_tokens="1")
+    ada.get(_path(orchard))
+    assert "Follow the rotation" in ada.text
+    ada.get(_path(orchard, "/rotation"))
+    assert "Neither secret was used yet" in ada.text and "Safe to end" not in ada.text
+    ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="604800")
+    ada.follow()
+    assert "in 7 days" in ada.text or "in 6 days" in ada.text
+    assert ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="soon").status_code == 400
+    ada.get(_path(orchard, "/rotation"))
+    ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="0")
+    ada.follow()
+    assert "The rotation is done" in ada.text and len(_ids(ada, orchard)) == 1
+    assert ada.get(_path(orchard, "/rotation")).status_code == 303
 
 
 def test_revoking_says_first_and_then_does(ada: Any, orchard: Any) -> None:

@@ -49,6 +49,8 @@ BODIES: dict[str, dict[str, Any] | None] = {
     "deleteUser": None,
     "resetUser": None,
     "listUserSessions": None,
+    "listUserSecondFactors": None,
+    "resetUserSecondFactors": None,
     "endUserSessions": None,
     "endUserSession": None,
     "listUserConsents": None,

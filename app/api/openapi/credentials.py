@@ -32,6 +32,7 @@ _RECORD: dict[str, Schema] = {
     "created_by": nullable(text()),
     "expires_at": nullable(moment()),
     "revoked_at": nullable(moment()),
+    "first_used_at": nullable(moment()),
     "last_used_at": nullable(moment("Sampled, about once a minute.")),
     "last_used_address": nullable(text()),
     "addresses": {
@@ -42,6 +43,10 @@ _RECORD: dict[str, Schema] = {
     "live_tokens": _COUNT | {"description": "Living tokens that it minted; 1000 means that or more."},
     "verdict": text("Whether it can go, in words."),
     "revealable": {"type": "boolean"},
+    "revokes_tokens_at_end": {
+        "type": "boolean",
+        "description": "When its end comes, what it minted ends with it.",
+    },
 }
 _SECRET = {"client_secret": text("In clear. Keep it confidential.")}
 _ANSWERED = closed(_RECORD | _SECRET, optional=_SECRET)
@@ -52,7 +57,6 @@ _RETIRED = {
 }
 
 SCHEMAS: Schema = {
-    "Nothing": request_object({}),
     "Credential": _ANSWERED,
     "CreatedCredential": closed(_RECORD | _SECRET | {"retired": _RETIRED}, optional=_SECRET),
     "NewCredential": request_object(
@@ -87,7 +91,7 @@ _REVEAL = query_parameter(
     "reveal", {"type": "boolean", "default": False}, "With the secrets in clear; audited and limited."
 )
 
-_MADE = {
+MADE = {
     "201": answer("The new secret.", created(ref("CreatedCredential")), headers=("Location", "ETag")),
 }
 _ENDED = {"200": answer("How many ended.", success(ref("RevokedCredentials")))}
@@ -113,7 +117,7 @@ PATHS: Schema = {
             parameters=("IdempotencyKey",),
             body=ref("NewCredential"),
             is_body_optional=True,
-            answers=_MADE,
+            answers=MADE,
             extra=("404", "409"),
         ),
         delete=operation(
@@ -125,32 +129,6 @@ PATHS: Schema = {
             parameters=("IfMatch",),
             query=(_ONE, _REVOKE_TOKENS),
             answers=_ENDED,
-            extra=("404", "409"),
-        ),
-    ),
-    "/clients/{clientId}/credentials/rotation": path_item(
-        ("ClientId", "Acting"),
-        post=operation(
-            "rotateCredential",
-            "Rotate the secret of a client application",
-            tag="Credentials",
-            scope="credentials:write",
-            description="A new secret, and an end for those before it once the organization's overlap has passed.",
-            parameters=("IdempotencyKey",),
-            body=ref("Nothing"),
-            is_body_optional=True,
-            answers=_MADE,
-            extra=("404", "409"),
-        ),
-        delete=operation(
-            "cancelRotation",
-            "Cancel a rotation",
-            tag="Credentials",
-            scope="credentials:write",
-            description="The secrets that were about to end keep working.",
-            answers={
-                "200": answer("The live secrets.", success({"type": "array", "items": ref("Credential")}))
-            },
             extra=("404", "409"),
         ),
     ),

@@ -24,7 +24,7 @@ MOST_AN_HOUR = 20
 """Notices in one organization, of all kinds: a program that does a thing all day must not fill mailboxes."""
 _HOUR = timedelta(hours=1)
 
-AdministratorNotice = Literal["administrator_added", "secret_revealed"]
+AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
 
 
 @transaction

@@ -17,6 +17,7 @@ from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
+from app.operations import clock
 
 
 def outlives_moments(grant: Any = Grant) -> ColumnElement[bool]:
@@ -37,6 +38,7 @@ def outlives_moments(grant: Any = Grant) -> ColumnElement[bool]:
             _came_later(client, grant, grant.client_id, allowed),
             _came_later(user, grant, grant.user_id, allowed),
             _came_later(secret, grant, grant.credential_id, allowed),
+            _ended_with_tokens(secret, grant),
         )
     )
 
@@ -53,6 +55,7 @@ def token_outlives_moments(token: Any = AccessToken) -> ColumnElement[bool]:
             ),
             _came_later(client, token, token.client_id, issued),
             _came_later(secret, token, token.credential_id, issued),
+            _ended_with_tokens(secret, token),
         )
     )
 
@@ -62,4 +65,13 @@ def _came_later(holder: Any, row: Any, holder_id: Any, made_at: Any) -> ColumnEl
         holder.organization_id == row.organization_id,
         holder.id == holder_id,
         holder.tokens_not_before > made_at,
+    )
+
+
+def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
+    return exists().where(
+        secret.organization_id == row.organization_id,
+        secret.id == row.credential_id,
+        secret.takes_tokens.is_(True),
+        secret.expires_at <= clock.now(),
     )

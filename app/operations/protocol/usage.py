@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import insert, update
+from sqlalchemy import func, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -65,7 +65,11 @@ def _write(actor: Actor, client: ClientView, credential_id: UUID | None, address
     count_changed(
         update(Credential)
         .where(Credential.organization_id == actor.organization_id, Credential.id == credential_id)
-        .values(last_used_at=now, last_used_address=address)
+        .values(
+            first_used_at=func.coalesce(Credential.first_used_at, now),
+            last_used_at=now,
+            last_used_address=address,
+        )
     )
     if address is None:
         return

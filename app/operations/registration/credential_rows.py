@@ -51,6 +51,7 @@ class CredentialRecord:
     created_by: str | None
     expires_at: datetime | None
     revoked_at: datetime | None
+    first_used_at: datetime | None
     last_used_at: datetime | None
     last_used_address: str | None
     addresses: tuple[AddressUse, ...]
@@ -58,6 +59,9 @@ class CredentialRecord:
     verdict: str
     revealable: bool
     is_retiring: bool
+    retiring_since: datetime | None = None
+    takes_tokens: bool = False
+    revoked_by: str | None = None
 
     @property
     def version(self) -> int:
@@ -194,6 +198,7 @@ def _record(
         created_by=row.created_by,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        first_used_at=row.first_used_at,
         last_used_at=row.last_used_at,
         last_used_address=row.last_used_address,
         addresses=addresses,
@@ -209,6 +214,9 @@ def _record(
         ),
         revealable=row.sealed is not None and status in LIVE and may_reveal(settings),
         is_retiring=row.retiring_since is not None and status in LIVE,
+        revoked_by=row.revoked_by,
+        retiring_since=row.retiring_since,
+        takes_tokens=row.takes_tokens,
     )
 
 

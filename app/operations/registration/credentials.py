@@ -32,7 +32,7 @@ from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import client_id_of, parse_public_id, public_id
-from app.rules.registration.credential_terms import check_terms
+from app.rules.registration.credential_terms import check_terms, rotation_terms
 
 __all__ = [
     "AddressUse",
@@ -91,8 +91,11 @@ def create_credential(
     name: str | None = None,
     expires_at: datetime | str | None = None,
     retire_others_in_seconds: int | None = None,
+    revoke_tokens: bool = False,
 ) -> NewCredential:
     """A further secret works; with ``retire_others_in_seconds`` those before it end then, if not earlier.
+
+    With ``revoke_tokens`` what they minted ends with them.
 
     Raises InvalidInput naming every wrong field, Conflict when the client keeps no secret, is disabled or has as
     many live ones as the organization allows, NotFound, Forbidden; FreshSignInRequired when a person signed in
@@ -119,7 +122,9 @@ def create_credential(
             continue
         _require_room(client, now, rules["max_secrets"])
         retired = (
-            [] if retire_others_in_seconds is None else _retire(actor, client, now, retire_others_in_seconds)
+            []
+            if retire_others_in_seconds is None
+            else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
         )
         credential, secret = add_credential(actor, client, settings, name=name, expires_at=ends)
         _record(actor, "credential.created", credential.id, client, after=_facts(credential))
@@ -128,10 +133,20 @@ def create_credential(
 
 
 @transaction
-def rotate_credential(actor: Actor, client_id: str) -> NewCredential:
-    """A new secret works, and those before it end when the organization's overlap has passed."""
+def rotate_credential(actor: Actor, client_id: str, fields: Mapping[str, Any] | None = None) -> NewCredential:
+    """A new secret works, and those before it end after ``ends_in_seconds``, or the organization's overlap.
+
+    With ``revoke_tokens`` what they minted ends with them; otherwise it lives out its time. Raises InvalidInput, and
+    as ``create_credential``.
+    """
+    terms = rotation_terms(fields or {})
     overlap = _settings(actor)["oauth"]["clients"]["rotation_overlap_seconds"]
-    return create_credential(actor, client_id, retire_others_in_seconds=overlap)
+    return create_credential(
+        actor,
+        client_id,
+        retire_others_in_seconds=overlap if terms.ends_in_seconds is None else terms.ends_in_seconds,
+        revoke_tokens=bool(terms.revoke_tokens),
+    )
 
 
 @transaction
@@ -177,7 +192,9 @@ def _require_room(client: Client, now: datetime, most: int) -> None:
         )
 
 
-def _retire(actor: Actor, client: Client, now: datetime, seconds: int) -> list[Credential]:
+def _retire(
+    actor: Actor, client: Client, now: datetime, seconds: int, takes_tokens: bool
+) -> list[Credential]:
     ends = now + timedelta(seconds=seconds)
     retired = []
     for row in _live(client, now):
@@ -185,14 +202,19 @@ def _retire(actor: Actor, client: Client, now: datetime, seconds: int) -> list[C
             continue
         # A second rotation within the first keeps what cancelling is to restore.
         previous = row.expires_at if row.retiring_since is None else row.previous_expires_at
-        _set_end(row, ends, retiring_since=now, previous=previous)
+        _set_end(row, ends, retiring_since=now, previous=previous, takes_tokens=takes_tokens)
         _record(actor, "credential.retired", row.id, client, after={"expires_at": ends.isoformat()})
         retired.append(row)
     return _live_or_ended(retired)
 
 
 def _set_end(
-    row: Credential, ends: datetime | None, *, retiring_since: datetime | None, previous: datetime | None
+    row: Credential,
+    ends: datetime | None,
+    *,
+    retiring_since: datetime | None,
+    previous: datetime | None,
+    takes_tokens: bool = False,
 ) -> None:
     count_changed(
         update(Credential)
@@ -201,7 +223,13 @@ def _set_end(
             Credential.id == row.id,
             Credential.revoked_at.is_(None),
         )
-        .values(expires_at=ends, retiring_since=retiring_since, previous_expires_at=previous)
+        .values(
+            expires_at=ends,
+            retiring_since=retiring_since,
+            previous_expires_at=previous,
+            takes_tokens=takes_tokens,
+            notified_at=None,
+        )
     )
 
 

@@ -30,7 +30,9 @@ from app.operations.directory import root_organization
 from app.operations.evidence import sealing
 from app.operations.keyring import forget
 from app.operations.revocations import settling
+from app.operations.rotations import reminders
 from app.operations.self_registration.idle import clients_to_look_at, end_if_idle
+from app.operations.tenancy.bounds import standing_bounds
 from app.operations.transaction import read, transaction
 from app.operations.upkeep import leases
 from app.operations.upkeep.sweeps import (
@@ -92,6 +94,7 @@ def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     for sweep in SWEEPS:
         yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
     yield from _ended_sessions(me)
+    yield from _reminders(me)
     yield from _idle_clients(me, batch)
     for organization_id, client_id in _deleted_clients(batch):
         yield from _client_rows(organization_id, client_id, me, batch)
@@ -127,6 +130,15 @@ def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
             yield "idle clients", ended
         if len(due) < batch:
             return
+
+
+def _reminders(me: str) -> Iterator[tuple[str, int]]:
+    """Administrators hear of secrets that end soon while they are in use."""
+    for count in reminders.remind():
+        if not leases.keep(LEASE, me, LEASE_SECONDS):
+            raise _LeaseLost
+        if count:
+            yield "reminders", count
 
 
 def _ended_sessions(me: str) -> Iterator[tuple[str, int]]:
@@ -242,11 +254,11 @@ def _bury(actor: Actor, organization_id: str) -> None:
 
 def _audit_horizons() -> Iterator[tuple[str, datetime]]:
     """(organization, the time before which its audit events go), a page of organizations at a time."""
-    after = ""
+    after, bounds = "", standing_bounds()
     while True:
         page = _settings_page(after)
         for organization_id, settings in page:
-            days: int = effective(settings)["audit"]["retention_days"]
+            days: int = effective(settings, bounds)["audit"]["retention_days"]
             yield organization_id, clock.now() - timedelta(days=days)
         if not page:
             return

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.rules.fields import Findings, text_problem, type_name
+from app.rules.fields import Findings, find_unknown, text_problem, type_name
 
 LONGEST_LIFE = timedelta(days=3650)
 LONGEST_OVERLAP_SECONDS = 90 * 86_400
+
+
+ROTATION_FIELDS = ("ends_in_seconds", "revoke_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class RotationTerms:
+    """When the old secrets of a rotation end, and whether what they minted ends with them; None leaves it as it is."""
+
+    ends_in_seconds: int | None
+    revoke_tokens: bool | None
 
 
 def check_terms(
@@ -33,9 +46,22 @@ def check_terms(
         if ends is not None:
             _check_end(findings, now, ends, longest_seconds)
     if retire_others_in_seconds is not None:
-        _check_overlap(findings, retire_others_in_seconds)
+        _check_overlap(findings, "retire_others_in_seconds", retire_others_in_seconds)
     findings.raise_if_any()
     return ends
+
+
+def rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
+    """The checked body of a rotation; raises InvalidInput naming every wrong field."""
+    findings = Findings()
+    find_unknown(findings, fields, ROTATION_FIELDS, synonyms={"retire_others_in_seconds": "ends_in_seconds"})
+    ends, takes = fields.get("ends_in_seconds"), fields.get("revoke_tokens")
+    if ends is not None:
+        _check_overlap(findings, "ends_in_seconds", ends)
+    if takes is not None and not isinstance(takes, bool):
+        findings.add("revoke_tokens", "wrong_type", f"This must be true or false, not {type_name(takes)}.")
+    findings.raise_if_any()
+    return RotationTerms(ends, takes)
 
 
 def moment_sent(findings: Findings, value: Any) -> datetime | None:
@@ -68,10 +94,10 @@ def _check_end(findings: Findings, now: datetime, ends: datetime, longest_second
         )
 
 
-def _check_overlap(findings: Findings, value: Any) -> None:
+def _check_overlap(findings: Findings, field: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"This must be a whole number of seconds, not {type_name(value)}."
-        findings.add("retire_others_in_seconds", "wrong_type", message)
+        findings.add(field, "wrong_type", message)
     elif not 0 <= value <= LONGEST_OVERLAP_SECONDS:
         message = f"This must be from 0 to {LONGEST_OVERLAP_SECONDS} seconds."
-        findings.add("retire_others_in_seconds", "out_of_range", message)
+        findings.add(field, "out_of_range", message)

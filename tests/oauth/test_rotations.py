@@ -1,0 +1,186 @@
+"""Rotation of a client's secret from its beginning to its end, by real use at the token endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.credential import Credential
+from app.operations import clock, directory
+from app.operations.protocol import usage
+from app.operations.rotations import reminders
+from app.operations.upkeep.janitor import purge
+from tests.factories import basic_header, bearer_header
+from tests.oauth.conftest import Flow
+from tests.support.mail_server import Mailbox, plain
+
+
+class Rotating:
+    """A rotation by the API: what is asked of it, and the secrets before and since."""
+
+    def __init__(self, flow: Flow, **body: Any) -> None:
+        self.flow = flow
+        self.headers = bearer_header(
+            flow.make.bearer(flow.organization, "credentials:read", "credentials:write")
+        )
+        self.path = f"/clients/{flow.client.client_id}/credentials/rotation"
+        self.old = flow.client.basic
+        made = flow.http.post(self.path, json=body, headers=self.headers)
+        assert made.status_code == 201, made.text
+        self.new = basic_header(flow.client.client_id, made.get_json()["data"]["client_secret"])
+
+    def ask(self) -> dict[str, Any]:
+        answer = self.flow.http.get(self.path, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.get_json()["data"])
+
+    def steer(self, **body: Any) -> Any:
+        return self.flow.http.put(self.path, json=body, headers=self.headers)
+
+    def cancel(self, query: str = "") -> Any:
+        return self.flow.http.delete(self.path + query, headers=self.headers)
+
+    def works(self, header: dict[str, str]) -> bool:
+        answer = self.flow.http.post("/oauth/introspect", data={"token": "x"}, headers=header)
+        assert answer.status_code in {200, 401}
+        return answer.status_code == 200
+
+    def use(self, header: dict[str, str]) -> dict[str, Any]:
+        """The tokens of a flow with that secret, and the use is noted."""
+        usage.forget_noted()
+        answer = self.flow.redeem(self.flow.code(scope="openid offline_access"), header)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.get_json())
+
+
+def test_progress_is_shown_from_real_use(flow: Flow) -> None:
+    rotating = Rotating(flow)
+    begun = rotating.ask()
+    assert begun["under_way"] and not begun["safe_to_end"] and len(begun["old"]) == 1
+    assert begun["verdict"] == "Neither secret was used yet: deploy the new one first."
+    rotating.use(rotating.old)
+    assert "not used yet" in rotating.ask()["verdict"]
+    rotating.use(rotating.new)
+    both = rotating.ask()
+    assert both["new"]["first_used_at"] and both["old"][0]["live_tokens"] == 1
+    assert "wait until it was quiet" in both["verdict"]
+    _age(flow, hours=2)
+    assert rotating.ask()["safe_to_end"]
+
+
+def _age(flow: Flow, hours: float) -> None:
+    """All uses were so many hours earlier."""
+    with flow.app.app_context():
+        for row in db.session.scalars(select(Credential)):
+            for name in ("first_used_at", "last_used_at"):
+                moment = getattr(row, name)
+                setattr(row, name, None if moment is None else moment - timedelta(hours=hours))
+        db.session.commit()
+
+
+@pytest.mark.parametrize("revoke_tokens", [True, False])
+def test_finished_early_with_or_without_what_the_old_one_minted(flow: Flow, revoke_tokens: bool) -> None:
+    rotating = Rotating(flow)
+    tokens = rotating.use(rotating.old)
+    answer = rotating.steer(ends_in_seconds=0, revoke_tokens=revoke_tokens)
+    assert answer.status_code == 200 and not answer.get_json()["data"]["under_way"]
+    assert not rotating.works(rotating.old) and rotating.works(rotating.new)
+    flow_with_new = flow.http.post(
+        "/oauth/introspect", data={"token": tokens["access_token"]}, headers=rotating.new
+    )
+    assert flow_with_new.get_json()["active"] is not revoke_tokens
+    refreshed = flow.refresh(tokens["refresh_token"], rotating.new)
+    assert (refreshed.status_code == 200) is not revoke_tokens
+    assert rotating.steer(ends_in_seconds=0).get_json()["error"] == "no_rotation"
+
+
+@pytest.mark.parametrize("revoke_tokens", [True, False])
+def test_when_its_time_is_over_what_it_minted_ends_or_lives_on(flow: Flow, revoke_tokens: bool) -> None:
+    """Nobody does anything at that moment: views know it beforehand."""
+    rotating = Rotating(flow, revoke_tokens=revoke_tokens)
+    tokens = rotating.use(rotating.old)
+    assert rotating.ask()["old"][0]["revokes_tokens_at_end"] is revoke_tokens
+    assert flow.is_alive(tokens["access_token"])
+    _end_now(flow)
+    assert not rotating.works(rotating.old)
+    for name in ("access_token", "refresh_token"):
+        told = flow.http.post("/oauth/introspect", data={"token": tokens[name]}, headers=rotating.new)
+        assert told.get_json()["active"] is not revoke_tokens, name
+    grants = flow.http.get(
+        "/grants", headers=bearer_header(flow.make.bearer(flow.organization, "tokens:read"))
+    )
+    assert len(grants.get_json()["data"]) == (0 if revoke_tokens else 1)
+
+
+def _end_now(flow: Flow) -> None:
+    with flow.app.app_context():
+        db.session.execute(
+            update(Credential)
+            .where(Credential.retiring_since.is_not(None))
+            .values(expires_at=clock.now() - timedelta(seconds=1))
+        )
+        db.session.commit()
+        directory.forget_cached()
+
+
+def test_extended_and_called_off(flow: Flow) -> None:
+    rotating = Rotating(flow, ends_in_seconds=60)
+    before = rotating.ask()["ends_at"]
+    after = rotating.steer(ends_in_seconds=86_400).get_json()["data"]
+    assert after["ends_at"] > before
+    kept = rotating.cancel().get_json()["data"]
+    assert [secret["expires_at"] for secret in kept] == [None, None]
+    assert rotating.works(rotating.old) and rotating.works(rotating.new)
+    assert not rotating.ask()["under_way"] and rotating.cancel().get_json()["error"] == "no_rotation"
+
+
+def test_called_off_with_the_new_secret(flow: Flow) -> None:
+    rotating = Rotating(flow)
+    kept = rotating.cancel("?revoke_new=true").get_json()["data"]
+    assert len(kept) == 1
+    assert rotating.works(rotating.old) and not rotating.works(rotating.new)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"ends_in_seconds": -1}, "ends_in_seconds"),
+        ({"ends_in_seconds": "0"}, "ends_in_seconds"),
+        ({"revoke_tokens": 1}, "revoke_tokens"),
+        ({"soon": True}, "soon"),
+    ],
+)
+def test_what_is_wrong_is_named(flow: Flow, body: dict[str, Any], field: str) -> None:
+    rotating = Rotating(flow)
+    answer = rotating.steer(**body)
+    assert answer.status_code == 400
+    assert [error["field"] for error in answer.get_json()["errors"]] == [field]
+
+
+def test_administrators_hear_once_that_it_ends_in_use(
+    flow: Flow, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    flow.make.user(flow.organization, email="admin@acme.example", role="admin")
+    rotating = Rotating(flow, ends_in_seconds=1800)
+    deliver()
+    box.mails.clear()
+    with flow.app.app_context():
+        assert list(reminders.remind()) == []
+    rotating.use(rotating.old)
+    with flow.app.app_context():
+        assert (purge(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
+        assert list(reminders.remind()) == []
+    deliver()
+    [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
+    assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
+    assert f"/clients/{flow.client.client_id}/credentials" in plain(mail)
+    rotating.steer(ends_in_seconds=1200)
+    rotating.use(rotating.old)
+    with flow.app.app_context():
+        # Another end is another reminder, once its time has come.
+        assert list(reminders.remind()) == [1]
