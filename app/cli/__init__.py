@@ -13,7 +13,7 @@ from app.cli.organizations import organizations_commands
 from app.cli.purge import purge_command
 from app.cli.revoke import revoke_command
 from app.cli.setup import setup_command
-from app.cli.users import users_commands
+from app.cli.user_imports import users_commands
 
 
 def register(app: Flask) -> None:

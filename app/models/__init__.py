@@ -24,6 +24,7 @@ from app.models import (
     signing_key,
     token,
     user,
+    user_import,
     webhook,
 )
 from app.models.base import Base
@@ -51,5 +52,6 @@ __all__ = [
     "signing_key",
     "token",
     "user",
+    "user_import",
     "webhook",
 ]

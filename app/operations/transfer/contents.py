@@ -63,6 +63,9 @@ STAYS: Mapping[str, str] = {
     "revocation_log": "read by the installation that revoked; what it says stands in the rows themselves",
     "webhooks": "their addresses belong to the installation that signs for them; they are set up anew",
     "webhook_deliveries": "stay with their webhooks",
+    "user_imports": "a file is sent again where the organization lives from now on; whom it brought in travels",
+    "user_import_parts": "go with the import",
+    "user_import_refusals": "go with the import",
     "view_changes": "lives for a minute",
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, exists
+from sqlalchemy import ColumnElement, Table, exists, or_
 
 from app.models.account_link import AccountLink, Registration
 from app.models.base import Base
@@ -27,6 +27,7 @@ from app.models.session import Attempt, KnownBrowser, Session, SessionClient
 from app.models.signing_key import SigningKey
 from app.models.token import AccessToken
 from app.models.user import Invitation
+from app.models.user_import import UserImport, UserImportPart, UserImportRefusal
 from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.signing.rotation import note_removals
 
@@ -77,6 +78,17 @@ def _has_deliveries() -> ColumnElement[bool]:
     )
 
 
+def _import_has_rows() -> ColumnElement[bool]:
+    return or_(
+        *(
+            exists().where(
+                table.organization_id == UserImport.organization_id, table.import_id == UserImport.id
+            )
+            for table in (UserImportPart, UserImportRefusal)
+        )
+    )
+
+
 # Children before their parents. Each column named here has an index.
 SWEEPS = (
     _sweep(AccessToken, "expires_at"),
@@ -99,6 +111,10 @@ SWEEPS = (
     _sweep(SecondFactorTry, "expires_at", timedelta()),
     _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
     _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
+    # Personal data: what was uploaded, and what was refused of it.
+    _sweep(UserImportPart, "expires_at", timedelta()),
+    _sweep(UserImportRefusal, "expires_at", timedelta()),
+    _sweep(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
     _sweep(ViewChange, "at", timedelta(minutes=1)),

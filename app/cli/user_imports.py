@@ -1,0 +1,136 @@
+"""``flask --app wsgi users import``: a file of people is brought in, with a progress bar and a report."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from app.cli.refusals import refusing
+from app.cli.users import users_commands
+from app.operations.directory import organization_by_slug
+from app.operations.user_imports import reports, running, starts, uploads
+from app.operations.user_imports.records import ImportRecord
+from app.rules.actor import Actor
+from app.rules.people.import_files import FORMATS
+from app.rules.people.user_import import ON_EXISTING
+
+__all__ = ["users_commands"]
+
+_BAR = 30
+_SAID_EVERY_SECONDS = 5.0
+
+
+@users_commands.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--organization", required=True, help="Id of the organization.")
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), help="Read from the file's name when left out."
+)
+@click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
+@click.option("--dry-run", is_flag=True, help="Check the file and say what would happen.")
+@click.option("--resume", is_flag=True, help="Go on where an import of this file was interrupted.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Default: FILE.refused.csv")
+@refusing
+def import_command(
+    file: Path,
+    organization: str,
+    file_format: str | None,
+    on_existing: str,
+    dry_run: bool,
+    resume: bool,
+    report: Path | None,
+) -> None:
+    """Bring in the people of FILE, a CSV, a JSON array or lines of JSON. Refused rows are written to a report.
+
+    Exit status 1 when rows were refused.
+    """
+    actor = Actor.system(organization_by_slug(organization).id, "command line")
+    begun = starts.find_interrupted(actor, _digest(file))
+    if begun is not None and not resume:
+        raise click.ClickException(
+            f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
+        )
+    if begun is None:
+        begun = _upload(actor, file, file_format or _format_of(file), on_existing, dry_run)
+    meter = _Meter()
+    ended = running.run_import(actor, begun.public_id, progress=meter.show)
+    meter.end()
+    _tell(ended)
+    if ended.refused:
+        path = report or file.with_name(f"{file.name}.refused.csv")
+        with path.open("w", encoding="utf-8", newline="") as out:
+            out.writelines(reports.refusal_report(actor, ended.public_id))
+        click.echo(f"Refused rows, with the reasons: {path}")
+    if ended.refused or ended.failure:
+        raise SystemExit(1)
+
+
+def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_run: bool) -> ImportRecord:
+    with file.open("rb") as stream:
+        upload = uploads.receive_upload(
+            actor,
+            stream.read,
+            file_format=file_format,
+            name=file.name[:200],
+            on_existing=on_existing,
+            is_foreground=True,
+        )
+    return uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
+
+
+def _format_of(file: Path) -> str:
+    ending = file.suffix.lower().lstrip(".")
+    return {"jsonl": "ndjson"}.get(ending, ending if ending in FORMATS else "csv")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _tell(ended: ImportRecord) -> None:
+    if ended.status == "checked":
+        click.echo("Checked; nothing was changed. The import would have")
+    click.echo(
+        f"created {ended.created}, updated {ended.updated}, skipped {ended.skipped}, refused {ended.refused}"
+        f" of {ended.total} rows"
+    )
+    if ended.failure:
+        click.echo(f"It stopped: {ended.failure}", err=True)
+
+
+class _Meter:
+    """Progress on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._begun_at: int | None = None
+        self._said = 0.0
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, record: ImportRecord) -> None:
+        """How far the import is."""
+        now = time.monotonic()
+        if self._begun_at is None:
+            self._begun_at = record.done
+        is_due = self._is_terminal or now - self._said > _SAID_EVERY_SECONDS or record.done == record.total
+        if not is_due:
+            return
+        self._said = now
+        speed = (record.done - self._begun_at) / max(now - self._started, 0.001)
+        left = int((record.total - record.done) / speed) if speed else 0
+        words = f"{record.percent:3} %  {record.done} of {record.total} rows  {speed:.0f} rows/s"
+        words += f"  {left // 60}:{left % 60:02} left" if speed else ""
+        if self._is_terminal:
+            full = record.percent * _BAR // 100
+            words = f"\r[{'#' * full}{'.' * (_BAR - full)}] {words}\x1b[K"
+        click.echo(words, err=True, nl=not self._is_terminal)
+
+    def end(self) -> None:
+        """The cursor stands below the bar."""
+        if self._is_terminal:
+            click.echo("", err=True)

@@ -1,0 +1,229 @@
+"""Uploads: the file is read once, checked as a whole, and kept in sealed parts until its people are brought in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, insert, select, update
+
+from app.extensions import db
+from app.models.user_import import CHECKING, RUNNING, UNFINISHED, UPLOADING, UserImport, UserImportPart
+from app.operations import audit, clock, keyring
+from app.operations.transaction import count_changed, on_commit, transaction
+from app.operations.user_imports import endings
+from app.operations.user_imports.importers import document_of
+from app.operations.user_imports.records import ImportRecord, place_of, record_of
+from app.operations.user_imports.wake import may_be_due
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, FieldError, InvalidInput
+from app.rules.fields import text_problem
+from app.rules.identifiers import new_id, public_id
+from app.rules.people.emails import canonical_email
+from app.rules.people.import_files import FORMATS, Row, UnreadableFile, read_rows
+from app.rules.people.user_import import ON_EXISTING
+
+PART_ROWS = 250
+PIECE_BYTES = 64 * 1024
+MOST_UNFINISHED = 10
+"""Imports of an organization that wait or run."""
+UPLOAD_LASTS = timedelta(hours=1)
+PARTS_LAST = timedelta(days=2)
+KEPT = timedelta(days=30)
+
+Reader = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that was taken; it counts once it is confirmed, and is gone within the hour otherwise."""
+
+    id: UUID
+    digest: str
+    rows: int
+
+
+def receive_upload(
+    actor: Actor,
+    read: Reader,
+    *,
+    file_format: str,
+    name: str = "",
+    on_existing: str = "skip",
+    is_foreground: bool = False,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Upload:
+    """The whole file is kept, sealed, in parts of PART_ROWS rows.
+
+    ``read`` gives so many more bytes at most, and none at the end. ``progress`` is told how many rows are kept. Raises
+    Forbidden, InvalidInput for the options, Conflict where too many imports wait, UnreadableFile; after any of them
+    nothing is kept. Call it outside of a transaction: the bytes may come slowly.
+    """
+    actor.require("users:write")
+    _check_options(name, file_format, on_existing)
+    digest = hashlib.sha256()
+    import_id = _open(actor, name, file_format, on_existing, is_foreground)
+    try:
+        rows = parts = 0
+        for part in _parts(read_rows(_pieces(read, digest.update), file_format)):
+            _keep_part(actor.organization_id, import_id, parts, json.dumps(part).encode())
+            rows, parts = rows + len(part), parts + 1
+            progress(rows)
+        if not rows:
+            raise UnreadableFile("The file holds nobody.", field="file", code=UnreadableFile.code)
+        _close(actor.organization_id, import_id, digest.digest(), rows, parts)
+    except BaseException:
+        endings.discard(actor, import_id)
+        raise
+    return Upload(import_id, digest.hexdigest(), rows)
+
+
+@transaction
+def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportRecord:
+    """The import begins, or the dry run, which ends with what an import would do.
+
+    Raises Forbidden, Conflict when it has begun. Audit: ``user_import.started`` or ``user_import.checked``.
+    """
+    actor.require("users:write")
+    now = clock.now()
+    changed = count_changed(
+        update(UserImport)
+        .where(
+            UserImport.organization_id == actor.organization_id,
+            UserImport.id == upload.id,
+            UserImport.status == UPLOADING,
+            UserImport.total > 0,
+        )
+        .values(status=CHECKING if is_dry_run else RUNNING, worked_at=now, expires_at=now + KEPT)
+    )
+    if not changed:
+        raise Conflict("This upload has ended. Send the file again.", code="upload_ended")
+    db.session.expire_all()
+    row = db.session.get_one(UserImport, (actor.organization_id, upload.id))
+    audit.record(
+        actor,
+        "user_import.checked" if is_dry_run else "user_import.started",
+        target_type="user_import",
+        target_id=public_id("imp", upload.id),
+        after={"name": row.name, "rows": row.total, "on_existing": row.on_existing, "digest": upload.digest},
+    )
+    on_commit(may_be_due.set)
+    return record_of(row)
+
+
+def _check_options(name: str, file_format: str, on_existing: str) -> None:
+    errors = []
+    for field, value, allowed in (
+        ("format", file_format, FORMATS),
+        ("on_existing", on_existing, ON_EXISTING),
+    ):
+        if value not in allowed:
+            errors.append(FieldError(field, "not_allowed", f"This must be one of: {', '.join(allowed)}."))
+    problem = text_problem(name, longest=200, shortest=0)
+    if problem is not None:
+        errors.append(FieldError("name", problem.code, problem.message))
+    if errors:
+        raise InvalidInput.of(errors)
+
+
+def _pieces(read: Reader, note: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The bytes in pieces of one size, however they come."""
+    pending = b""
+    while True:
+        more = read(PIECE_BYTES - len(pending))
+        note(more)
+        pending += more
+        if pending and (not more or len(pending) >= PIECE_BYTES):
+            yield pending
+            pending = b""
+        if not more:
+            return
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[list[Mapping[str, Any]]]:
+    """Rows by PART_ROWS; of those with one address the later ones say which row was first."""
+    first: dict[bytes, int] = {}
+    part: list[Mapping[str, Any]] = []
+    for row in rows:
+        email = row.fields.get("email")
+        canonical = canonical_email(email) if isinstance(email, str) else None
+        same = row.number
+        if canonical is not None:
+            same = first.setdefault(hashlib.blake2b(canonical.encode(), digest_size=12).digest(), row.number)
+        problem = row.problem or (f"Row {same} has the same address." if same != row.number else None)
+        part.append({"number": row.number, "fields": dict(row.fields), "problem": problem})
+        if len(part) == PART_ROWS:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+@transaction
+def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foreground: bool) -> UUID:
+    unfinished = db.session.scalar(
+        select(func.count()).where(
+            UserImport.organization_id == actor.organization_id,
+            UserImport.status.in_(UNFINISHED),
+            UserImport.expires_at > clock.now(),
+            UserImport.worked_at > clock.now() - PARTS_LAST,
+        )
+    )
+    if (unfinished or 0) >= MOST_UNFINISHED:
+        message = f"{MOST_UNFINISHED} imports wait or run already. Let them end, or cancel one."
+        raise Conflict(message, code="too_many_imports")
+    now = clock.now()
+    row_id = new_id()
+    counts = dict.fromkeys(("total", "parts", "position", "created", "updated", "skipped", "refused"), 0)
+    db.session.execute(
+        insert(UserImport).values(
+            organization_id=actor.organization_id,
+            id=row_id,
+            name=name,
+            format=file_format,
+            digest=bytes(32),
+            on_existing=on_existing,
+            status=UPLOADING,
+            is_foreground=is_foreground,
+            importer=document_of(actor),
+            created_at=now,
+            worked_at=now,
+            expires_at=now + UPLOAD_LASTS,
+            **counts,
+        )
+    )
+    return row_id
+
+
+def _keep_part(organization_id: str, import_id: UUID, number: int, rows: bytes) -> None:
+    sealed = keyring.seal(organization_id, rows, place_of("part", import_id, number))
+    _store_part(organization_id, import_id, number, sealed)
+
+
+@transaction
+def _store_part(organization_id: str, import_id: UUID, number: int, sealed: bytes) -> None:
+    now = clock.now()
+    db.session.execute(
+        insert(UserImportPart).values(
+            organization_id=organization_id,
+            import_id=import_id,
+            number=number,
+            sealed_rows=sealed,
+            expires_at=now + PARTS_LAST,
+        )
+    )
+
+
+@transaction
+def _close(organization_id: str, import_id: UUID, digest: bytes, rows: int, parts: int) -> None:
+    db.session.execute(
+        update(UserImport)
+        .where(UserImport.organization_id == organization_id, UserImport.id == import_id)
+        .values(digest=digest, total=rows, parts=parts)
+        .execution_options(synchronize_session=False)
+    )

@@ -1,0 +1,88 @@
+"""``users import``: what it says, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from app.operations.people.users import find_user_by_email
+from tests.cli.test_commands import run
+from tests.factories import Factory
+from tests.support.databases import Database
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make: Factory) -> Path:
+    make.organization("acme")
+    return tmp_path
+
+
+def bring_in(app: Flask, file: Path, *options: str) -> tuple[int, str, str]:
+    result = run(app, "users", "import", str(file), "--organization", "acme", *options)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_file_comes_in_and_progress_stands_on_standard_error(app: Flask, folder: Path) -> None:
+    file = folder / "people.csv"
+    file.write_text("email,name\n" + "".join(f"p{number}@people.example,P\n" for number in range(600)))
+    code, said, told = bring_in(app, file)
+    assert (code, said) == (0, "created 600, updated 0, skipped 0, refused 0 of 600 rows\n")
+    assert "100 %  600 of 600 rows" in told and "rows/s" in told
+    assert "\r" not in told, "a bar is for terminals"
+    assert bring_in(app, file)[1] == "created 0, updated 0, skipped 600, refused 0 of 600 rows\n"
+    assert not (folder / "people.csv.refused.csv").exists()
+
+
+@pytest.mark.parametrize("ending", ["json", "ndjson", "jsonl"])
+def test_the_name_tells_the_format(app: Flask, folder: Path, ending: str, make: Factory) -> None:
+    people = [{"email": "ada@people.example", "name": "Ada"}, {"email": "bob@people.example"}]
+    file = folder / f"people.{ending}"
+    file.write_text(json.dumps(people) if ending == "json" else "\n".join(map(json.dumps, people)))
+    assert bring_in(app, file)[0] == 0
+    with app.app_context():
+        from app.operations.directory import organization_by_slug
+
+        found = find_user_by_email(organization_by_slug("acme").id, "ada@people.example")
+    assert found is not None and found.name == "Ada"
+
+
+def test_a_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -> None:
+    file = folder / "people"
+    file.write_text("email\nada@people.example\nnobody\n")
+    code, said, _ = bring_in(app, file, "--dry-run", "--report", str(folder / "report.csv"))
+    assert code == 1
+    assert "nothing was changed" in said and "created 1, updated 0, skipped 0, refused 1 of 2 rows" in said
+    assert database.count("users") == 0
+    assert (folder / "report.csv").read_text() == (
+        "row,errors,email\n3,email: This is not an e-mail address.,nobody\n"
+    )
+
+
+def test_refused_rows_are_mended_in_the_report_and_sent_again(app: Flask, folder: Path) -> None:
+    file = folder / "people.csv"
+    file.write_text('email,name\nada@people.example,Ada\nbob at people.example,"=Bob"\n')
+    code, said, _ = bring_in(app, file)
+    report = folder / "people.csv.refused.csv"
+    assert code == 1 and str(report) in said
+    assert "'=Bob" in report.read_text()
+    report.write_text(report.read_text().replace("bob at", "bob@"))
+    assert bring_in(app, report)[0] == 1
+    report.write_text(report.read_text().replace("bob@ people", "bob@people"))
+    assert bring_in(app, report)[:2] == (0, "created 1, updated 0, skipped 0, refused 0 of 1 rows\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "The file is empty"), ("emial\n", 'Did you mean "email"?'), ("email\n", "The file holds nobody")],
+)
+def test_a_file_that_cannot_be_read_ends_with_words(
+    app: Flask, folder: Path, database: Database, text: str, words: str
+) -> None:
+    file = folder / "people.csv"
+    file.write_text(text)
+    code, _, told = bring_in(app, file)
+    assert code == 1 and words in told
+    assert database.count("user_imports") == 0

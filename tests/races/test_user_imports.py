@@ -1,0 +1,38 @@
+"""Several processes work on one import at the same moment: nobody comes in twice, nobody is left out."""
+
+from __future__ import annotations
+
+import functools
+import io
+
+from flask import Flask
+
+from app.operations.user_imports import running, uploads
+from app.operations.user_imports.records import get_import
+from app.operations.user_imports.uploads import PART_ROWS
+from tests.factories import Factory
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+CROWD = 6
+PARTS = 6
+
+
+def test_of_many_who_bring_one_part_in_one_does(app: Flask, make: Factory, database: Database) -> None:
+    """Law 8: the position moves by a conditional UPDATE in the transaction that brings the part in."""
+    acme = make.organization()
+    system = make.system(acme)
+    people = "email\n" + "".join(f"p{number}@people.example\n" for number in range(PARTS * PART_ROWS))
+    with app.app_context():
+        upload = uploads.receive_upload(system, io.BytesIO(people.encode()).read, file_format="csv")
+        begun = uploads.confirm_upload(system, upload, is_dry_run=False)
+    finished: list[str] = []
+    while len(finished) < CROWD:
+        finished = at_once(app, [functools.partial(running.run_import, system, begun.public_id)] * CROWD)
+        finished = [name for name in finished if name == "ImportRecord"]
+    with app.app_context():
+        ended = get_import(system, begun.public_id)
+    assert (ended.status, ended.created, ended.refused) == ("done", PARTS * PART_ROWS, 0)
+    assert database.count("users") == PARTS * PART_ROWS == audited(database, "user.created")
+    assert audited(database, "user_import.ended") == 1

@@ -1,0 +1,66 @@
+"""Imports of people as tests begin them, and what is there afterwards."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.user import User
+from app.operations.user_imports import records, running, uploads
+from app.operations.user_imports.records import ImportRecord
+from app.rules.actor import Actor
+
+BCRYPT = "$2b$08$abcdefghijklmnopqrstuu" + "a" * 31
+
+
+def admin(make: Any, organization: Any, *permissions: str) -> Actor:
+    """Somebody who administers the organization; rights are asked anew at each part."""
+    return make.actor(organization, *permissions, user=make.user(organization, role="admin"))
+
+
+def imported() -> int:
+    """How many people of ``people`` there are."""
+    return sum(email.endswith("@people.example") for email in db.session.scalars(select(User.email)))
+
+
+def begin(actor: Actor, text: str | bytes, *, dry: bool = False, **options: Any) -> ImportRecord:
+    """An import of the text, which has begun."""
+    stream = io.BytesIO(text.encode() if isinstance(text, str) else text)
+    upload = uploads.receive_upload(actor, stream.read, **({"file_format": "csv"} | options))
+    return uploads.confirm_upload(actor, upload, is_dry_run=dry)
+
+
+def bring_in(actor: Actor, text: str | bytes, **options: Any) -> ImportRecord:
+    """The import of the text, ended."""
+    return running.run_import(actor, begin(actor, text, **options).public_id)
+
+
+def counts(record: ImportRecord) -> tuple[str, int, int, int, int]:
+    return record.status, record.created, record.updated, record.skipped, record.refused
+
+
+def people(count: int) -> str:
+    return "email,name\n" + "".join(f"p{number}@people.example,Person {number}\n" for number in range(count))
+
+
+def stored(model: Any) -> int:
+    return db.session.scalar(select(func.count()).select_from(model)) or 0
+
+
+def reasons(actor: Actor, record: ImportRecord) -> dict[int, list[tuple[str, str]]]:
+    page = records.list_refused_rows(actor, record.public_id, limit=100)
+    return {row.number: [(error.field, error.code) for error in row.errors] for row in page.items}
+
+
+def events(organization: Any, action: str) -> list[AuditEvent]:
+    return list(
+        db.session.scalars(
+            select(AuditEvent).where(
+                AuditEvent.organization_id == organization.id, AuditEvent.action == action
+            )
+        )
+    )
