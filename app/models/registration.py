@@ -44,6 +44,7 @@ class ClientRegistration(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "address_digest"),
         Index("ix_client_registrations_idle", "idle_check_at"),
+        Index("ix_client_registrations_access", "organization_id", "access_digest"),
         ForeignKeyConstraint(
             ["organization_id", "id"],
             ["clients.organization_id", "clients.id"],

@@ -24,10 +24,18 @@ class InvalidJson(InvalidInput):
 
 
 def load_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body.
+    """The JSON object in a body. Raises InvalidJson as ``load_value`` does, and for a top level that is no object."""
+    value = load_value(body)
+    if not isinstance(value, dict):
+        raise InvalidJson("The body must be a JSON object, {…}.")
+    return value
+
+
+def load_value(body: bytes) -> Any:
+    """The JSON value in a body.
 
     Raises InvalidJson for bytes that are not UTF-8, a byte order mark, duplicate keys, NaN and Infinity, NUL,
-    lone surrogates, numbers that do not survive a double, nesting over 32, and a top level that is no object.
+    lone surrogates, numbers that do not survive a double, and nesting over 32.
     """
     text = _decode(body)
     if not text.strip():
@@ -44,8 +52,6 @@ def load_object(body: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidJson(f"The body is not valid JSON ({where}).") from error
-    if not isinstance(value, dict):
-        raise InvalidJson("The body must be a JSON object, {…}.")
     _require_plain_strings(value)
     return value
 

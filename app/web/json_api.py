@@ -15,7 +15,7 @@ from app.operations.protocol.dpop_proofs import fresh_nonce
 from app.operations.protocol.protected_resources import management_metadata_address
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.protocol.presented_token import is_by_dpop
-from app.rules.strict_json import LARGEST_BODY, load_object
+from app.rules.strict_json import LARGEST_BODY, load_object, load_value
 from app.web.challenges import challenges
 from app.web.request_log import request_id
 
@@ -106,14 +106,26 @@ def read_object(*, optional: bool = False) -> dict[str, Any]:
 
     Raises UnsupportedMediaType, InvalidJson, and 413 for more than 64 KiB, also of a body without a length.
     """
-    body = request.get_data(cache=True)
-    # Werkzeug cuts a body without a length off at its bound and says nothing: what is left over tells.
-    if request.content_length is None and len(body) >= LARGEST_BODY and request.environ["wsgi.input"].read(1):
-        raise RequestEntityTooLarge
+    body = _body()
     if not body and optional and not request.content_type:
         return {}
     _require_json()
     return load_object(body) if body or not optional else {}
+
+
+def read_value() -> Any:
+    """The JSON value in the request's body, an array as well; raises what ``read_object`` does."""
+    body = _body()
+    _require_json()
+    return load_value(body)
+
+
+def _body() -> bytes:
+    body = request.get_data(cache=True)
+    # Werkzeug cuts a body without a length off at its bound and says nothing: what is left over tells.
+    if request.content_length is None and len(body) >= LARGEST_BODY and request.environ["wsgi.input"].read(1):
+        raise RequestEntityTooLarge
+    return body
 
 
 def _require_json() -> None:

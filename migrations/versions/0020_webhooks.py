@@ -1,4 +1,4 @@
-"""Webhooks: endpoints that hear of events, and what each was told.
+"""Webhooks: endpoints that hear of events, and what each was told; leaked registration access tokens are found.
 
 Revision: 0020
 Follows: 0019
@@ -99,8 +99,12 @@ def upgrade() -> None:
     op.create_index(
         "ix_webhook_deliveries_webhook", "webhook_deliveries", ["organization_id", "webhook_id", "id"]
     )
+    op.create_index(
+        "ix_client_registrations_access", "client_registrations", ["organization_id", "access_digest"]
+    )
 
 
 def downgrade() -> None:
+    op.drop_index("ix_client_registrations_access", "client_registrations")
     op.drop_table("webhook_deliveries")
     op.drop_table("webhooks")

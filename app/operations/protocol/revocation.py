@@ -6,6 +6,7 @@ is no list of revoked tokens to spread and none that can be late.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -25,9 +26,19 @@ from app.rules.identifiers import client_id_of, public_id
 from app.rules.protocol.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 
 
+@dataclass(frozen=True, slots=True)
+class RevokedToken:
+    """A token that lived until now: its kind and public id, whose it was."""
+
+    kind: str
+    public_id: str
+    client_id: UUID
+    user_id: UUID | None
+
+
 @transaction
-def revoke_token(actor: Actor, token: str) -> None:
-    """This organization never accepts the string again (RFC 7009 section 2).
+def revoke_token(actor: Actor, token: str) -> RevokedToken | None:
+    """This organization never accepts the string again (RFC 7009 section 2); returns what ended just now.
 
     Unknown, ended, revoked and other organizations' strings change nothing and raise nothing. A refresh token
     takes its family and their access tokens with it, an access token goes alone. Whoever lacks
@@ -37,34 +48,41 @@ def revoke_token(actor: Actor, token: str) -> None:
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN and parsed.grant_id is not None:
         if parsed.organization_id == actor.organization_id:
-            _revoke_family(actor, token, parsed.grant_id)
+            return _revoke_family(actor, token, parsed.grant_id)
     elif tokens.owner_of(token) == actor.organization_id:
-        _revoke_access_token(actor, token)
+        return _revoke_access_token(actor, token)
+    return None
 
 
-def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> None:
+def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> RevokedToken | None:
     if not has_own_tag(token, keyring.refresh_tag_key(actor.organization_id)):
-        return
+        return None
     row = db.session.execute(
         select(Grant.client_id, Grant.user_id).where(
             Grant.organization_id == actor.organization_id, Grant.id == grant_id
         )
     ).first()
     if row is None:
-        return
+        return None
     _require_own(actor, row.client_id)
-    if grants.revoke(actor, grant_id, reason="revoked"):
-        _record(actor, "refresh_token", row.client_id, public_id("grt", grant_id))
+    if not grants.revoke(actor, grant_id, reason="revoked"):
+        return None
+    return _record(
+        actor, RevokedToken("refresh_token", public_id("grt", grant_id), row.client_id, row.user_id)
+    )
 
 
-def _revoke_access_token(actor: Actor, token: str) -> None:
+def _revoke_access_token(actor: Actor, token: str) -> RevokedToken | None:
     row = db.session.execute(
-        select(AccessToken.id, AccessToken.client_id).where(
-            AccessToken.organization_id == actor.organization_id, AccessToken.digest == digest(token)
+        select(AccessToken.id, AccessToken.client_id, Grant.user_id)
+        .outerjoin(
+            Grant,
+            (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id),
         )
+        .where(AccessToken.organization_id == actor.organization_id, AccessToken.digest == digest(token))
     ).first()
     if row is None:
-        return
+        return None
     _require_own(actor, row.client_id)
     changed = count_changed(
         update(AccessToken)
@@ -76,9 +94,10 @@ def _revoke_access_token(actor: Actor, token: str) -> None:
         )
         .values(revoked_at=clock.now())
     )
-    if changed == 1:
-        grants.log_revocation(actor.organization_id, "token", row.id.bytes)
-        _record(actor, "access_token", row.client_id, public_id("tok", row.id))
+    if changed != 1:
+        return None
+    grants.log_revocation(actor.organization_id, "token", row.id.bytes)
+    return _record(actor, RevokedToken("access_token", public_id("tok", row.id), row.client_id, row.user_id))
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:
@@ -93,14 +112,15 @@ def _require_own(actor: Actor, client_id: UUID) -> None:
         raise InvalidInput("The token was not issued to this client.", field="token")
 
 
-def _record(actor: Actor, kind: str, client_id: UUID, target_id: str) -> None:
+def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
     audit.record(
         actor,
         "token.revoked",
-        target_type=kind,
-        target_id=target_id,
-        after={"client_id": client_id_of(actor.organization_id, client_id)},
+        target_type=revoked.kind,
+        target_id=revoked.public_id,
+        after={"client_id": client_id_of(actor.organization_id, revoked.client_id)},
     )
+    return revoked
 
 
 def end_grants(actor: Actor, condition: Any, *, reason: str) -> int:

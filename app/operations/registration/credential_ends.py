@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -55,23 +56,38 @@ def revoke_credentials(
     when one is named. ``expected_version`` is of the one named, or of the ledger. Repeating is harmless. Raises
     NotFound, Forbidden, PreconditionFailed. Audit: ``credential.revoked`` for each.
     """
-    counts, flagged = _revoke(actor, client_id, credential_id, revoke_tokens, expected_version)
-    # Access tokens are dead by the flag on their secret. What refresh tokens hang from goes in small batches.
-    for row_id in flagged:
-        for _ in range(_MOST_BATCHES):
-            if _end_grants_of(actor, row_id) == 0:
-                break
+    counts, flagged = revoke_at_once(
+        actor,
+        client_id,
+        credential_id=credential_id,
+        revoke_tokens=revoke_tokens,
+        expected_version=expected_version,
+    )
+    end_grants_of(actor, flagged)
     return counts
 
 
+def end_grants_of(actor: Actor, credential_ids: Iterable[UUID]) -> None:
+    """What refresh tokens that the secrets minted hang from is revoked, in small batches, each its own unit.
+
+    Their access tokens are dead by the flag on the secret.
+    """
+    for row_id in credential_ids:
+        for _ in range(_MOST_BATCHES):
+            if _end_grants_of(actor, row_id) == 0:
+                break
+
+
 @transaction
-def _revoke(
+def revoke_at_once(
     actor: Actor,
     client_id: str,
-    credential_id: str | None,
-    revoke_tokens: bool,
-    expected_version: int | None,
+    *,
+    credential_id: str | None = None,
+    revoke_tokens: bool = False,
+    expected_version: int | None = None,
 ) -> tuple[RevokedCredentials, list[UUID]]:
+    """As ``revoke_credentials``, in one unit; returns also the secrets that ``end_grants_of`` is to follow."""
     for _ in range(_MOST_RACES):
         client = get_row(actor, client_id, "credentials:write")
         require_not_above(actor, client)

@@ -87,6 +87,15 @@ def is_setup_token(token: str) -> bool:
     return is_same and clock.now() < datetime.fromisoformat(fact.value["expires_at"])
 
 
+@transaction
+def withdraw_setup_token(token: str) -> bool:
+    """The token sets nothing up any more; says whether it would have. A restart of the service makes another."""
+    if not is_setup_token(token):
+        return False
+    db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
+    return True
+
+
 def complete_setup(
     token: str | None,
     *,

@@ -19,6 +19,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "consent.withdrawn": "A person took a client's access away.",
     "credential.created": "A client got a secret.",
     "credential.kept": "A secret that was to end keeps working.",
+    "credential.leaked": "A secret or token was reported as leaked and is dead since.",
     "credential.retired": "A secret got an end.",
     "credential.revealed": "Somebody viewed a secret.",
     "credential.revoked": "A secret was revoked.",

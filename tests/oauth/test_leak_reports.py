@@ -1,0 +1,232 @@
+"""Leak reports: what is ours is dead and its owner told; a stranger learns nothing and harms nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.operations.evidence.audit_events import list_audit_events
+from app.operations.leaks import reports
+from app.operations.registration.credentials import create_credential
+from app.operations.tenancy.setup import is_setup_token, issue_setup_token
+from app.operations.webhooks.deliveries import list_deliveries
+from app.operations.webhooks.endpoints import create_webhook
+from app.rules.protocol.tokens import new_token
+from tests.factories import Factory, basic_header
+from tests.oauth.conftest import Flow, audited
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+
+URL = "https://github.com/acme/shop/blob/main/.env?token=hidden#L3"
+
+
+def report(http: FlaskClient, *found: str, **more: Any) -> TestResponse:
+    body = [{"token": token, "type": "gatehouse", "url": URL, "source": "commit"} | more for token in found]
+    return http.post("/leak-reports", json=body)
+
+
+def test_the_set_up_token_is_void_as_well(app: Flask, http: FlaskClient) -> None:
+    with app.app_context():
+        token = issue_setup_token()
+        assert is_setup_token(token)
+    assert report(http, token).status_code == 202
+    with app.app_context():
+        assert not is_setup_token(token)
+
+
+def test_strings_that_are_none_of_ours_get_the_same_answer_and_leave_nothing(
+    flow: Flow, make: Factory, database: Database
+) -> None:
+    make.root()
+    real = flow.tokens()["access_token"]
+    before = audited(database, "secret.leak_reported")
+    unknown = new_token("cs", flow.organization.id)
+    elsewhere = new_token("at", "zzzzzzzz")
+    wrong_sum = real[:-1] + ("0" if real[-1] != "0" else "1")
+    answers = {
+        report(flow.http, token).data
+        for token in (
+            unknown,
+            elsewhere,
+            wrong_sum,
+            "ghp_" + "x" * 36,
+            "gth_",
+            "ü",
+            "eyJ.eyJ.x",
+            "x" * 20_000,
+        )
+    }
+    assert len(answers) == 1
+    assert audited(database, "secret.leak_reported") == before
+    assert flow.is_alive(real), "what was not posted itself lives"
+    assert report(flow.http, real).data in answers
+
+
+def test_a_leaked_client_secret_takes_the_tokens_it_minted_and_no_others(flow: Flow, make: Factory) -> None:
+    make.root()
+    minted = flow.tokens()
+    with flow.app.app_context():
+        second = create_credential(make.actor(flow.organization), flow.client.client_id)
+    assert second.secret
+    report(flow.http, flow.client.secret)
+    other = make.machine(flow.organization, "clients:read")
+    form = {"grant_type": "client_credentials"}
+    assert flow.http.post("/oauth/token", data=form, headers=other.basic).status_code == 200
+    renewed = basic_header(flow.client.client_id, second.secret)
+    told = flow.http.post("/oauth/introspect", data={"token": minted["access_token"]}, headers=renewed)
+    assert told.get_json() == {"active": False}
+    assert flow.refresh(minted["refresh_token"], headers=renewed).status_code == 400
+
+
+def test_roots_own_last_secret_can_be_ended(flow: Flow, make: Factory) -> None:
+    """No rule against locking oneself out protects a secret that the world knows."""
+    machine = make.machine(make.root())
+    report(flow.http, machine.secret)
+    form = {"grant_type": "client_credentials"}
+    assert flow.http.post("/oauth/token", data=form, headers=machine.basic).status_code == 401
+
+
+def test_the_audit_log_says_where_it_was_found_and_nothing_of_the_secret(
+    flow: Flow, make: Factory, database: Database
+) -> None:
+    make.root()
+    report(flow.http, flow.client.secret, source="commit\u202e", type="x" * 300)
+    with flow.app.app_context():
+        actor = make.actor(flow.organization)
+        [event] = list_audit_events(actor, filters={"action": "secret.leak_reported"}).items
+    assert event.target_type == "credential" and event.actor_label == "leak report"
+    assert event.after == {
+        "client_id": flow.client.client_id,
+        "name": event.after and event.after["name"],
+        "what": "A client secret",
+        "url": "https://github.com/acme/shop/blob/main/.env",
+    }
+    dump = database.dump()
+    assert flow.client.secret.encode() not in dump and b"hidden" not in dump
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "https://",
+        "ftp://x/y",
+        "https://x\n/y",
+        "https://[::1",
+        "/etc/passwd",
+        "x" * 9000,
+    ],
+)
+def test_an_address_that_is_none_is_not_kept(flow: Flow, make: Factory, url: str) -> None:
+    make.root()
+    report(flow.http, flow.client.secret, url=url)
+    with flow.app.app_context():
+        [event] = list_audit_events(make.actor(flow.organization), filters={"action": "secret"}).items
+    assert event.after is not None and "url" not in event.after
+
+
+def leak_letters(box: Mailbox) -> list[Any]:
+    return [mail for mail in box.mails if "was found where it should not be" in mail["Subject"]]
+
+
+def test_owner_and_administrators_are_told_and_get_no_link_of_a_stranger(
+    flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    make.root()
+    make.user(flow.organization, email="admin@acme.example", role="admin")
+    owner = make.user(flow.organization, email="owner@acme.example")
+    with flow.app.app_context():
+        client = make.client(flow.organization, by=make.actor(flow.organization, user=owner))
+    report(flow.http, client.secret)
+    report(flow.http, client.secret)
+    deliver()
+    mails = leak_letters(box)
+    assert sorted(mail["To"] for mail in mails) == ["admin@acme.example", "owner@acme.example"]
+    words = plain(mails[0])
+    assert "found at github.com" in words and "blob" not in words and client.client_id in words
+
+
+def test_mailboxes_are_not_filled(
+    flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "MOST_LETTERS_AN_HOUR", 2)
+    make.root()
+    make.user(flow.organization, email="admin@acme.example", role="admin")
+    report(flow.http, *(make.client(flow.organization).secret for _ in range(4)))
+    deliver()
+    assert len(leak_letters(box)) == 2
+
+
+def test_webhooks_hear_of_it(flow: Flow, make: Factory) -> None:
+    make.root()
+    with flow.app.app_context():
+        actor = make.actor(flow.organization)
+        hook = create_webhook(actor, {"url": "https://hooks.example/", "event_types": ["credential.leaked"]})
+    report(flow.http, flow.client.secret)
+    with flow.app.app_context():
+        [told] = list_deliveries(actor, hook.record.public_id).items
+    assert told.event_type == "credential.leaked"
+    assert told.body is not None and told.body["data"]["action"] == "secret.leak_reported"
+    assert flow.client.secret not in str(told.body)
+
+
+def test_whoever_reports_too_often_waits(flow: Flow, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    make.root()
+    for _ in range(reports.MOST_PER_NETWORK.max_failures):
+        assert report(flow.http, "nothing").status_code == 202
+    answer = report(flow.http, flow.client.secret)
+    assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ([], ""),
+        ([{"token": "x"}] * 101, ""),
+        ([7], "[0]"),
+        ("gth_cs_x", "[0]"),
+        ([{"token": 7}], "[0].token"),
+        ([{"url": URL}], "[0].token"),
+        ([{"token": "x"}, {"token": "y", "url": 7}], "[1].url"),
+        ({"tokens": []}, "[0].token"),
+    ],
+)
+def test_what_is_no_report_is_named(http: FlaskClient, make: Factory, body: Any, field: str) -> None:
+    make.root()
+    answer = http.post("/leak-reports", json=body)
+    assert answer.status_code == 400 and answer.get_json()["errors"][0]["field"] == field
+
+
+def test_one_report_alone_is_an_object_and_unknown_fields_are_left_alone(flow: Flow, make: Factory) -> None:
+    make.root()
+    token = flow.tokens()["access_token"]
+    answer = flow.http.post("/api/v1/leak-reports", json={"token": token, "severity": {"x": [1]}})
+    assert answer.status_code == 202
+    assert not flow.is_alive(token)
+
+
+def test_the_bounds_and_the_strict_reading_are_those_of_every_body(http: FlaskClient, make: Factory) -> None:
+    make.root()
+    big = b'[{"token": "' + b"x" * 70_000 + b'"}]'
+    assert http.post("/leak-reports", data=big, content_type="application/json").status_code == 413
+    for bad in (b'[{"token": "a", "token": "b"}]', b"[" * 40 + b"]" * 40, b"[NaN]", b"\xff"):
+        assert http.post("/leak-reports", data=bad, content_type="application/json").status_code == 400
+    assert http.post("/leak-reports", data=b"[]", content_type="text/plain").status_code == 415
+    assert http.get("/leak-reports").status_code == 405
+
+
+def test_the_rest_of_a_sign_in_in_progress_is_covered(flow: Flow, make: Factory, database: Database) -> None:
+    """What stands in an address of ours for minutes: the stored request."""
+    make.root()
+    fresh = Flow(flow.app, flow.app.test_client(), flow.make, flow.client, flow.user)
+    where = fresh.authorize().headers["Location"]
+    token = next(
+        part for part in where.replace("=", "&").replace("/", "&").split("&") if part.startswith("gth_ar_")
+    )
+    report(flow.http, token)
+    assert audited(database, "secret.leak_reported") == 1

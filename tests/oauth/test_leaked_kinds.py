@@ -1,0 +1,178 @@
+"""Leak reports by kind: a client secret, each token, links and cookies of ours die alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.leaks.endings import KINDS
+from app.operations.people.invitations import find_invitation, invite
+from app.operations.people.password_resets import find_reset, issue_reset_link
+from app.operations.people.sessions import find_session
+from app.operations.self_registration.initial_access import create_registration_token
+from app.rules.protocol import tokens
+from tests.factories import Factory, bearer_header
+from tests.oauth.conftest import Flow, audited
+from tests.oauth.device import Device
+from tests.oauth.test_leak_reports import report
+from tests.oauth.test_pushed_requests import bring, pushed
+from tests.support.databases import Database
+from tests.support.registering import register
+
+
+class Case:
+    """A string of some kind, and how to tell whether it still counts."""
+
+    def __init__(self, token: str, lives: Callable[[], bool]) -> None:
+        self.token, self.lives = token, lives
+
+
+def change_settings(flow: Flow, make: Factory, settings: dict[str, Any]) -> None:
+    path = f"/organizations/{flow.organization.slug}/settings"
+    answer = flow.http.put(path, json=settings, headers=bearer_header(make.bearer(flow.organization)))
+    assert answer.status_code == 200, answer.text
+
+
+def access_token(flow: Flow, make: Factory) -> Case:
+    token = flow.tokens()["access_token"]
+    return Case(token, lambda: flow.is_alive(token))
+
+
+def jwt_access_token(flow: Flow, make: Factory) -> Case:
+    other = flow.other_client(access_token_format="jwt", trust="first_party")
+    token = other.tokens()["access_token"]
+    assert token.startswith("eyJ")
+    return Case(token, lambda: other.is_alive(token))
+
+
+def refresh_token(flow: Flow, make: Factory) -> Case:
+    told = flow.tokens()
+    return Case(told["refresh_token"], lambda: flow.is_alive(told["access_token"]))
+
+
+def client_secret(flow: Flow, make: Factory) -> Case:
+    machine = make.machine(flow.organization, "clients:read")
+    form = {"grant_type": "client_credentials"}
+    return Case(
+        machine.secret,
+        lambda: flow.http.post("/oauth/token", data=form, headers=machine.basic).status_code == 200,
+    )
+
+
+def session(flow: Flow, make: Factory) -> Case:
+    token = make.sign_in(flow.user).token
+
+    def lives() -> bool:
+        with flow.app.app_context():
+            return find_session(token) is not None
+
+    return Case(token, lives)
+
+
+def initial_access(flow: Flow, make: Factory) -> Case:
+    with flow.app.app_context():
+        token = create_registration_token(make.actor(flow.organization), {"name": "CI"}).token
+    settings = {"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}}
+    change_settings(flow, make, settings)
+    return Case(token, lambda: register(flow.http, flow.organization, token=token).status_code == 201)
+
+
+def registration_access(flow: Flow, make: Factory) -> Case:
+    settings = {"oauth": {"dynamic_registration": {"mode": "open"}}}
+    change_settings(flow, make, settings)
+    told = register(flow.http, flow.organization).get_json()
+    path = told["registration_client_uri"].removeprefix("http://localhost")
+    token = told["registration_access_token"]
+    return Case(token, lambda: flow.http.get(path, headers=bearer_header(token)).status_code == 200)
+
+
+def invitation(flow: Flow, make: Factory) -> Case:
+    with flow.app.app_context():
+        link = invite(make.actor(flow.organization), flow.organization.slug, email="new@example.com").link
+    token = str(link).rpartition("/")[2]
+
+    def lives() -> bool:
+        with flow.app.app_context():
+            return find_invitation(token) is not None
+
+    return Case(token, lives)
+
+
+def password_reset(flow: Flow, make: Factory) -> Case:
+    with flow.app.app_context():
+        token = issue_reset_link(make.actor(flow.organization), flow.user.id).link.rpartition("/")[2]
+
+    def lives() -> bool:
+        with flow.app.app_context():
+            return find_reset(flow.organization, token) is not None
+
+    return Case(token, lives)
+
+
+def authorization_code(flow: Flow, make: Factory) -> Case:
+    code = flow.code()
+    return Case(code, lambda: flow.redeem(code).status_code == 200)
+
+
+def pushed_request(flow: Flow, make: Factory) -> Case:
+    uri = pushed(flow)
+    token = uri.rpartition(":")[2]
+    return Case(token, lambda: bring(flow, uri).status_code in {302, 303})
+
+
+def device_code(flow: Flow, make: Factory) -> Case:
+    device = Device(flow.http, make, flow.user)
+    code = device.code()["device_code"]
+    return Case(code, lambda: device.poll(code).get_json()["error"] == "authorization_pending")
+
+
+CASES: dict[str, Callable[[Flow, Factory], Case]] = {
+    "access token": access_token,
+    "JWT access token": jwt_access_token,
+    "refresh token": refresh_token,
+    "client secret": client_secret,
+    "session": session,
+    "initial access token": initial_access,
+    "registration access token": registration_access,
+    "invitation": invitation,
+    "password reset": password_reset,
+    "authorization code": authorization_code,
+    "pushed request": pushed_request,
+    "device code": device_code,
+}
+# Asking spends these: they are asked once, afterwards.
+SPENT = {"authorization code", "pushed request", "device code", "initial access token"}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_whatever_is_ours_is_dead_once_it_was_reported(
+    flow: Flow, make: Factory, database: Database, kind: str
+) -> None:
+    """P4 for leaks: the answer comes after the end, and the same report again is harmless."""
+    make.root()
+    case = CASES[kind](flow, make)
+    if kind not in SPENT:
+        assert case.lives()
+    answer = report(flow.http, case.token)
+    assert (answer.status_code, answer.get_json()["data"]) == (202, {"accepted": 1})
+    assert not case.lives()
+    assert audited(database, "secret.leak_reported") == 1
+    assert report(flow.http, case.token).status_code == 202
+    assert audited(database, "secret.leak_reported") == 1, "told once"
+
+
+@pytest.mark.parametrize("kind", sorted(SPENT))
+def test_what_is_spent_by_asking_counts_where_nobody_reports_it(flow: Flow, make: Factory, kind: str) -> None:
+    assert CASES[kind](flow, make).lives()
+
+
+def test_every_kind_of_secret_has_its_end() -> None:
+    """Whoever makes a new kind says in operations/leaks/endings how it dies."""
+    kinds = {
+        value
+        for name, value in vars(tokens).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str) and len(value) == 2
+    }
+    assert kinds == KINDS
