@@ -30,10 +30,13 @@ WITHOUT_ACTOR = {
         *("directory.organization_by_id", "directory.organization_by_slug", "directory.root_organization"),
         *("users.get_user", "authorization_requests.find_request"),
         "waiting.find_waiting",
+        *("sign_in.is_offered", "sign_in.begin_sign_in", "sign_in.begin_second_factor"),
+        "registration.begin_registration_at_sign_in",
         *("authorization_requests.find_asking_client", "requests.read_logout_request"),
         *("asked_requests.read_asked", "asked_requests.read_pushed"),
         *("password_recovery.is_offered", "password_recovery.request_reset"),
         *("registration.what_follows", "own_address.may_prove_addresses"),
+        "password_resets.is_mailable",
         *("registration.register_user", "registration.require_open", "interactions.next_interaction"),
     },
     "the client that authenticated is the actor, and the token endpoint makes none beside it": {

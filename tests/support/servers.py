@@ -33,7 +33,7 @@ class LiveServer:
     """Two workers on MariaDB; ``app`` is the same instance in this process, for factories and assertions.
 
     ``settings`` are the workers' beside the usual ones. With ``certificate``, a file of key and certificate beside
-    that of its authority, it speaks https.
+    that of its authority, it speaks https. ``host`` is its name in the base URL: passkeys need one that is no number.
     """
 
     def __init__(
@@ -45,12 +45,13 @@ class LiveServer:
         workers: int = WORKERS,
         settings: Mapping[str, str] | None = None,
         certificate: tuple[Path, Path] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
         self.port = process.free_port()
         self._certificate = certificate
-        self.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{self.port}"
+        self.url = f"{'http' if certificate is None else 'https'}://{host}:{self.port}"
         self.app: Flask = application(database, instance, self.url)
         self._process: subprocess.Popen[bytes] | None = None
 

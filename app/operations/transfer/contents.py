@@ -20,6 +20,8 @@ TRAVELS = frozenset(
         "users",
         "authenticator_apps",
         "recovery_codes",
+        "passkey_handles",
+        "passkeys",
         "role_assignments",
         "invitations",
         "resources",

@@ -1,0 +1,1 @@
+"""Passkeys: registered by their owners, used in place of a password or after it."""

@@ -1,0 +1,292 @@
+"""Passkeys in a real Chromium, with the authenticator that it has for tests (MF-5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from tests.factories import Factory, MadeUser
+from tests.support.browser import watched
+from tests.support.databases import MariaDBDatabase
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+INTERNAL = {
+    "protocol": "ctap2",
+    "transport": "internal",
+    "hasResidentKey": True,
+    "hasUserVerification": True,
+    "isUserVerified": True,
+}
+NARROW_DARK = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
+WIDE_LIGHT = {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}}
+
+
+@pytest.fixture(scope="module")
+def server(mariadb: MariaDB, instance: Path, scratch: Path, worker: str) -> Iterator[LiveServer]:
+    database = MariaDBDatabase(mariadb, f"passkeys_{worker}")
+    made = LiveServer(database, instance, scratch / "passkeys.log", host="localhost")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def make(server: LiveServer) -> Factory:
+    made = Factory(server.app)
+    made.root()
+    return made
+
+
+class Person:
+    """Somebody at a browser with an authenticator."""
+
+    def __init__(self, context: Any, server: LiveServer, user: MadeUser) -> None:
+        self.page = context.new_page()
+        self.user = user
+        self.home = f"{server.url}/organizations/{user.organization.slug}"
+        self.cdp = context.new_cdp_session(self.page)
+        self.cdp.send("WebAuthn.enable", {"enableUI": False})
+        self.device = self.plug_in(INTERNAL)
+
+    def plug_in(self, options: dict[str, Any]) -> str:
+        """The id of an authenticator that is there from now on."""
+        made = self.cdp.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+        return str(made["authenticatorId"])
+
+    def passkeys(self) -> list[dict[str, Any]]:
+        """What the authenticator holds."""
+        found = self.cdp.send("WebAuthn.getCredentials", {"authenticatorId": self.device})
+        return list(found["credentials"])
+
+    def give_password(self, at: str = "/login") -> None:
+        """The password is sent from the sign-in page."""
+        self.touch(at_once=False)
+        self.page.goto(self.home + at)
+        self.page.fill("#username", self.user.email)
+        self.page.fill("#password", self.user.password)
+        self.page.click("#login-submit")
+        self.touch(at_once=True)
+
+    def register(self, name: str = "Phone") -> None:
+        """A passkey is made, after the password was given."""
+        self.give_password()
+        self.page.wait_for_url("**/account/profile")
+        self.page.goto(f"{self.home}/account/security/passkeys")
+        self.page.click("#passkey-add")
+        self.page.fill("#name", name)
+        self.page.click("#passkey-new-submit")
+        self.page.click("#codes-kept")
+        self.page.wait_for_url("**/security/passkeys")
+
+    def touch(self, *, at_once: bool) -> None:
+        """Whether the person touches the device as soon as it asks: also for the list at the field of the name."""
+        options = {"authenticatorId": self.device, "enabled": at_once}
+        self.cdp.send("WebAuthn.setAutomaticPresenceSimulation", options)
+
+    def sign_out(self) -> None:
+        """The browser holds no sign-in."""
+        self.page.context.clear_cookies()
+
+
+@contextmanager
+def person(chromium: Any, server: LiveServer, user: MadeUser, **options: Any) -> Iterator[Person]:
+    with watched(chromium, **options) as context:
+        yield Person(context, server, user)
+
+
+def check(page: Any) -> None:
+    """It fits its screen, and axe finds nothing."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], page.url
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    assert [violation["id"] for violation in found] == [], page.url
+
+
+@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+def test_a_passkey_is_made_used_renamed_and_removed(
+    chromium: Any, server: LiveServer, make: Factory, options: Any
+) -> None:
+    """From the page that has none, by the one that signs in, to none again."""
+    ada = make.user(make.organization(name="Acme"))
+    with person(chromium, server, ada, **options) as at:
+        page = at.page
+        at.give_password()
+        page.goto(f"{at.home}/account/security/passkeys")
+        check(page)
+        page.click("#passkey-add")
+        check(page)
+        page.fill("#name", "Phone")
+        page.click("#passkey-new-submit")
+        page.wait_for_selector("#recovery-codes")
+        check(page)
+        page.click("#codes-kept")
+        check(page)
+        assert page.get_by_text("Phone", exact=True).is_visible()
+        [held] = at.passkeys()
+        assert (held["rpId"], held["isResidentCredential"]) == ("localhost", True)
+        at.sign_out()
+        at.touch(at_once=False)
+        page.goto(f"{at.home}/login")
+        check(page)
+        at.touch(at_once=True)
+        page.click("#passkey-sign-in-submit")
+        page.wait_for_url("**/account/profile")
+        page.goto(f"{at.home}/account/security/passkeys")
+        page.get_by_role("link", name="Change Phone").click()
+        check(page)
+        page.fill("#name", "Old phone")
+        page.click("#passkey-rename")
+        page.get_by_role("link", name="Change Old phone").click()
+        page.click("#passkey-remove")
+        page.wait_for_selector("text=The passkey is removed")
+        check(page)
+        at.sign_out()
+        page.goto(f"{at.home}/login")
+        page.wait_for_selector("#refusal")
+        check(page)
+
+
+@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+def test_a_passkey_after_the_password(chromium: Any, server: LiveServer, make: Factory, options: Any) -> None:
+    ada = make.user(make.organization(name="Acme"))
+    with person(chromium, server, ada, **options) as at:
+        at.register()
+        at.sign_out()
+        at.give_password()
+        at.page.wait_for_selector("#passkey-verify-submit")
+        check(at.page)
+        at.page.click("#passkey-verify-submit")
+        at.page.wait_for_url("**/account/profile")
+
+
+def test_the_field_of_the_name_offers_passkeys(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """Conditional mediation: whoever picks one there is signed in without a click on our page."""
+    ada = make.user(make.organization())
+    with person(chromium, server, ada) as at:
+        at.register()
+        at.sign_out()
+        at.page.goto(f"{at.home}/login")
+        assert at.page.get_attribute("#username", "autocomplete") == "username webauthn"
+        at.page.wait_for_url("**/account/profile")
+
+
+def test_a_passkey_of_another_organization_is_refused(
+    chromium: Any, server: LiveServer, make: Factory
+) -> None:
+    """One origin, one RP ID: the browser offers it, and it counts where it was made alone."""
+    ada = make.user(make.organization())
+    globex = make.organization(name="Globex")
+    make.user(globex, email=ada.email)
+    with person(chromium, server, ada) as at:
+        at.register()
+        at.sign_out()
+        at.touch(at_once=False)
+        at.page.goto(f"{server.url}/organizations/{globex.slug}/login")
+        at.touch(at_once=True)
+        at.page.click("#passkey-sign-in-submit")
+        at.page.wait_for_selector("#refusal")
+        assert "does not work here" in at.page.inner_text("#refusal")
+        assert not [c for c in at.page.context.cookies() if globex.id in c["name"]]
+
+
+def test_an_unverified_person_signs_in_nowhere(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """The browser itself refuses; what it says is told in words."""
+    ada = make.user(make.organization())
+    with person(chromium, server, ada) as at:
+        at.register()
+        at.sign_out()
+        at.cdp.send("WebAuthn.setUserVerified", {"authenticatorId": at.device, "isUserVerified": False})
+        at.page.goto(f"{at.home}/login")
+        at.page.click("#passkey-sign-in-submit")
+        note = at.page.locator("#passkey-sign-in [role=alert]")
+        note.wait_for()
+        assert note.inner_text() == "No passkey was used. Try again, or use another way."
+        check(at.page)
+
+
+def test_a_counter_that_went_back_is_refused(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """A copy of the authenticator, as it was before the latest sign-in."""
+    ada = make.user(make.organization())
+    with person(chromium, server, ada) as at:
+        at.register()
+        [before] = at.passkeys()
+        for _ in range(2):
+            at.sign_out()
+            at.page.goto(f"{at.home}/login")
+            at.page.wait_for_url("**/account/profile")
+        at.cdp.send("WebAuthn.removeVirtualAuthenticator", {"authenticatorId": at.device})
+        at.device = at.plug_in(INTERNAL)
+        at.cdp.send("WebAuthn.addCredential", {"authenticatorId": at.device, "credential": before})
+        at.sign_out()
+        at.page.goto(f"{at.home}/login")
+        at.page.wait_for_selector("#refusal")
+        assert "its counter went back" in at.page.inner_text("#refusal")
+
+
+def test_the_same_device_is_not_registered_twice(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """The list of what is known goes to the browser, which says so itself."""
+    ada = make.user(make.organization())
+    with person(chromium, server, ada) as at:
+        at.register()
+        at.page.click("#passkey-add")
+        at.page.click("#passkey-new-submit")
+        note = at.page.locator("#passkey-new [role=alert]")
+        note.wait_for()
+        assert note.inner_text() == "This device has a passkey of this account already."
+
+
+def test_one_is_made_while_signing_in_where_it_is_demanded(
+    chromium: Any, server: LiveServer, make: Factory
+) -> None:
+    """mfa.policy required without grace, and passkeys alone taken."""
+    mfa = {"policy": "required", "methods": ["passkey"], "grace_period_seconds": 0}
+    ada = make.user(make.organization(settings={"authentication": {"mfa": mfa}}))
+    with person(chromium, server, ada, **NARROW_DARK) as at:
+        at.give_password()
+        at.page.wait_for_selector("#passkey-enrol-submit")
+        check(at.page)
+        at.page.click("#passkey-enrol-submit")
+        at.page.click("#codes-kept")
+        at.page.wait_for_url("**/account/profile")
+
+
+def test_without_passwords_the_page_asks_for_a_passkey(
+    chromium: Any, server: LiveServer, make: Factory
+) -> None:
+    """And says what is missing where scripts are off."""
+    acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
+    ada = make.user(acme)
+    with person(chromium, server, ada, **NARROW_DARK) as at:
+        at.page.goto(f"{at.home}/login")
+        assert at.page.locator("#password").count() == 0
+        assert at.page.locator("#passkey-sign-in-submit").is_visible()
+        check(at.page)
+    with watched(chromium, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{server.url}/organizations/{acme.slug}/login")
+        assert not page.locator("#passkey-sign-in-submit").is_visible()
+        assert "signs people in with a passkey" in page.inner_text("#main")
+
+
+def test_a_page_that_stayed_open_asks_anew(chromium: Any, server: LiveServer, make: Factory) -> None:
+    """A challenge lives five minutes, a sign-in page over lunch: the button fetches another first."""
+    ada = make.user(make.organization())
+    with person(chromium, server, ada) as at:
+        at.register()
+        at.sign_out()
+        at.page.clock.install()
+        at.cdp.send("WebAuthn.setUserVerified", {"authenticatorId": at.device, "isUserVerified": False})
+        at.page.goto(f"{at.home}/login")
+        shown = json.loads(at.page.get_attribute("#passkey-sign-in", "data-passkey") or "")
+        at.page.clock.fast_forward(250_000)
+        with at.page.expect_response("**/login/passkey") as answered:
+            at.page.click("#passkey-sign-in-submit")
+        assert answered.value.json()["challenge"] != shown["challenge"]

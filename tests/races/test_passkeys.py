@@ -1,0 +1,69 @@
+"""Thirty at once with one answer of a passkey: one signs in, one is registered (MF-5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from flask import Flask
+
+from app.operations.passkeys import challenges
+from app.operations.passkeys.registration import begin_registration, finish_registration
+from app.operations.passkeys.sign_in import begin_sign_in, sign_in_with_passkey
+from app.operations.second_factors.sign_in_ends import Browser
+from app.rules.actor import Actor
+from tests.factories import Factory
+from tests.support.authenticator import Authenticator
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+CROWD = 30
+HERE = Browser("the browser here")
+
+
+def test_one_answer_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
+    """Of a key that never counts: its challenge alone tells the first from the others."""
+    acme = make.organization()
+    actor = make.actor(acme, user=make.user(acme))
+    stranger = Actor.anonymous(acme.id)
+    key = Authenticator(counter=None)
+    with app.app_context():
+        finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
+        answer = key.get(begin_sign_in(acme, HERE.id))
+    calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
+    assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
+    assert database.count("sessions") == 1
+
+
+def test_a_counter_is_used_once(
+    app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second lock behind the challenge: the row's own count."""
+    acme = make.organization()
+    actor = make.actor(acme, user=make.user(acme))
+    stranger = Actor.anonymous(acme.id)
+    key = Authenticator()
+    with app.app_context():
+        finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
+        answer = key.get(begin_sign_in(acme, HERE.id))
+    monkeypatch.setattr("app.operations.passkeys.sign_in.use_challenge", lambda *_: None)
+    calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
+    assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
+
+
+def test_one_answer_registers_once(app: Flask, make: Factory, database: Database) -> None:
+    acme = make.organization()
+    actor = replace(make.actor(acme, user=make.user(acme)), amr=("pwd", "mfa"))
+    with app.app_context():
+        answer = Authenticator().create(begin_registration(actor, HERE))
+
+    def register() -> object:
+        try:
+            return finish_registration(actor, answer, "", HERE)
+        except challenges.ChallengeEnded:
+            return None
+
+    results = Counter(at_once(app, [register] * CROWD))
+    assert results["FactorAdded"] == 1
+    assert database.count("passkeys") == 1
