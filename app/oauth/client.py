@@ -8,6 +8,7 @@ from app.operations.directory import ClientView
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.rules.protocol.oauth_errors import InvalidClient
 from app.rules.protocol.scopes import beyond, parse_scope
+from app.rules.registration.grant_use import may_use_grant
 from app.rules.registration.redirect_uris import find_match
 
 
@@ -56,5 +57,9 @@ class ProtocolClient(ClientMixin):
 
     def check_grant_type(self, grant_type: str) -> bool:
         """Whether client and organization both allow the grant type."""
-        allowed = self.view.organization.settings["oauth"]["grant_types"]
-        return grant_type in self.view.document["grant_types"] and grant_type in allowed
+        return may_use_grant(
+            grant_type,
+            document=self.view.document,
+            settings=self.view.organization.settings,
+            is_public=self.view.is_public,
+        )

@@ -13,7 +13,7 @@ from app.operations.protocol.access_tokens import BEARER, DPOP
 from app.operations.protocol.authenticated_client import AuthenticatedClient
 from app.operations.protocol.introspections import ActiveToken
 from app.rules.errors import DomainError
-from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
+from app.rules.protocol.oauth_errors import OAuthRefusal
 
 # What a resource server asks for that wants to prove later what it was told (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"
@@ -36,10 +36,6 @@ def introspect(call: Call) -> Answer:
 
 def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     authenticated = authenticate(call, sent)
-    if authenticated.client.is_public:
-        raise InvalidClient().because(
-            "auth_method_mismatch", received="none", expected="a secret or an assertion"
-        )
     if "token" not in sent:
         raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
     return authenticated, introspections.introspect(authenticated.client, sent["token"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from authlib.oauth2.rfc6749 import grants
 
+from app.oauth.grants.token_request import TokenRequest
 from app.oauth.wire import WireRequest
 from app.operations.directory import ClientView
 from app.operations.protocol import asked_requests, audiences, codes
@@ -20,20 +21,12 @@ from app.rules.protocol.oauth_errors import (
     InvalidGrant,
     OAuthRefusal,
     PageRefusal,
-    UnauthorizedClient,
 )
 from app.rules.protocol.resource_indicators import parse_resources
 
 
-class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
+class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
     """Both ends of the flow; ``rules/protocol/authorization_request`` and ``operations/protocol/codes`` decide."""
-
-    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = [
-        "client_secret_basic",
-        "client_secret_post",
-        "private_key_jwt",
-        "none",
-    ]
 
     request: Any
     parameters: AuthorizationParameters
@@ -98,13 +91,6 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
             if self.is_pushed
             else asked_requests.read_asked(client, sent)
         )
-
-    def validate_token_request(self) -> None:
-        """The client is who it says and may use this grant."""
-        client = self.authenticate_token_endpoint_client()
-        if not client.check_grant_type(self.GRANT_TYPE):
-            raise UnauthorizedClient(self.GRANT_TYPE)
-        self.request.client = client
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """One transaction, then the answer."""

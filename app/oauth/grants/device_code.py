@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from authlib.oauth2.rfc8628 import DeviceCodeGrant as AuthlibGrant
 
+from app.oauth.grants.token_request import TokenRequest
 from app.operations.devices import device_polls
-from app.rules.protocol.oauth_errors import OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.oauth_errors import OAuthRefusal
 from app.rules.protocol.resource_indicators import parse_resources
 
 
-class DeviceCodeGrant(AuthlibGrant):
+class DeviceCodeGrant(TokenRequest, AuthlibGrant):
     """Tokens for a device that was allowed elsewhere; ``operations/devices/device_polls`` decides."""
-
-    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = [
-        "client_secret_basic",
-        "client_secret_post",
-        "private_key_jwt",
-        "none",
-    ]
-
-    def validate_token_request(self) -> None:
-        """The client is who it says and may use this grant."""
-        client = self.authenticate_token_endpoint_client()
-        if not client.check_grant_type(self.GRANT_TYPE):
-            raise UnauthorizedClient(self.GRANT_TYPE)
-        self.request.client = client
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """A look at the code; once it is allowed, one transaction, then the answer."""

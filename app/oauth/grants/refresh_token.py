@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from authlib.oauth2.rfc6749 import grants
 
+from app.oauth.grants.token_request import TokenRequest
 from app.operations.protocol import refresh_tokens
-from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal, UnauthorizedClient
+from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal
 from app.rules.protocol.resource_indicators import parse_resources
 from app.rules.protocol.scopes import parse_scope
 
 
-class RefreshTokenGrant(grants.RefreshTokenGrant):
+class RefreshTokenGrant(TokenRequest, grants.RefreshTokenGrant):
     """The next tokens of a grant; rotation and reuse are ``operations/protocol/refresh_tokens``."""
-
-    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "client_secret_post", "none"]
-
-    def validate_token_request(self) -> None:
-        """The client is who it says and may use this grant."""
-        client = self.authenticate_token_endpoint_client()
-        if not client.check_grant_type(self.GRANT_TYPE):
-            raise UnauthorizedClient(self.GRANT_TYPE)
-        self.request.client = client
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """One transaction, then the answer."""

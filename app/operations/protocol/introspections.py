@@ -20,6 +20,7 @@ from app.operations.protocol.subjects import subject_of
 from app.operations.statements import Statement
 from app.operations.views import is_before
 from app.rules.identifiers import public_id
+from app.rules.protocol.oauth_errors import InvalidClient
 from app.rules.protocol.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
 from app.rules.registration.demands import algorithm_for
 
@@ -69,7 +70,14 @@ _FIND_FAMILY = Statement(
 
 
 def introspect(caller: ClientView, token: str) -> ActiveToken | None:
-    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1)."""
+    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
+
+    Raises InvalidClient for a public client, which anybody could be.
+    """
+    if caller.is_public:
+        raise InvalidClient().because(
+            "auth_method_mismatch", received="none", expected="a secret or an assertion"
+        )
     parsed = parse_token(token)
     if parsed is not None and parsed.kind == REFRESH_TOKEN:
         return _refresh_token(caller, token, parsed)
