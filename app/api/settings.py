@@ -44,6 +44,7 @@ def _answer(view: SettingsView, updated: UpdatedSettings | None = None) -> Respo
         "updated_at": representations.time(view.updated_at),
         "updated_by": view.updated_by,
         "overridden": list(view.overridden),
+        "limited": list(view.limited),
         "limits": view.limits,
     }
     if updated is not None:

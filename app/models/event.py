@@ -93,6 +93,9 @@ class ViewChange(Tenant, Base):
     __table_args__ = (owned_by_organization("view_changes"), Base.__table_args__)
 
     at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    is_for_all: Mapped[bool] = mapped_column(
+        default=False, comment="it concerns every organization, not this one alone"
+    )
 
 
 class UsedIdentifier(Base):

@@ -18,13 +18,15 @@ class SettingsCeilings(Base):
     """What the instance lets organizations choose: one row, or none where nothing is bounded."""
 
     __tablename__ = "settings_ceilings"
-    __table_args__ = (Base.__table_args__,) if isinstance(Base.__table_args__, tuple) else Base.__table_args__
 
     name: Mapped[str] = mapped_column(Identifier(16), primary_key=True, comment="of the one row: instance")
     bounds: Mapped[dict[str, Any]] = mapped_column(Json, comment="by path: min, max, allowed")
     version: Mapped[int] = mapped_column(default=1)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_by: Mapped[str | None] = mapped_column(String(200))
+    factor_demanded_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="since when a ceiling demands second factors"
+    )
 
 
 class Organization(Base):

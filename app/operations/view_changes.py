@@ -44,7 +44,7 @@ _SLOTS, _WIDTH = 4096, 8
 _log = logging.getLogger("gatehouse.changes")
 
 _SINCE = Statement(
-    select(ViewChange.organization_id, ViewChange.id)
+    select(ViewChange.organization_id, ViewChange.id, ViewChange.is_for_all)
     .where(ViewChange.at > bindparam("since", type_=ViewChange.at.type))
     .limit(_MOST_READ)
 )
@@ -94,6 +94,14 @@ def mark(organization_id: str) -> None:
     on_commit(lambda: _renew(organization_id))
 
 
+def mark_all(root_id: str) -> None:
+    """Views of every organization are stale once the transaction under way has committed; written under root's key."""
+    db.session.execute(
+        insert(ViewChange).values(organization_id=root_id, id=new_id(), at=clock.now(), is_for_all=True)
+    )
+    on_commit(forget)
+
+
 def follow() -> None:
     """What other machines changed in the last moments is known here. Raises Unavailable or the database's error."""
     began, now = time.monotonic(), clock.now()
@@ -102,8 +110,10 @@ def follow() -> None:
     # After a silence, or at the start, changes may have gone by that no window shows any more.
     if len(changes) == _MOST_READ or began - ear.heard_at > LONGEST_SILENCE_SECONDS:
         forget()
-    for organization_id, change_id in changes:
-        if change_id not in _known:
+    for organization_id, change_id, is_for_all in changes:
+        if change_id not in _known and is_for_all:
+            forget()
+        elif change_id not in _known:
             _renew(organization_id)
         _known[change_id] = now
     for change_id in [key for key, seen in _known.items() if seen < now - 2 * _WINDOW]:

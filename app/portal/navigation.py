@@ -30,7 +30,10 @@ _PAGES = (
     ("Administrators", "/administrators", "people", "admins:read"),
     ("Settings", "/settings", "settings", "settings:read"),
 )
-_ROOT_PAGES = (("Organizations", "/organizations", "building", "organizations:read"),)
+_ROOT_PAGES = (
+    ("Organizations", "/organizations", "building", "organizations:read"),
+    ("Ceilings", "/ceilings", "shield", "instance:read"),
+)
 
 
 def entries(organization: OrganizationView, actor: Actor, path: str) -> list[Entry]:

@@ -44,12 +44,21 @@ class SettingField:
 
 
 def field_groups(
-    topic: Topic, values: Mapping[str, Any], overridden: Iterable[str]
+    topic: Topic,
+    values: Mapping[str, Any],
+    overridden: Iterable[str],
+    limits: Mapping[str, Mapping[str, Any]],
 ) -> list[tuple[str, list[SettingField]]]:
-    """The topic's groups with their fields; ``values`` by path."""
+    """The topic's groups with their fields; ``values`` and ``limits`` by path."""
     own = frozenset(overridden)
     return [
-        (heading, [_field(SETTINGS[path], label, values[path], path in own) for path, label in rows])
+        (
+            heading,
+            [
+                _field(SETTINGS[path], label, values[path], path in own, limits.get(path, {}))
+                for path, label in rows
+            ],
+        )
         for heading, rows in topic.groups
     ]
 
@@ -113,14 +122,18 @@ def in_words(path: str, value: Any) -> str:
     return _words(path, str(value))
 
 
-def _field(setting: Setting, label: str, value: Any, is_set_here: bool) -> SettingField:
+def _field(
+    setting: Setting, label: str, value: Any, is_set_here: bool, limit: Mapping[str, Any]
+) -> SettingField:
     path, kind = setting.path, setting.kind
     control, bounds, unit = _text_control(kind), "", 1
     options: tuple[tuple[str, str, bool], ...] = ()
     if isinstance(kind, Flag):
         control = "flag"
     elif isinstance(kind, Number):
-        bounds = f"{in_words(path, kind.minimum)} to {in_words(path, kind.maximum)}"
+        bounds = f"{in_words(path, limit['min'])} to {in_words(path, limit['max'])}"
+        if (limit["min"], limit["max"]) != (kind.minimum, kind.maximum):
+            bounds += ", as this installation allows"
         control = "seconds" if path.endswith("_seconds") else "number"
         if control == "seconds":
             value, unit = _in_units(value)
@@ -130,10 +143,14 @@ def _field(setting: Setting, label: str, value: Any, is_set_here: bool) -> Setti
         control = "lines"
         if isinstance(kind.item, Choice):
             control, options = "choices", _options(setting, kind.item)
+    why = _FOR_PROGRAMS.sub("", setting.why)
+    if "allowed" in limit:
+        allowed = ", ".join(choice_words(path, word) for word in limit["allowed"])
+        why += f" This installation allows only: {allowed}."
     return SettingField(
         path=path,
         label=label,
-        why=_FOR_PROGRAMS.sub("", setting.why),
+        why=why,
         control=control,
         value=value,
         default=in_words(path, setting.default),
@@ -183,6 +200,13 @@ def _number(path: str) -> Any:
     unit = text(f"{path}.unit")
     sizes = {str(size) for size, _ in UNITS}
     return int(found) * (int(unit) if unit in sizes else 1)
+
+
+def choice_words(path: str, word: Any) -> str:
+    """One value of a choice or a switch as people read it, in few words."""
+    if isinstance(word, bool):
+        return "on" if word else "off"
+    return _words(path, str(word)).split(":")[0].split(";")[0]
 
 
 def _words(path: str, word: str) -> str:

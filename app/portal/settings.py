@@ -145,7 +145,7 @@ def _form(
         "portal/settings/topic.html",
         code=code,
         topic=page,
-        groups=field_groups(page, {**stored, **values}, view.overridden),
+        groups=field_groups(page, {**stored, **values}, view.overridden, view.limits),
         units=UNITS,
         view=view,
         base_json=json.dumps(stored),

@@ -100,6 +100,7 @@ def upgrade() -> None:
     op.create_table(
         "view_changes",
         sa.Column("at", UTC_DATETIME, nullable=False),
+        sa.Column("is_for_all", sa.Boolean(), nullable=False, comment="it concerns every organization, not this one alone"),
         sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
         sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
         sa.PrimaryKeyConstraint("organization_id", "id", name="pk_view_changes"),

@@ -10,7 +10,7 @@ from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
 from app.operations.upkeep.sweeps import DELETED_CLIENTS, SWEEPS, tables_of_an_organization
 
 # Of the instance itself, and the organizations.
-OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts"}
+OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts", "settings_ceilings"}
 # Ends that no sweep acts on by itself, with the reason.
 ENDS_SWEPT_OTHERWISE = {
     "client_credentials.expires_at": "kept as the ledger of a client, goes with it",

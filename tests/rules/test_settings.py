@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.rules.errors import InvalidInput
-from app.rules.tenancy import settings
+from app.rules.tenancy import ceilings, settings
 from app.rules.tenancy.lock_out import Caller, WouldLockOut, require_way_back
 from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
 from app.rules.tenancy.settings_table import SETTINGS
@@ -67,7 +67,7 @@ def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
     assert list(kind.check(path, kind.minimum)) == list(kind.check(path, kind.maximum)) == []
     assert [error.code for error in kind.check(path, kind.minimum - 1)] == ["too_small"]
     assert [error.code for error in kind.check(path, kind.maximum + 1)] == ["too_large"]
-    assert settings.limits()[path] == {"min": kind.minimum, "max": kind.maximum}
+    assert ceilings.limits({})[path] == {"min": kind.minimum, "max": kind.maximum}
 
 
 def test_the_whole_document_can_be_read_and_sent_back_unchanged() -> None:

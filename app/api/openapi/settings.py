@@ -91,6 +91,11 @@ SCHEMAS: Schema = {
         {
             "version": {"type": "integer"},
             "updated_at": nullable(moment()),
+            "limited": {
+                "type": "array",
+                "items": text(),
+                "description": "The paths at which a ceiling of the instance keeps it from what it would have.",
+            },
             "updated_by": nullable(text()),
             "overridden": {
                 "type": "array",
@@ -99,7 +104,16 @@ SCHEMAS: Schema = {
             },
             "limits": {
                 "type": "object",
-                "additionalProperties": closed({"min": {"type": "integer"}, "max": {"type": "integer"}}),
+                "description": "What values may be: the bounds of each number, and the values of a choice that a "
+                "ceiling narrows.",
+                "additionalProperties": closed(
+                    {
+                        "min": {"type": "integer"},
+                        "max": {"type": "integer"},
+                        "allowed": {"type": "array", "items": {"type": ["string", "boolean"]}},
+                    },
+                    optional=("min", "max", "allowed"),
+                ),
             },
             "changed": {"type": "array", "items": text()},
             "warnings": {
@@ -141,8 +155,8 @@ PATHS: Schema = {
             tag="Settings",
             scope="settings:write",
             description="Fields sent are replaced, fields left out stay, null returns to the default. "
-            "What would lock people out is refused: 409 `would_lock_out`. What this release could not enforce is "
-            "refused: 400 `not_offered`. A setting that has no effect yet is stored, with a line in "
+            "What would lock people out is refused: 409 `would_lock_out`. What the instance does not allow is "
+            "refused: 400 `beyond_ceiling`. A setting that has no effect yet is stored, with a line in "
             "`meta.warnings`.",
             parameters=("IfMatch",),
             query=(_DRY_RUN,),

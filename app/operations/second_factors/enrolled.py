@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 
 from app.extensions import db
-from app.models.organization import Organization
+from app.models.organization import Organization, SettingsCeilings
 from app.models.second_factor import AuthenticatorApp
 from app.models.user import RoleAssignment, User
 from app.operations import clock
@@ -70,12 +70,14 @@ def _standing(organization_id: str, user_id: UUID) -> Standing:
         )
         .scalar_subquery()
     )
+    ceiling_since = select(SettingsCeilings.factor_demanded_at).scalar_subquery()
     row = db.session.execute(
         select(
             User.created_at,
             admin_since,
-            Organization.factor_demanded_at,
-            Organization.admins_factor_demanded_at,
+            # Where a ceiling of the instance demands it, nobody's grace begins before that did.
+            func.coalesce(Organization.factor_demanded_at, ceiling_since),
+            func.coalesce(Organization.admins_factor_demanded_at, ceiling_since),
         )
         .join(Organization, Organization.id == User.organization_id)
         .where(User.organization_id == organization_id, User.id == user_id)

@@ -23,11 +23,13 @@ from app.models.organization import ACTIVE, Organization
 from app.models.signing_key import SigningKey
 from app.operations import clock
 from app.operations.signing.rotation import PUBLISHED_BEFORE, advance
+from app.operations.tenancy.bounds import standing_bounds
 from app.operations.transaction import read
 from app.operations.upkeep import leases
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from app.rules.sealing import CannotOpen
+from app.rules.tenancy.ceilings import Bounds
 from app.rules.tenancy.settings import effective
 
 LEASE = "key-rotation"
@@ -38,6 +40,7 @@ _log = logging.getLogger("gatehouse.keys")
 
 @dataclass(frozen=True, slots=True)
 class _Key:
+    bounds: Bounds
     organization_id: str
     id: UUID
     algorithm: str
@@ -49,7 +52,7 @@ class _Key:
         """Whether its successor must be published, or was so for long enough to take over."""
         if self.next_made_at is not None:
             return self.next_made_at <= now - PUBLISHED_BEFORE
-        seconds: int = effective(self.settings)["oauth"]["signing"]["rotation_seconds"]
+        seconds: int = effective(self.settings, self.bounds)["oauth"]["signing"]["rotation_seconds"]
         return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE
 
 
@@ -113,4 +116,5 @@ def _page_after(last: _Key | None) -> list[_Key]:
     if last is not None:
         same = and_(SigningKey.organization_id == last.organization_id, SigningKey.id > last.id)
         statement = statement.where(or_(SigningKey.organization_id > last.organization_id, same))
-    return [_Key(*row) for row in db.session.execute(statement)]
+    bounds = standing_bounds()
+    return [_Key(bounds, *row) for row in db.session.execute(statement)]

@@ -15,16 +15,17 @@ from app.models.organization import Organization
 from app.models.user import Invitation, RoleAssignment
 from app.operations import audit, clock, view_changes
 from app.operations.directory import OrganizationView
-from app.operations.people.rights import roles_of_user
-from app.operations.people.users import get_user
 from app.operations.tenancy.acting import acting_in
+from app.operations.tenancy.bounds import standing_bounds
+from app.operations.tenancy.callers import caller_of
 from app.operations.tenancy.settings_impact import Impact, impact_of
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.people.permissions import lacking, permissions_of, roles_of
+from app.rules.tenancy import ceilings
 from app.rules.tenancy import settings as rules
-from app.rules.tenancy.lock_out import Caller, require_way_back
+from app.rules.tenancy.lock_out import require_way_back
 from app.rules.tenancy.settings_effect import warnings_for
 
 _SECRET_DISPLAY = "oauth.clients.secret_display"
@@ -38,7 +39,10 @@ class RoleInUse(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class SettingsView:
-    """The effective document, and what belongs to it: version, the paths set here, and the bounds of numbers."""
+    """The effective document, and what belongs to it: version, the paths set here, and what values may be.
+
+    ``limited`` are the paths at which a ceiling of the instance keeps it from what it would have.
+    """
 
     organization_slug: str
     document: Mapping[str, Any]
@@ -46,7 +50,8 @@ class SettingsView:
     updated_at: datetime | None
     updated_by: str | None
     overridden: tuple[str, ...]
-    limits: Mapping[str, Mapping[str, int]]
+    limited: tuple[str, ...]
+    limits: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +98,13 @@ def update_settings(
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
-    overrides = rules.merge(row.settings, partial)
-    before, after = rules.effective(row.settings), rules.effective(overrides)
+    bounds = standing_bounds()
+    overrides = rules.merge(row.settings, partial, bounds)
+    before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
     _require_grantable(inside, organization, before, after)
     _require_unused(organization.id, before, after)
-    require_way_back(before, after, _caller(inside))
+    require_way_back(before, after, caller_of(inside))
     if dry_run:
         return UpdatedSettings(
             _view(row, overrides), changed, impact_of(organization.id, before, after, changed)
@@ -182,18 +188,6 @@ def _require_unused(organization_id: str, before: Mapping[str, Any], after: Mapp
         )
 
 
-def _caller(actor: Actor) -> Caller | None:
-    if actor.kind != "user" or actor.user_id is None:
-        return None
-    user = get_user(actor.home_organization_id, actor.user_id)
-    return Caller(
-        roles=roles_of_user(actor.organization_id, actor.home_organization_id, actor.user_id),
-        # Root's people sign in at root, so nothing set here keeps them out.
-        is_root=actor.home_organization_id != actor.organization_id,
-        has_password=user.has_password,
-    )
-
-
 def _wipe_sealed_secrets(organization_id: str) -> None:
     count_changed(
         update(Credential)
@@ -217,12 +211,14 @@ def _row(organization_id: str) -> Organization:
 
 
 def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsView:
+    bounds = standing_bounds()
     return SettingsView(
         organization_slug=row.slug,
-        document=rules.effective(overrides),
+        document=rules.effective(overrides, bounds),
         version=row.settings_version,
         updated_at=row.settings_updated_at,
         updated_by=row.settings_updated_by,
         overridden=tuple(rules.overridden(overrides)),
-        limits=rules.limits(),
+        limited=tuple(rules.limited(overrides, bounds)),
+        limits=ceilings.limits(bounds),
     )

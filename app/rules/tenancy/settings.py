@@ -15,8 +15,8 @@ from typing import Any
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, covers, is_app_permission
-from app.rules.tenancy.setting_kinds import Number, wrong_type
-from app.rules.tenancy.settings_effect import not_offered
+from app.rules.tenancy.ceilings import ORDERED, Bounds, beyond, bounded
+from app.rules.tenancy.setting_kinds import wrong_type
 from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 ROLES_PATH = "user_permissions.roles"
@@ -26,6 +26,7 @@ _ROLE_KEY = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _HARMLESS = frozenset({"organization:read", "settings:read"})
 
 Document = dict[str, Any]
+NO_BOUNDS: Bounds = {}
 
 
 def defaults() -> Document:
@@ -45,23 +46,33 @@ def defaults() -> Document:
     return document
 
 
-def effective(overrides: Mapping[str, Any]) -> Document:
-    """The defaults with the overrides laid over them; a stored path that this release does not know is passed by."""
+def effective(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
+    """The defaults with the overrides laid over them, within the instance's ceilings.
+
+    A stored path that this release does not know is passed by.
+    """
+    document = _within(overrides, bounds)
+    for small, large in ORDERED if bounds else ():
+        # Whose neighbour a ceiling lowered comes down with it.
+        _put(document, small, min(value_at(document, small), value_at(document, large)))
+    return document
+
+
+def _within(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
     document = defaults()
     for path, value in _leaves(overrides):
         setting = SETTINGS.get(path)
         if setting is not None or path.startswith(f"{ROLES_PATH}."):
             _put(document, path, copy.deepcopy(value))
+    for path in bounds:
+        if path in SETTINGS:
+            _put(document, path, copy.deepcopy(bounded(path, value_at(document, path), bounds)))
     return document
 
 
-def limits() -> dict[str, dict[str, int]]:
-    """The bounds of each number, by path."""
-    return {
-        path: {"min": setting.kind.minimum, "max": setting.kind.maximum}
-        for path, setting in SETTINGS.items()
-        if isinstance(setting.kind, Number)
-    }
+def limited(overrides: Mapping[str, Any], bounds: Bounds) -> list[str]:
+    """The paths at which a ceiling keeps the organization from what it, or the default, would have."""
+    return changed_paths(effective(overrides), effective(overrides, bounds))
 
 
 def overridden(overrides: Mapping[str, Any]) -> list[str]:
@@ -70,18 +81,27 @@ def overridden(overrides: Mapping[str, Any]) -> list[str]:
     return [path for path, _ in _leaves(effective(overrides)) if path in stored]
 
 
-def merge(overrides: Mapping[str, Any], partial: Mapping[str, Any]) -> Document:
+def merge(overrides: Mapping[str, Any], partial: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
     """The overrides after a request; raises InvalidInput naming every wrong field at once.
 
     Fields left out keep their value, ``null`` returns to the default (and removes a role of the organization's
-    own), and a value that equals the default is not stored.
+    own), and a value that equals the default is not stored. What is sent back as a ceiling made it changes nothing.
     """
     errors = list(_problems(partial))
+    if not errors:
+        errors = [
+            FieldError(path, "beyond_ceiling", reason)
+            for path, value in _leaves(partial)
+            if value is not None and (reason := beyond(path, value, bounds)) is not None
+        ]
     if errors:
         raise InvalidInput.of(errors)
     standard = dict(_leaves(defaults()))
+    standing = dict(_leaves(effective(overrides, bounds))) if bounds else {}
     stored = dict(_leaves(overrides))
     for path, value in _leaves(partial):
+        if path in bounds and value is not None and standing.get(path) == value:
+            continue
         if path.startswith(f"{ROLES_PATH}.") and value is None:
             stored = {
                 key: kept for key, kept in stored.items() if key != path and not key.startswith(f"{path}.")
@@ -93,7 +113,7 @@ def merge(overrides: Mapping[str, Any], partial: Mapping[str, Any]) -> Document:
     result: Document = {}
     for path, value in stored.items():
         _put(result, path, value)
-    document = effective(result)
+    document = _within(result, bounds)
     errors = list(_contradictions(document, {path for path, _ in _leaves(partial)}))
     errors += _roles_without_permissions(partial, document)
     if errors:
@@ -145,11 +165,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
 
 
 def _value_problems(path: str, value: Any) -> Iterator[FieldError]:
-    wrong = list(SETTINGS[path].kind.check(path, value))
-    yield from wrong
-    reason = None if wrong else not_offered(path, value)
-    if reason is not None:
-        yield FieldError(path, "not_offered", reason)
+    yield from SETTINGS[path].kind.check(path, value)
 
 
 def _role_problems(roles: Any) -> Iterator[FieldError]:
@@ -181,8 +197,9 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
 
 def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
     """What no single field is to blame for: fields that exclude each other, named by the one that was sent."""
-    for small, large in _ORDERED:
-        if value_at(document, small) > value_at(document, large):
+    for small, large in ORDERED:
+        is_sent = small in sent or large in sent
+        if is_sent and value_at(document, small) > value_at(document, large):
             blamed, other = (small, large) if small in sent or large not in sent else (large, small)
             relation = "at most" if blamed == small else "at least"
             yield FieldError(
@@ -257,9 +274,4 @@ _SECTIONS = frozenset(
     ".".join(path.split(".")[:depth])
     for path in [*SETTINGS, ROLES_PATH]
     for depth in range(1, path.count(".") + 1)
-)
-_ORDERED = (
-    ("authentication.lockout.delay_seconds", "authentication.lockout.max_delay_seconds"),
-    ("authentication.sessions.idle_timeout_seconds", "authentication.sessions.absolute_timeout_seconds"),
-    ("oauth.refresh_token.idle_ttl_seconds", "oauth.refresh_token.ttl_seconds"),
 )

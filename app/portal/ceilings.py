@@ -1,0 +1,129 @@
+"""Ceilings of the installation, for root's administrators: one setting a page, tried out before it is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import request
+
+from app.operations.tenancy.ceilings import CeilingsView, UpdatedCeilings, get_ceilings, update_ceilings
+from app.portal.blueprint import portal
+from app.portal.setting_fields import choice_words, in_words
+from app.portal.setting_topics import TOPICS
+from app.portal.visit import Answer, Visit, visiting
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.tenancy.ceilings import BOUNDABLE, words_of
+from app.rules.tenancy.settings_table import SETTINGS
+from app.rules.tenancy.slugs import ROOT_SLUG
+from app.web.forms import field_errors, text, ticked, version_read
+
+_LABELS = {path: label for topic in TOPICS.values() for path, label in topic.labels.items()}
+
+
+@portal.get("/portal/<organization>/ceilings")
+@visiting
+def ceilings(visit: Visit) -> Answer:
+    """Every setting that can be bounded, by topic, with its ceiling where there is one."""
+    view = _read(visit)
+    groups = [
+        (topic.title, [(path, _LABELS[path], _in_words(path, view.bounds.get(path))) for path in paths])
+        for topic in TOPICS.values()
+        if (paths := [path for path in topic.paths if path in BOUNDABLE])
+    ]
+    others = [path for path in BOUNDABLE if path not in _LABELS]
+    if others:
+        groups.append(("Other", [(path, path, _in_words(path, view.bounds.get(path))) for path in others]))
+    return visit.render("portal/ceilings/list.html", groups=groups, view=view)
+
+
+@portal.route("/portal/<organization>/ceilings/<setting>", methods=["GET", "POST"])
+@visiting
+def ceiling(visit: Visit, setting: str) -> Answer:
+    """One setting's ceiling: posted, it is tried out, saved, or lifted."""
+    view = _read(visit)
+    if setting not in BOUNDABLE:
+        raise NotFound("There is no such page.")
+    if request.method == "GET":
+        return _form(visit, setting, view, view.bounds.get(setting) or {}, {})
+    bound = None if text("act") == "lift" else _typed(setting)
+    tried: UpdatedCeilings | None = None
+    errors: dict[str, str] = {}
+    try:
+        if text("act") == "preview":
+            tried = update_ceilings(visit.actor, {setting: bound}, dry_run=True)
+        else:
+            update_ceilings(visit.actor, {setting: bound}, expected_version=version_read())
+            return visit.done("/ceilings", "saved")
+    except PreconditionFailed:
+        errors = {"": "Somebody changed the ceilings meanwhile. Check and save again."}
+    except (InvalidInput, Conflict) as refusal:
+        places = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
+        errors = field_errors(refusal, {**places, setting: "max" if not words_of(setting) else "allowed"})
+    return _form(visit, setting, view, bound or {}, errors, tried)
+
+
+def _read(visit: Visit) -> CeilingsView:
+    # Which pages there are is the portal's; who may see them the operation says.
+    if visit.organization.slug != ROOT_SLUG:
+        raise NotFound("There is no such page.")
+    return get_ceilings(visit.actor)
+
+
+def _typed(setting: str) -> dict[str, Any] | None:
+    """What was typed, as the operation wants it; None when nothing is bounded."""
+    if words_of(setting):
+        sent = ticked("allowed")
+        allowed = [word for word in words_of(setting) if _key(word) in sent]
+        return None if len(allowed) == len(words_of(setting)) else {"allowed": allowed}
+    typed = {name: text(name) for name in ("min", "max") if text(name)}
+    # What is no number stays the text it is, so that the operation refuses it at its field.
+    return {
+        name: int(found) if found.isdecimal() and len(found) <= 12 else found for name, found in typed.items()
+    } or None
+
+
+def _key(word: Any) -> str:
+    return str(word).lower() if isinstance(word, bool) else str(word)
+
+
+def _form(
+    visit: Visit,
+    setting: str,
+    view: CeilingsView,
+    bound: Mapping[str, Any],
+    errors: dict[str, str],
+    tried: UpdatedCeilings | None = None,
+) -> Answer:
+    kind = SETTINGS[setting].kind
+    allowed = bound.get("allowed", list(words_of(setting)))
+    return visit.render(
+        "portal/ceilings/ceiling.html",
+        code=400 if errors else 200,
+        path=setting,
+        label=_LABELS.get(setting, setting),
+        why=SETTINGS[setting].why,
+        default=in_words(setting, SETTINGS[setting].default),
+        bound=bound,
+        standing=_in_words(setting, view.bounds.get(setting)),
+        options=[(_key(word), choice_words(setting, word), word in allowed) for word in words_of(setting)],
+        least=getattr(kind, "minimum", None),
+        most=getattr(kind, "maximum", None),
+        is_seconds=setting.endswith("_seconds"),
+        errors=errors,
+        tried=tried,
+        version=view.version,
+    )
+
+
+def _in_words(setting: str, bound: Mapping[str, Any] | None) -> str | None:
+    if bound is None:
+        return None
+    if "allowed" in bound:
+        return "only " + ", ".join(choice_words(setting, word) for word in bound["allowed"])
+    parts = [
+        f"{relation} {in_words(setting, bound[name])}"
+        for name, relation in (("min", "at least"), ("max", "at most"))
+        if name in bound
+    ]
+    return " and ".join(parts)
