@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Flask
 
 from app.account import (
+    activity,
     apps,
     chooser,
     confirm,
@@ -18,6 +19,7 @@ from app.account import (
     profile,
     reset,
     second_step,
+    security,
     sessions,
     sign_in,
     sign_out,
@@ -26,6 +28,7 @@ from app.account import (
 from app.account.blueprint import account
 
 __all__ = [
+    "activity",
     "apps",
     "chooser",
     "confirm",
@@ -40,6 +43,7 @@ __all__ = [
     "register",
     "reset",
     "second_step",
+    "security",
     "sessions",
     "sign_in",
     "sign_out",

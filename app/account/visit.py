@@ -20,8 +20,10 @@ _PAGES = (
     ("Profile", "/profile", "person"),
     ("Connected apps", "/apps", "link"),
     ("Sign-ins", "/sessions", "screen"),
-    ("Password", "/password", "key"),
+    ("Security", "/security", "key"),
+    ("Activity", "/activity", "book"),
 )
+_WITHIN = {"/security": ("/password",)}
 _NOTICES = {
     "saved": "Saved.",
     "removed": "Access is removed. The app's tokens no longer work.",
@@ -29,7 +31,11 @@ _NOTICES = {
     "forgotten": "That browser is forgotten. The next sign-in there is told to you by mail.",
     "proof": "A link is on its way. Your account has the address once you have opened it.",
     "address": "Your address is confirmed.",
+    "factor-added": "Your second factor is set up. Other browsers are signed out, and apps must ask you again.",
+    "factor-removed": "The second factor is removed. Other browsers are signed out, and apps must ask you again.",
     "others-ended": "Every other browser is signed out.",
+    "passkey-added": "Your passkey is ready. Other browsers are signed out, and apps must ask you again.",
+    "passkey-removed": "The passkey is removed. Remove it from your device too, so that it is not offered.",
     "password": "Your password is changed. Other browsers are signed out, and apps must ask you again.",
 }
 
@@ -52,7 +58,7 @@ class Visit:
                 "label": label,
                 "url": self.url(path),
                 "icon": icon,
-                "current": request.path.startswith(self.url(path)),
+                "current": request.path.startswith((self.url(path), *map(self.url, _WITHIN.get(path, ())))),
             }
             for label, path, icon in _PAGES
         ]

@@ -24,6 +24,7 @@ from app.operations.sign_in_safety import limits
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Unavailable
+from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 
@@ -104,7 +105,7 @@ def sign_in(
     reason: Reason = "disabled" if account is not None and is_right and not account.is_active else "mismatch"
     # All up to the bound, then the 1st, 2nd, 4th, 8th … beyond it: an attack must not fill the audit log.
     if claim.surplus <= 0 or claim.surplus.bit_count() == 1:
-        _record_failure(actor, canonical, reason)
+        _record_failure(actor, canonical, reason, account.id if account is not None else None)
     wait = Lockout.of(organization.settings).delay.total_seconds() if claim.tries_left == 0 else 0
     return Refused(reason, tries_left=claim.tries_left, retry_after=int(wait))
 
@@ -151,6 +152,9 @@ def _accept(
 
 
 @transaction
-def _record_failure(actor: Actor, canonical: str | None, reason: Reason) -> None:
+def _record_failure(actor: Actor, canonical: str | None, reason: Reason, user_id: UUID | None) -> None:
     # Only what has the form of an address is kept: people type passwords into the wrong field.
-    audit.record(actor, "sign_in.failed", target_type="user", after={"email": canonical, "reason": reason})
+    after = {"email": canonical, "reason": reason}
+    # Whose account it was meant for sees it among the activity.
+    target = None if user_id is None else public_id("usr", user_id)
+    audit.record(actor, "sign_in.failed", target_type="user", target_id=target, after=after)

@@ -1,0 +1,83 @@
+"""Account activity: what happened to one's own account, by oneself or by others, for ninety days."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.operations import clock
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.transaction import read
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden
+from app.rules.evidence.account_events import ACCOUNT_EVENTS
+from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, public_id
+
+SHOWN = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One thing that happened; ``client_id`` names the app that it was about, if any."""
+
+    id: UUID
+    at: datetime
+    action: str
+    is_own: bool
+    by: str
+    address: str | None
+    client_id: str | None
+    after: Mapping[str, Any] | None
+
+
+@read
+def list_activity(
+    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[Activity]:
+    """A page of what concerned the actor's own account, the newest first. Raises Forbidden outside of it."""
+    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
+        raise Forbidden("This is a page of one's own account.")
+    me = public_id("usr", actor.user_id)
+    limit = min(limit, MOST)
+    # Two ranges, each of its own index; a union of them would be sorted whole.
+    found = {
+        row.id: row
+        for column in (AuditEvent.actor_id, AuditEvent.target_id)
+        for row in _events(actor, column == me, limit, after)
+    }
+    rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
+    items = tuple(_activity(row, me) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
+    statement = select(AuditEvent.__table__).where(
+        AuditEvent.organization_id == actor.organization_id,
+        own,
+        AuditEvent.action.in_(ACCOUNT_EVENTS),
+        AuditEvent.id >= first_id_at(clock.now() - SHOWN),
+    )
+    return list(db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
+
+
+def _activity(row: Any, me: str) -> Activity:
+    is_own = row.actor_id == me
+    about = row.target_id if row.target_type == "client" else None
+    return Activity(
+        id=row.id,
+        at=row.at,
+        action=row.action,
+        is_own=is_own,
+        by=row.actor_label,
+        # Where an administrator sat is no business of the account's owner.
+        address=row.address if is_own or row.actor_kind == "anonymous" else None,
+        client_id=about if about and parse_client_id(about) else None,
+        after=row.after,
+    )

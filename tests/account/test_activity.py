@@ -1,0 +1,72 @@
+"""Activity: what an account's owner sees of it, page by page, and what nobody else's page shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.people import own_activity
+from app.operations.people.own_activity import list_activity
+from app.operations.people.user_status import disable_user, enable_user
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden
+from tests.account.conftest import Visitor
+
+
+def url(organization: Any) -> str:
+    return f"/organizations/{organization.slug}/account/activity"
+
+
+def herself(user: Any) -> Actor:
+    home = user.organization.id
+    return Actor("user", home, home, user_id=user.id)
+
+
+def test_sign_ins_failures_and_what_others_did_are_shown(
+    visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
+    Visitor(app).sign_in(ada, password="not hers at all")
+    with app.app_context():
+        disable_user(make.actor(acme), ada.id)
+        enable_user(make.actor(acme), ada.id)
+    visitor.sign_in(ada)
+    page = visitor.get(url(acme)).text
+    order = [
+        page.index(words) for words in ("Signed in<", "let in again", "was disabled", "A sign-in failed")
+    ]
+    assert order == sorted(order)
+    assert "Not by you" in page and "127.0.0.1" in page
+    assert "192.0.2.7" not in page, "where an administrator sat"
+
+
+def test_nobody_sees_anothers(visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any) -> None:
+    bob = make.user(acme)
+    visitor.sign_in(ada)
+    with app.app_context():
+        assert list_activity(herself(bob)).items == ()
+        with pytest.raises(Forbidden):
+            list_activity(make.actor(acme))
+
+
+def test_pages_follow_each_other(
+    visitor: Visitor, app: Flask, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        Visitor(app).sign_in(ada)
+    visitor.sign_in(ada)
+    with app.app_context():
+        every = [event.id for event in list_activity(herself(ada)).items]
+        seen, after = [], None
+        while True:
+            page = list_activity(herself(ada), limit=2, after=after)
+            seen += [event.id for event in page.items]
+            after = page.next_cursor_key
+            if after is None:
+                break
+    assert seen == every and len(every) >= 5
+    monkeypatch.setattr(own_activity, "MOST", 2)
+    first = visitor.get(url(acme)).text
+    assert 'rel="next"' in first
+    assert visitor.get(url(acme) + "?cursor=forged").status_code == 200
