@@ -136,11 +136,9 @@ def reset_user(call: Call, user_id: str) -> Response:
 
     def work() -> Outcome:
         link = access.reset_user(call.actor, user_id)
-        data = {
-            "user_id": user_id,
-            "link": link.link,
-            "expires_at": representations.time(link.expires_at),
-        }
+        data = {"user_id": user_id, "expires_at": representations.time(link.expires_at)}
+        if link.link is not None:
+            data["link"] = link.link
         return Outcome(200, data, {}, {})
 
     return once(call.actor, body, work)

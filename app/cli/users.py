@@ -43,11 +43,12 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 @click.option("--name", default="")
 @refusing
 def create_command(organization: str, email: str, name: str) -> None:
-    """Make a user, and print the link with which they choose their password."""
+    """Make a user, and print the link with which they choose their password, or mail it where there is a server."""
     actor = _operator(organization)
     record = changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
-    click.echo(access.reset_user(actor, record.user.public_id).link)
+    made = access.reset_user(actor, record.user.public_id)
+    click.echo(made.link or f"The link went to {record.user.email}.")
 
 
 @users_commands.command("disable")

@@ -8,6 +8,7 @@ from typing import Any
 from flask import request
 
 from app.operations.addresses.waiting import count_registrations
+from app.operations.people.password_resets import is_mailable
 from app.operations.people.users import UserView
 from app.operations.user_administration.access import (
     end_user_session,
@@ -158,6 +159,7 @@ def _page(visit: Visit, user_id: str, *, code: int = 200, errors: dict[str, str]
         roles=_role_names(visit, record.roles),
         sessions=[(entry, browser_name(entry.user_agent)) for entry in sessions],
         apps=list_user_consents(visit.actor, user_id) if visit.actor.may("consents:read") else None,
+        mails_reset=is_mailable(visit.organization),
         errors=errors or {},
     )
 

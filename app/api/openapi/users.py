@@ -188,8 +188,9 @@ PATHS: Schema = {
             "Make a password reset link",
             tag=_TAG,
             scope="users:write",
-            description="Of use once; the one before is dead. The password stays until the link is used. A body is "
-            "not read.",
+            description="Of use once; the one before is dead. The password stays until the link is used. It goes to "
+            "the user's mailbox alone, and the answer has no `link`; without a mail server, or with "
+            "`authentication.recovery.password_reset` off, the answer holds it. A body is not read.",
             parameters=("IdempotencyKey",),
             answers={"200": answer("The link, to hand to the user.", created(_RESET))},
             extra=("404",),

@@ -10,11 +10,10 @@ from datetime import timedelta
 
 from app.operations import audit
 from app.operations.directory import OrganizationView, organization_by_id
-from app.operations.mail import letters
 from app.operations.mail.sealed_payloads import open_payload, seal_payload
 from app.operations.people import attempts
 from app.operations.people.attempts import Limit, bucket_of
-from app.operations.people.password_resets import make_reset, reset_address
+from app.operations.people.password_resets import is_mailable, make_reset, reset_address, send_reset
 from app.operations.people.users import find_user_by_email
 from app.operations.transaction import transaction
 from app.operations.upkeep import outbox
@@ -40,13 +39,8 @@ def register() -> None:
 
 def is_offered(organization: OrganizationView) -> bool:
     """Whether a forgotten password can be reset by mail here."""
-    authentication = organization.settings["authentication"]
-    return bool(
-        organization.is_active
-        and authentication["password"]["enabled"]
-        and authentication["recovery"]["password_reset"]
-        and letters.is_possible()
-    )
+    has_passwords = organization.settings["authentication"]["password"]["enabled"]
+    return bool(organization.is_active and has_passwords and is_mailable(organization))
 
 
 def request_reset(
@@ -97,11 +91,6 @@ def answer(message: Message) -> None:
     if user is None or not user.is_active:
         return
     token, expires_at = make_reset(organization, user.id, is_mailed=True)
-    values = {
-        "email": user.email,
-        "link": reset_address(organization, token),
-        "until": f"{expires_at:%-d %B %Y, %H:%M} UTC",
-    }
-    letters.send(organization, user.email, "password_reset", values, until=expires_at)
+    send_reset(organization, user.email, reset_address(organization, token), expires_at)
     stranger = Actor.anonymous(organization.id, asked["address"], asked["request_id"])
     audit.record(stranger, "user.password_reset_requested", target_type="user", target_id=user.public_id)

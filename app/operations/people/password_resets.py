@@ -12,6 +12,7 @@ from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.mail import letters
 from app.operations.mail.notices import notify_user
 from app.operations.people import account_links
 from app.operations.people.account_links import AccountLinkView
@@ -36,9 +37,9 @@ class ResetEnded(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class NewResetLink:
-    """``link`` holds its token and is shown this once."""
+    """``link`` holds its token and is shown this once; None when it went to the user's mailbox alone."""
 
-    link: str
+    link: str | None
     expires_at: datetime
 
 
@@ -56,20 +57,38 @@ class ResetView:
 def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     """Whoever holds the link may choose the user's password, once and until it expires; earlier links are dead.
 
-    An administrator never sets a password (PW-4). Raises NotFound, Forbidden when the user holds a role that the
-    actor lacks, Conflict for a disabled user and where nobody signs in with a password. Audit:
-    ``user.password_reset_requested``.
+    It goes to the user's mailbox alone; where there is no mail server, or the organization lets nobody reset a password
+    by mail, the answer holds it, to be handed over. An administrator never sets a password (PW-4). Raises NotFound,
+    Forbidden when the user holds a role that the actor lacks, Conflict for a disabled user and where nobody signs in
+    with a password. Audit: ``user.password_reset_requested``.
     """
     user = require_reach(actor, user_id)
     organization = organization_by_id(actor.organization_id)
     if not user.is_active:
         raise Conflict("This user is disabled. Let them in again first.", code="user_disabled")
     require_passwords(organization)
-    token, expires_at = make_reset(organization, user_id, is_mailed=False)
+    is_mailed = is_mailable(organization)
+    token, expires_at = make_reset(organization, user_id, is_mailed=is_mailed)
     audit.record(
         actor, "user.password_reset_requested", target_type="user", target_id=public_id("usr", user_id)
     )
-    return NewResetLink(reset_address(organization, token), expires_at)
+    link = reset_address(organization, token)
+    if not is_mailed:
+        return NewResetLink(link, expires_at)
+    send_reset(organization, user.email, link, expires_at)
+    return NewResetLink(None, expires_at)
+
+
+def is_mailable(organization: OrganizationView) -> bool:
+    """Whether a reset link may go by mail: there is a mail server, and the organization lets people reset so."""
+    recovery = organization.settings["authentication"]["recovery"]
+    return bool(recovery["password_reset"] and letters.is_possible())
+
+
+def send_reset(organization: OrganizationView, email: str, link: str, expires_at: datetime) -> None:
+    """The link goes to the mailbox; part of the unit that made it."""
+    values = {"email": email, "link": link, "until": f"{expires_at:%-d %B %Y, %H:%M} UTC"}
+    letters.send(organization, email, "password_reset", values, until=expires_at)
 
 
 @transaction

@@ -1,0 +1,202 @@
+"""One's own address: proven by a link that goes to it, and changed by the proof of the new one (OI-5, SS-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.account_link import AccountLink
+from app.models.user import User
+from app.operations import clock
+from app.operations.addresses import own_address as operation
+from app.operations.addresses.own_address import ProofEnded, find_proof, request_proof, use_proof
+from app.operations.people.freshness import FreshSignInRequired
+from app.operations.people.password_resets import issue_reset_link
+from app.operations.people.sessions import find_session
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.users import get_user
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
+from tests.factories import PASSWORD
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+NEW = "ada@new.example"
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+def as_herself(user: Any, ago: int = 5) -> Actor:
+    home = user.organization.id
+    now = clock.now()
+    return Actor(
+        "user", home, home, user_id=user.id, label=user.email, address="192.0.2.7",
+        authenticated_at=now - timedelta(seconds=ago),
+    )  # fmt: skip
+
+
+def token_in(mail: Any) -> str:
+    found = re.search(r"/confirm-address/(\S+)", plain(mail))
+    assert found is not None
+    return found[1]
+
+
+def enter(user: Any, email: str) -> SignedIn:
+    outcome = sign_in(user.organization.id, email, PASSWORD, address="192.0.2.7")
+    assert isinstance(outcome, SignedIn)
+    return outcome
+
+
+def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old_one(
+    acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """SS-6."""
+    here, there = enter(ada, ada.email), enter(ada, ada.email)
+    deliver()
+    box.mails.clear()
+    request_proof(as_herself(ada), NEW)
+    assert get_user(acme.id, ada.id).email == ada.email, "nothing changes before the link is used"
+    deliver()
+    (mail,) = box.mails
+    assert mail["To"] == NEW
+    use_proof(acme, token_in(mail), keep=here.session_id)
+    user = get_user(acme.id, ada.id)
+    assert (user.email, user.email_verified) == (NEW, True)
+    assert find_session(here.token) is not None and find_session(there.token) is None
+    deliver()
+    assert (box.mails[1]["To"], box.mails[1]["Subject"]) == (
+        ada.email,
+        "The address of your account at Acme was changed",
+    )
+    assert enter(ada, NEW)
+    assert audited(database, "user.email_changed") == 1
+    with pytest.raises(ProofEnded):
+        use_proof(acme, token_in(mail))
+
+
+def test_one_s_unproven_address_is_proven_and_nothing_ends(
+    acme: Any, ada: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """OI-5."""
+    with db.engine.begin() as connection:
+        connection.execute(update(User).values(email_verified=False))
+    standing = enter(ada, ada.email)
+    request_proof(as_herself(ada), "Ada@Acme.example")
+    deliver()
+    use_proof(acme, token_in(box.mails[0]))
+    assert get_user(acme.id, ada.id).email_verified
+    assert find_session(standing.token) is not None
+    assert audited(database, "user.email_verified") == 1
+    with pytest.raises(InvalidInput) as refused:
+        request_proof(as_herself(ada), ada.email)
+    assert refused.value.code == "unchanged"
+
+
+def test_somebody_else_s_address_is_not_told_of_and_not_taken(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """EN-1: the same answer; whoever has it hears of it."""
+    make.user(acme, email="bob@acme.example")
+    request_proof(as_herself(ada), "bob@acme.example")
+    deliver()
+    (mail,) = box.mails
+    assert (mail["To"], mail["Subject"]) == ("bob@acme.example", "You have an account at Acme already")
+    assert "confirm-address" not in plain(mail)
+
+
+def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    request_proof(as_herself(ada), NEW)
+    deliver()
+    make.user(acme, email=NEW)
+    with pytest.raises(ProofEnded):
+        use_proof(acme, token_in(box.mails[0]))
+    assert get_user(acme.id, ada.id).email == ada.email
+
+
+def test_a_link_ends_by_age_by_a_newer_one_and_by_a_new_password(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    request_proof(as_herself(ada), NEW)
+    request_proof(as_herself(ada), NEW)
+    deliver()
+    older, newer = (token_in(mail) for mail in box.mails)
+    assert find_proof(acme, older) is None and find_proof(acme, newer) is not None
+    with db.engine.begin() as connection:
+        connection.execute(update(User).values(password_hash="another"))
+    assert find_proof(acme, newer) is None
+    with db.engine.begin() as connection:
+        connection.execute(update(AccountLink).values(expires_at=clock.now()))
+    assert find_proof(acme, newer) is None
+
+
+def test_a_reset_link_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
+    link = issue_reset_link(make.actor(acme), ada.id).link
+    assert link is not None and find_proof(acme, link.rpartition("/")[2]) is None
+
+
+def test_tn6_another_organization_s_link_is_none(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    request_proof(as_herself(ada), NEW)
+    deliver()
+    with pytest.raises(ProofEnded):
+        use_proof(make.organization(), token_in(box.mails[0]))
+
+
+def test_a_sign_in_of_long_ago_asks_for_another(ada: Any, box: Mailbox) -> None:
+    with pytest.raises(FreshSignInRequired):
+        request_proof(as_herself(ada, ago=3600), NEW)
+
+
+def test_so_many_mails_an_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None:
+    for _ in range(operation.MOST_AN_HOUR):
+        request_proof(as_herself(ada), NEW)
+    with pytest.raises(TooManyRequests):
+        request_proof(as_herself(ada), "ada@third.example")
+    deliver()
+    assert len(box.mails) == operation.MOST_AN_HOUR
+
+
+@pytest.mark.parametrize(
+    ("settings", "email", "refusal"),
+    [
+        ({"user_permissions": {"members_can_edit_profile": False}}, NEW, Forbidden),
+        (
+            {"authentication": {"registration": {"allowed_email_domains": ["acme.example"]}}},
+            NEW,
+            InvalidInput,
+        ),
+        ({}, "no address", InvalidInput),
+    ],
+)
+def test_what_the_organization_does_not_allow(
+    make: Any, box: Mailbox, settings: dict[str, Any], email: str, refusal: type[Exception]
+) -> None:
+    user = make.user(make.organization(settings=settings))
+    with pytest.raises(refusal):
+        request_proof(as_herself(user), email)
+
+
+def test_without_a_mail_server_nobody_proves_an_address(ada: Any) -> None:
+    with pytest.raises(Conflict) as refused:
+        request_proof(as_herself(ada), NEW)
+    assert refused.value.code == "no_mail_server"

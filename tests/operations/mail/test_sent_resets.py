@@ -1,0 +1,48 @@
+"""Reset links that an administrator asks for: to the user's mailbox alone where there is a mail server (RP-1, RP-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.people.password_resets import find_reset, issue_reset_link, reset_password
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.people.users import get_user
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "a wholly different password"
+
+
+def test_the_link_goes_to_the_mailbox_and_stands_in_no_answer(
+    make: Any, box: Mailbox, deliver: Callable[[], int], database: Database
+) -> None:
+    """RP-1, RP-2, PW-4: the administrator never has it, and what came by mail proves the address."""
+    acme = make.organization(name="Acme")
+    ada = make.user(acme, email="ada@acme.example")
+    new = issue_reset_link(make.actor(acme), ada.id)
+    assert new.link is None
+    deliver()
+    (mail,) = box.mails
+    assert mail["To"] == ada.email
+    (link,) = box.links()
+    assert link.startswith(f"{acme.base_url}/organizations/{acme.slug}/reset/gth_pw_")
+    token = link.rpartition("/")[2]
+    assert token.encode() not in database.dump()
+    reset_password(acme, token, NEW)
+    assert get_user(acme.id, ada.id).email_verified
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+
+
+def test_where_the_organization_lets_nobody_reset_by_mail_the_answer_holds_it(
+    make: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    acme = make.organization(settings={"authentication": {"recovery": {"password_reset": False}}})
+    ada = make.user(acme)
+    link = issue_reset_link(make.actor(acme), ada.id).link
+    assert link is not None and deliver() == 0
+    reset = find_reset(acme, link.rpartition("/")[2])
+    assert reset is not None and not reset.link.is_mailed
