@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import request
+from flask import redirect, request
 
 from app.operations.consents.client_requests import count_open_requests
 from app.operations.registration.clients import list_clients, register_client
+from app.operations.registration.resource_lists import choosable_resources
 from app.operations.registration.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.client_form import scope_choices
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.portal.words import REGISTRABLE, SOURCE_WORDS, TYPES
+from app.portal.words import AGENT_WORDS, API_WORDS, REGISTRABLE, SOURCE_WORDS, TYPES
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.registration.client_types import CLIENT_TYPES
-from app.web.forms import field_errors, lines, text, ticked
+from app.web.forms import field_errors, is_ticked, lines, text, ticked
 
 
 @portal.get("/portal/<organization>/clients")
@@ -54,15 +55,29 @@ def clients(visit: Visit) -> Answer:
 @portal.get("/portal/<organization>/clients/new")
 @visiting
 def new_client(visit: Visit) -> Answer:
-    """First which type it is, then, with ``?type=``, its name, redirect URIs and scopes."""
+    """First what is being built, then, with ``?type=``, its name, redirect URIs and scopes.
+
+    Who builds an API goes on to define it; an agent is a native app that names the APIs it calls.
+    """
     visit.actor.require_some("clients:write")
-    kind = request.args.get("type", "")
+    chosen = request.args.get("type", "")
+    if chosen == "api":
+        return redirect(f"/portal/{visit.organization.slug}/apis/new", 303)
+    kind = "native" if chosen == "agent" else chosen
     if kind not in REGISTRABLE:
+        cards = {name: TYPES[name] for name in REGISTRABLE}
         return visit.render(
-            "portal/clients/choose_type.html", types={name: TYPES[name] for name in REGISTRABLE}
+            "portal/clients/choose_type.html", types=cards | {"api": API_WORDS, "agent": AGENT_WORDS}
         )
-    defaults = {"name": "", "redirect_uris": [], "scopes": CLIENT_TYPES[kind].scopes, "more_scopes": []}
-    return _form(visit, kind, defaults, {})
+    is_agent = chosen == "agent"
+    defaults: dict[str, Any] = {
+        "name": "",
+        "redirect_uris": ["http://127.0.0.1/callback"] if is_agent else [],
+        "scopes": CLIENT_TYPES[kind].scopes,
+        "more_scopes": [],
+        "resources": [],
+    }
+    return _form(visit, kind, defaults, {}, is_agent=is_agent)
 
 
 @portal.post("/portal/<organization>/clients/new")
@@ -75,7 +90,9 @@ def register(visit: Visit) -> Answer:
         "redirect_uris": lines("redirect_uris"),
         "scopes": ticked("scopes"),
         "more_scopes": lines("more_scopes"),
+        "resources": ticked("resources"),
     }
+    is_agent = kind == "native" and is_ticked("is_agent")
     fields: dict[str, Any] = {
         "name": values["name"],
         "type": kind,
@@ -83,12 +100,14 @@ def register(visit: Visit) -> Answer:
     }
     if "authorization_code" in CLIENT_TYPES.get(kind, CLIENT_TYPES["web"]).grant_types:
         fields["redirect_uris"] = values["redirect_uris"]
+    if is_agent:
+        fields["resources"] = values["resources"]
     try:
         registered = register_client(visit.actor, fields)
     except (InvalidInput, Conflict) as refusal:
         if kind not in REGISTRABLE:
             raise
-        return _form(visit, kind, values, field_errors(refusal))
+        return _form(visit, kind, values, field_errors(refusal), is_agent=is_agent)
     return visit.render(
         "portal/clients/registered.html",
         client=registered.client,
@@ -99,12 +118,21 @@ def register(visit: Visit) -> Answer:
     )
 
 
-def _form(visit: Visit, kind: str, values: dict[str, Any], errors: dict[str, str]) -> Answer:
+def _form(
+    visit: Visit, kind: str, values: dict[str, Any], errors: dict[str, str], *, is_agent: bool = False
+) -> Answer:
+    apis = (
+        [(api.identifier, api.name, api.identifier) for api in choosable_resources(visit.actor)]
+        if is_agent
+        else []
+    )
     return visit.render(
         "portal/clients/new.html",
         code=400 if errors else 200,
         type=kind,
-        words=TYPES[kind],
+        words=AGENT_WORDS if is_agent else TYPES[kind],
+        is_agent=is_agent,
+        apis=apis,
         values=values,
         errors=errors,
         needs_redirects="authorization_code" in CLIENT_TYPES[kind].grant_types,

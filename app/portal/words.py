@@ -48,6 +48,19 @@ TYPES: dict[str, TypeWords] = {
     ),
 }
 REGISTRABLE = ("web", "spa", "native", "machine", "device")
+# What people build that is no type of its own: an API is what clients ask for, an agent is a client of one.
+API_WORDS = TypeWords(
+    "API or MCP server",
+    "Is what apps and agents call: it takes access tokens and issues none.",
+    "An API with an identifier and scopes, and the documents by which clients find this organization.",
+    "server",
+)
+AGENT_WORDS = TypeWords(
+    "AI agent or MCP client",
+    "Acts for people at APIs, from their own device, and returns to a loopback address.",
+    "Authorization code flow with PKCE, no secret, tokens for the APIs that you choose.",
+    "person",
+)
 
 GRANTS: dict[str, str] = {
     "authorization_code": "Authorization code (people sign in)",

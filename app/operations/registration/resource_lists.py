@@ -51,3 +51,11 @@ def list_resources(
     items = tuple(records_of(rows[:limit]))
     last = rows[limit - 1] if len(rows) > limit else None
     return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+
+
+@read
+def choosable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
+    """The first resources by name that a form offers to the actor; none for who may see none."""
+    return (
+        list_resources(actor, limit=MOST, status="active").items if actor.may_some("resources:read") else ()
+    )
