@@ -175,6 +175,7 @@ WEBHOOK_GROUPS: dict[str, str] = {
     "sign_in.*": "Failed sign-ins",
     "signing_key.*": "Signing keys",
     "token.*": "Tokens",
+    "tokens.*": "Many tokens at once",
     "user.*": "Users",
     "webhook.*": "Webhooks",
 }

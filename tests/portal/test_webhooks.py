@@ -12,6 +12,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.webhook import Webhook, WebhookDelivery
+from app.portal.words import WEBHOOK_GROUPS
+from app.rules.evidence.event_types import EVERYTHING, GROUPS
 from tests.support.databases import Database
 
 URL = "https://hooks.example/in"
@@ -116,3 +118,7 @@ def test_who_may_only_read_gets_no_buttons(
     if sees:
         assert "Send a test event" not in page.text and "Delete" not in page.text
         assert reader.get("/webhooks/new").status_code == 403
+
+
+def test_every_group_has_its_words() -> None:
+    assert set(WEBHOOK_GROUPS) == {EVERYTHING, *GROUPS}

@@ -17,6 +17,7 @@ from app.operations.webhooks.listeners import note_change
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id, public_id
+from app.rules.protocol.outgoing_addresses import target_of
 
 PREFIX = "whk"
 
@@ -42,6 +43,11 @@ class WebhookRecord:
     def public_id(self) -> str:
         """``whk_…``."""
         return public_id(PREFIX, self.id)
+
+    @property
+    def label(self) -> str:
+        """What people call it: its description, or the host that is told."""
+        return self.description or target_of(self.url).authority
 
     @property
     def is_enabled(self) -> bool:
