@@ -34,6 +34,7 @@ def user(record: UserRecord) -> dict[str, Any]:
         "status": view.status,
         "roles": list(record.roles),
         "has_password": view.has_password,
+        "second_factors": list(record.methods),
         "password_changed_at": representations.time(view.password_changed_at),
         "created_at": representations.time(view.created_at),
         "updated_at": representations.time(view.updated_at),

@@ -8,6 +8,7 @@ from flask.cli import AppGroup
 from app.cli.refusals import refusing
 from app.operations.directory import organization_by_slug
 from app.operations.pages import MOST
+from app.operations.second_factors.administration import reset_user_factors
 from app.operations.user_administration import access, changes, lists
 from app.operations.user_administration.records import UserRecord, find_user_record
 from app.rules.actor import Actor
@@ -67,6 +68,18 @@ def disable_command(organization: str, user: str) -> None:
 def enable_command(organization: str, user: str) -> None:
     """Let USER, an e-mail or usr_…, sign in again."""
     _set_status(organization, user, "active")
+
+
+@users_commands.command("reset-second-factors")
+@_organization
+@_user
+@refusing
+def reset_second_factors_command(organization: str, user: str) -> None:
+    """Take away all second factors of USER, an e-mail or usr_…, and end their sign-ins and apps."""
+    actor = _operator(organization)
+    found = find_user_record(actor, user)
+    reset = reset_user_factors(actor, found.user.public_id)
+    click.echo(f"{found.user.public_id} {','.join(reset.methods) or 'had none'}")
 
 
 def _set_status(organization: str, user: str, status: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from flask import request
 
-from app.portal.setting_topics import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS, Topic
+from app.portal.setting_topics import Topic
+from app.portal.setting_words import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS
 from app.rules.strict_json import InvalidJson, load_object
 from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
 from app.rules.tenancy.settings import value_at

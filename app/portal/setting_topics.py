@@ -39,9 +39,20 @@ _TOPICS = (
     Topic(
         "sign-in",
         "Sign-in",
-        "Passwords, and what happens after wrong ones.",
+        "Passwords, passkeys, and what happens after wrong tries.",
         "key",
         (
+            (
+                "Ways in",
+                (
+                    *_rows("authentication.password", enabled="A password signs people in"),
+                    *_rows(
+                        "authentication.passkeys",
+                        passwordless="A passkey signs people in, without a password",
+                        enabled="People may register passkeys",
+                    ),
+                ),
+            ),
             (
                 "Passwords",
                 _rows(
@@ -59,6 +70,28 @@ _TOPICS = (
                     window_seconds="A wrong password counts for",
                     delay_seconds="First wait",
                     max_delay_seconds="Longest wait",
+                ),
+            ),
+        ),
+    ),
+    Topic(
+        "mfa",
+        "Second factors",
+        "Who needs more than a password, and what counts.",
+        "shield",
+        (
+            (
+                "Demand",
+                _rows(
+                    "authentication.mfa",
+                    policy="Who needs a second factor",
+                    grace_period_seconds="May be put off for",
+                ),
+            ),
+            (
+                "What counts",
+                _rows(
+                    "authentication.mfa", methods="Second factors", recovery_codes="Recovery codes per person"
                 ),
             ),
         ),
@@ -87,6 +120,14 @@ _TOPICS = (
         "How people come in.",
         "people",
         (
+            (
+                "Accounts that people make",
+                _rows(
+                    "authentication.registration",
+                    mode="New people come",
+                    verify_email="They prove their address first",
+                ),
+            ),
             (
                 "Invitations",
                 _rows("authentication.registration", invitation_ttl_seconds="An invitation is good for"),
@@ -247,43 +288,3 @@ _TOPICS = (
     ),
 )
 TOPICS: dict[str, Topic] = {topic.key: topic for topic in _TOPICS}
-
-# What the words of a choice mean to people.
-CHOICE_WORDS: dict[str, str] = {
-    "opaque": "Opaque: can be revoked at once everywhere",
-    "jwt": "JWT (RFC 9068): others check it without asking us, until it expires",
-    "always": "Always",
-    "public_clients": "Only those of public clients",
-    "third_party": "Only clients of others: first-party clients do not ask",
-    "reveal": "Can be viewed again, by a fresh sign-in; each view is in the audit log",
-    "once": "Are shown once and never kept. Choosing this wipes the copies there are.",
-    "auto": "As the visitor’s device says",
-    "light": "Light",
-    "dark": "Dark",
-    "authorization_code": "Authorization code",
-    "refresh_token": "Refresh token",
-    "client_credentials": "Client credentials",
-    "urn:ietf:params:oauth:grant-type:device_code": "Device code",
-    "initial_access_token": "Whoever holds an initial access token of yours",
-    "open": "Everybody; agents that cannot bring an id of their own need this",
-    "client_secret_basic": "Secret in the header (client_secret_basic)",
-    "client_secret_post": "Secret in the body (client_secret_post)",
-    "private_key_jwt": "Signed assertion (private_key_jwt)",
-    "none": "Not at all: public clients (none)",
-}
-# Where one word means different things.
-PATH_WORDS: dict[tuple[str, str], str] = {
-    ("oauth.consent.policy", "always"): "All clients, first-party ones too",
-    ("oauth.consent.members_may_allow", "all"): "Every client, except those that need leave",
-    ("oauth.consent.members_may_allow", "verified"): "Reviewed clients; for others they ask an administrator",
-    ("oauth.consent.members_may_allow", "none"): "First-party clients alone; for all others they ask",
-    ("oauth.dynamic_registration.mode", "off"): "Nobody",
-}
-# What leaving a field empty means where null is a value.
-NOTHING_WORDS: dict[str, str] = {
-    "authentication.sessions.max_per_user": "no bound",
-    "oauth.consent.ttl_seconds": "for ever",
-    "oauth.clients.secret_ttl_seconds": "never",
-    "oauth.redirect_uris.allowed_hosts": "any host",
-    "branding.display_name": "the organization’s name",
-}

@@ -10,6 +10,7 @@ from flask import request
 from app.operations.addresses.waiting import count_registrations
 from app.operations.people.password_resets import is_mailable
 from app.operations.people.users import UserView
+from app.operations.second_factors.administration import list_user_factors, reset_user_factors
 from app.operations.user_administration.access import (
     end_user_session,
     end_user_sessions,
@@ -140,6 +141,23 @@ def user_delete(visit: Visit, user_id: str) -> Answer:
     )
 
 
+@portal.route("/portal/<organization>/users/<user_id>/second-factors/reset", methods=["GET", "POST"])
+@visiting
+def user_factors_reset(visit: Visit, user_id: str) -> Answer:
+    """What it means to take away all second factors, and the button for it. Asks for a fresh sign-in."""
+    visit.actor.require("users:write")
+    record = get_user_record(visit.actor, user_id)
+    if request.method == "POST":
+        reset_user_factors(visit.actor, user_id)
+        return visit.done(f"/users/{user_id}", "user-factors-reset")
+    return visit.render(
+        "portal/users/factors_reset.html",
+        user=record.user,
+        user_url=_url(visit, record.user),
+        found=list_user_factors(visit.actor, user_id),
+    )
+
+
 def _changed(visit: Visit, user_id: str, act: Callable[[], Any], done: str) -> Answer:
     try:
         act()
@@ -158,6 +176,7 @@ def _page(visit: Visit, user_id: str, *, code: int = 200, errors: dict[str, str]
         user_url=_url(visit, record.user),
         roles=_role_names(visit, record.roles),
         sessions=[(entry, browser_name(entry.user_agent)) for entry in sessions],
+        found=list_user_factors(visit.actor, user_id),
         apps=list_user_consents(visit.actor, user_id) if visit.actor.may("consents:read") else None,
         mails_reset=is_mailable(visit.organization),
         errors=errors or {},

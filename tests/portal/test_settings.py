@@ -9,15 +9,12 @@ import pytest
 
 from app.portal.setting_topics import TOPICS
 from app.rules.tenancy import settings as rules
-from app.rules.tenancy.setting_kinds import Flag, Listing, Number
+from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number
 from app.rules.tenancy.settings_table import SETTINGS
 
 # Their features have no page or endpoint yet, so that no form promises them.
 API_ALONE = (
-    "authentication.mfa.",
-    "authentication.passkeys.",
     "authentication.recovery.",
-    "authentication.password.enabled",
     "authentication.registration.",
     "oauth.dynamic_registration.",
     "oauth.require_",
@@ -45,7 +42,7 @@ def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(kind, Number) and path.endswith("_seconds"):
             fields |= {path: "" if value is None else str(value), f"{path}.unit": "1"}
         elif isinstance(kind, Listing):
-            fields[path] = value if "auth_methods" in path or "grant_types" in path else "\n".join(value)
+            fields[path] = value if isinstance(kind.item, Choice) else "\n".join(value)
         else:
             fields[path] = "" if value is None else str(value)
     return fields

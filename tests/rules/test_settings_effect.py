@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.rules.errors import InvalidInput
 from app.rules.tenancy import settings
-from app.rules.tenancy.settings_effect import NOT_OFFERED, WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
+from app.rules.tenancy.settings_effect import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
 from app.rules.tenancy.settings_table import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -43,20 +42,7 @@ def test_each_setting_is_read_or_said_to_have_no_effect(path: str) -> None:
 
 
 def test_only_settings_that_are_there_are_said_to_have_no_effect() -> None:
-    assert set(SETTINGS) >= WITHOUT_EFFECT_YET >= set(NOT_OFFERED)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"), [(path, value) for path, (values, _) in NOT_OFFERED.items() for value in values]
-)
-def test_a_demand_that_nothing_would_enforce_is_refused(path: str, value: object) -> None:
-    partial: object = value
-    for part in reversed(path.split(".")):
-        partial = {part: partial}
-    assert isinstance(partial, dict)
-    with pytest.raises(InvalidInput) as refusal:
-        settings.merge({}, partial)
-    assert [(error.field, error.code) for error in refusal.value.errors] == [(path, "not_offered")]
+    assert set(SETTINGS) >= WITHOUT_EFFECT_YET
 
 
 def test_a_default_is_never_refused() -> None:

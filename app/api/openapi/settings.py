@@ -18,7 +18,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.tenancy.settings import MOST_ROLES, ROLES_PATH
-from app.rules.tenancy.settings_effect import NOT_OFFERED, reason_of
+from app.rules.tenancy.settings_effect import reason_of
 from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 _ROLE_KEY = "^[a-z][a-z0-9_-]{0,39}$"
@@ -57,13 +57,7 @@ def _effective(setting: Any) -> Schema:
 
 
 def _change(setting: Any) -> Schema:
-    schema = setting.kind.schema()
-    refused, reason = NOT_OFFERED.get(setting.path, ((), ""))
-    if refused:
-        words = schema.pop("enum", [False, True])
-        schema["enum"] = [word for word in words if word not in refused]
-    description = f"{reason_of(setting.path, setting.why)} {reason}".rstrip()
-    return nullable(schema) | {"description": description}
+    return nullable(setting.kind.schema()) | {"description": reason_of(setting.path, setting.why)}
 
 
 _ROLE_PROPERTIES = {name: kind.schema() for name, kind in ROLE_FIELDS.items()}
@@ -91,16 +85,16 @@ SCHEMAS: Schema = {
         {
             "version": {"type": "integer"},
             "updated_at": nullable(moment()),
-            "limited": {
-                "type": "array",
-                "items": text(),
-                "description": "The paths at which a ceiling of the instance keeps it from what it would have.",
-            },
             "updated_by": nullable(text()),
             "overridden": {
                 "type": "array",
                 "items": text(),
                 "description": "The paths that the organization set.",
+            },
+            "limited": {
+                "type": "array",
+                "items": text(),
+                "description": "The paths at which a ceiling of the instance keeps it from what it would have.",
             },
             "limits": {
                 "type": "object",
@@ -126,6 +120,7 @@ SCHEMAS: Schema = {
                     "users_without_second_factor": {"type": "integer"},
                     "sessions_ending": {"type": "integer"},
                     "clients_affected": {"type": "integer"},
+                    "secrets_wiped": {"type": "integer"},
                 }
             ),
         },

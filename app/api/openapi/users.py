@@ -21,6 +21,7 @@ from app.api.openapi.parts import (
 )
 from app.operations.user_administration.lists import SORTS
 from app.rules.people.profile import ADDRESS_PARTS, CHECKS
+from app.rules.people.second_factors import PASSKEY, TOTP
 from app.rules.people.user_fields import LONGEST_NAME, STATUSES
 
 _TAG = "Users"
@@ -54,6 +55,11 @@ SCHEMAS: Schema = {
             "status": _STATUS,
             "roles": {"type": "array", "items": text(), "description": "See `/organizations/{id}/admins`."},
             "has_password": {"type": "boolean"},
+            "second_factors": {
+                "type": "array",
+                "items": text(enum=[TOTP, PASSKEY]),
+                "description": "The methods that are set up.",
+            },
             "password_changed_at": nullable(moment()),
             "created_at": moment(),
             "updated_at": moment(),

@@ -69,6 +69,13 @@ class EnrolledAtSignIn:
 
 
 @read
+def require_fresh(actor: Actor) -> None:
+    """The actor may change what protects their own account now. Raises Forbidden, FreshSignInRequired."""
+    own_account_of(actor)
+    require_fresh_sign_in(actor)
+
+
+@read
 def begin_app(actor: Actor) -> NewApp:
     """A new secret for the actor's authenticator app; nothing is kept of it until the app has shown a code.
 

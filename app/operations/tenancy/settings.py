@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from app.extensions import db
 from app.models.credential import Credential
 from app.models.organization import Organization
-from app.models.user import Invitation, RoleAssignment
 from app.operations import audit, clock, view_changes
 from app.operations.directory import OrganizationView
+from app.operations.mail import letters
+from app.operations.second_factors.demands import note_policy
 from app.operations.tenancy.acting import acting_in
 from app.operations.tenancy.bounds import standing_bounds
-from app.operations.tenancy.callers import caller_of
-from app.operations.tenancy.settings_impact import Impact, impact_of
+from app.operations.tenancy.callers import caller_of, somebody_has_passkey
+from app.operations.tenancy.role_holders import require_unused
+from app.operations.tenancy.settings_impact import SECRET_DISPLAY, Impact, impact_of
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
@@ -28,13 +30,10 @@ from app.rules.tenancy import settings as rules
 from app.rules.tenancy.lock_out import require_way_back
 from app.rules.tenancy.settings_effect import warnings_for
 
-_SECRET_DISPLAY = "oauth.clients.secret_display"
-
-
-class RoleInUse(Conflict):
-    """Somebody holds the role that would be removed, or is invited to it."""
-
-    code = "role_in_use"
+WAITS_FOR_ADMINISTRATORS = (
+    "authentication.registration.verify_email: No mail server is set up here, so nobody can prove an address. Who asks "
+    "for an account waits until an administrator lets them in."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,15 @@ class UpdatedSettings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What nothing follows from yet, though it was changed."""
-        return warnings_for(self.changed)
+        """What nothing follows from yet, though it was changed, and what waits for want of a mail server."""
+        registration = self.settings.document["authentication"]["registration"]
+        waits = (
+            any(path.startswith("authentication.registration.") for path in self.changed)
+            and registration["mode"] == "open"
+            and registration["verify_email"]
+            and not letters.is_possible()
+        )
+        return (*warnings_for(self.changed), *((WAITS_FOR_ADMINISTRATORS,) if waits else ()))
 
 
 @read
@@ -90,11 +96,24 @@ def update_settings(
 
     ``dry_run`` checks all and changes nothing. Where secrets are to be shown ``once`` from now on, the sealed copies
     of all secrets are gone in the same transaction (SE-7). Raises InvalidInput naming every wrong field,
-    PreconditionFailed, WouldLockOut, RoleInUse, Forbidden for a role given permissions that the actor lacks. Audit:
-    ``settings.updated`` with the changed paths.
+    PreconditionFailed, WouldLockOut, RoleInUse, Forbidden for a role that gains or loses permissions which the actor
+    lacks, or changed without ``roles:write``. Audit: ``settings.updated`` with the changed paths.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("settings:write")
+    return store_settings(inside, organization, partial, expected_version=expected_version, dry_run=dry_run)
+
+
+@transaction
+def store_settings(
+    inside: Actor,
+    organization: OrganizationView,
+    partial: Mapping[str, Any],
+    *,
+    expected_version: int | None = None,
+    dry_run: bool = False,
+) -> UpdatedSettings:
+    """As ``update_settings``, for whoever has been let: the door to settings and the one to roles lead here."""
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
@@ -102,9 +121,13 @@ def update_settings(
     overrides = rules.merge(row.settings, partial, bounds)
     before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
-    _require_grantable(inside, organization, before, after)
-    _require_unused(organization.id, before, after)
-    require_way_back(before, after, caller_of(inside))
+    if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
+        inside.require("roles:write")
+    _require_grantable(inside, before, after)
+    require_unused(organization.id, roles_of(before).keys() ^ roles_of(after).keys())
+    require_way_back(
+        before, after, caller_of(inside), somebody_has_passkey=somebody_has_passkey(organization.id)
+    )
     if dry_run:
         return UpdatedSettings(
             _view(row, overrides), changed, impact_of(organization.id, before, after, changed)
@@ -126,8 +149,9 @@ def update_settings(
         refusal = Conflict if expected_version is None else PreconditionFailed
         raise refusal("The settings were changed at the same moment. Read them again.")
     view_changes.mark(organization.id)
-    if _SECRET_DISPLAY in changed and rules.value_at(after, _SECRET_DISPLAY) == "once":
+    if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
+    note_policy(organization.id, before, after)
     audit.record(
         inside,
         "settings.updated",
@@ -140,52 +164,24 @@ def update_settings(
     return UpdatedSettings(_view(row, row.settings), changed)
 
 
-def _require_grantable(
-    actor: Actor, organization: OrganizationView, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    """No role gains what the actor lacks (TN-11), by its own entry or by what every member gets."""
+def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """No role gains what the actor lacks (TN-11), by its own entry or by what every member gets, nor loses it."""
     if actor.kind == "system":
         return
-    for role in roles_of(after):
+    old, new = roles_of(before), roles_of(after)
+    for role in old.keys() | new.keys():
         gained = permissions_of(role, after) - permissions_of(role, before)
-        missing = lacking(actor.permissions, gained)
+        lost: set[str] = set()
+        if role in old and role in new:
+            lost = set(old[role].permissions) - set(new[role].permissions)
+        missing = lacking(actor.permissions, gained | lost)
         if missing:
+            turn = "gain" if missing[0] in gained else "lose"
             raise Forbidden(
-                f"The role {role} would gain {missing[0]}, which you do not hold: nobody grants what they lack.",
+                f"The role {role} would {turn} {missing[0]}, which you do not hold: nobody grants or takes what they "
+                "lack.",
                 permission=missing[0],
             )
-
-
-def _require_unused(organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    gone = roles_of(before).keys() - roles_of(after).keys()
-    if not gone:
-        return
-    held = db.session.scalar(
-        select(RoleAssignment.role)
-        .where(RoleAssignment.organization_id == organization_id, RoleAssignment.role.in_(gone))
-        .limit(1)
-    )
-    if held is not None:
-        raise RoleInUse(
-            f"Somebody has the role {held}. Give them another one first.", field=f"{rules.ROLES_PATH}.{held}"
-        )
-    # Else another role made under the same name later would be theirs.
-    invited = db.session.scalar(
-        select(Invitation.role)
-        .where(
-            Invitation.organization_id == organization_id,
-            Invitation.role.in_(gone),
-            Invitation.used_at.is_(None),
-            Invitation.revoked_at.is_(None),
-            Invitation.expires_at > clock.now(),
-        )
-        .limit(1)
-    )
-    if invited is not None:
-        raise RoleInUse(
-            f"Somebody is invited to the role {invited}. Withdraw the invitation first.",
-            field=f"{rules.ROLES_PATH}.{invited}",
-        )
 
 
 def _wipe_sealed_secrets(organization_id: str) -> None:

@@ -12,15 +12,15 @@ from sqlalchemy import func, or_, select
 
 from app.extensions import db
 from app.models import client as client_model
-from app.models import user as user_model
 from app.models.client import Client
+from app.models.credential import Credential
 from app.models.session import Session
-from app.models.user import RoleAssignment, User
 from app.operations import clock
-from app.rules.people.permissions import ADMIN
+from app.operations.second_factors.administration import count_without_factor
 from app.rules.registration.demands import requires
 from app.rules.tenancy.settings import value_at
 
+SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
 # What a registration can stand within or outside of, or does already; every other setting under oauth touches all
 # clients.
@@ -45,6 +45,7 @@ class Impact:
     users_without_second_factor: int
     sessions_ending: int
     clients_affected: int
+    secrets_wiped: int = 0
 
 
 def impact_of(
@@ -62,6 +63,7 @@ def impact_of(
         clients_affected=_clients(
             organization_id, before, after, {path for path in paths if path.startswith("oauth.")}
         ),
+        secrets_wiped=_secrets(organization_id, after) if SECRET_DISPLAY in paths else 0,
     )
 
 
@@ -69,14 +71,15 @@ def _users(organization_id: str, after: Mapping[str, Any]) -> int:
     policy = value_at(after, "authentication.mfa.policy")
     if policy not in {"required", "required_for_admins"}:
         return 0
-    statement = select(func.count()).where(
-        User.organization_id == organization_id, User.status == user_model.ACTIVE
-    )
-    if policy == "required_for_admins":
-        statement = select(func.count()).where(
-            RoleAssignment.organization_id == organization_id, RoleAssignment.role == ADMIN
-        )
-    return db.session.scalar(statement) or 0
+    return count_without_factor(organization_id, admins_alone=policy == "required_for_admins")
+
+
+def _secrets(organization_id: str, after: Mapping[str, Any]) -> int:
+    """Sealed copies that nobody could view any more."""
+    if value_at(after, SECRET_DISPLAY) != "once":
+        return 0
+    sealed = (Credential.organization_id == organization_id, Credential.sealed.is_not(None))
+    return db.session.scalar(select(func.count()).select_from(Credential).where(*sealed)) or 0
 
 
 def _sessions(organization_id: str, after: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ from app.extensions import db
 from app.models.grant import Consent
 from app.models.user import DELETED, Invitation, RoleAssignment, User
 from app.operations import audit, clock
+from app.operations.consents import client_requests
 from app.operations.people import account_links
 from app.operations.people.freshness import require_fresh_person
 from app.operations.people.role_assignments import require_no_last_administrator
@@ -17,6 +18,7 @@ from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
 from app.operations.people.users import UserView
 from app.operations.protocol import revocation
+from app.operations.second_factors.administration import remove_every_factor
 from app.operations.sign_in_safety.known_browsers import forget_browsers_of_user
 from app.operations.transaction import count_changed, transaction
 from app.operations.user_administration.changes import require_version
@@ -71,6 +73,8 @@ def end_user(actor: Actor, user: UserView) -> EndedWithUser:
         ),
     )
     account_links.end_links(here, user.id)
+    client_requests.forget_requests_of(actor, user.id)
+    remove_every_factor(here, user.id)
     forget_browsers_of_user(here, user.id)
     count_changed(
         delete(Invitation).where(

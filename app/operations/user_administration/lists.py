@@ -12,6 +12,7 @@ from app.models.user import DELETED, RoleAssignment, User
 from app.operations.directory import organization_by_id
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.people.users import view_of
+from app.operations.second_factors.enrolled import methods_of_users
 from app.operations.transaction import read
 from app.operations.user_administration.records import UserRecord, roles_of_users
 from app.rules.actor import Actor
@@ -51,7 +52,11 @@ def list_users(
     ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
-    items = tuple(UserRecord(view_of(row), organization.slug, roles.get(row.id, ())) for row in rows[:limit])
+    methods = methods_of_users(organization.id, [row.id for row in rows[:limit]])
+    items = tuple(
+        UserRecord(view_of(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ()))
+        for row in rows[:limit]
+    )
     return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
 
 

@@ -13,6 +13,7 @@ from app.models.user import RoleAssignment
 from app.operations.directory import organization_by_id
 from app.operations.people.rights import roles_of_user
 from app.operations.people.users import UserView, find_user_by_email, get_user
+from app.operations.second_factors.enrolled import methods_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -21,11 +22,15 @@ from app.rules.identifiers import parse_public_id
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """A user with the names of their roles; ``organization_slug`` is where they belong."""
+    """A user with the names of their roles and the methods of their second factors.
+
+    ``organization_slug`` is where they belong.
+    """
 
     user: UserView
     organization_slug: str
     roles: tuple[str, ...]
+    methods: tuple[str, ...] = ()
 
 
 @read
@@ -48,7 +53,8 @@ def record_of(actor: Actor, user_id: UUID) -> UserRecord:
     """The user of the actor's organization, after the permission was asked. Raises NotFound."""
     here = actor.organization_id
     view = get_user(here, user_id)
-    return UserRecord(view, organization_by_id(here).slug, roles_of_user(here, here, user_id))
+    roles, methods = roles_of_user(here, here, user_id), methods_of(here, user_id)
+    return UserRecord(view, organization_by_id(here).slug, roles, methods)
 
 
 def user_id_of(text: str) -> UUID:

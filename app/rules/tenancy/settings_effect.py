@@ -1,43 +1,21 @@
-"""What settings do in this release: demands that nothing could enforce are refused, and wishes without effect told.
+"""What settings do in this release: whoever changes one that nothing follows from is told so.
 
-The document is whole from the start, so that programs written for it need no change later. But somebody who demands
-security must not be told that all is well when nothing follows from it.
+The document is whole from the start, so that programs written for it need no change later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 WITHOUT_EFFECT = "Stored, and without effect in this release."
-
-# Values that would be demands, with what is said to whoever makes one.
-NOT_OFFERED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "authentication.mfa.policy": (
-        ("required_for_admins", "required"),
-        "Second factors are not offered yet, so they cannot be required.",
-    ),
-}
 
 # Paths that nothing reads. Whoever makes one count takes it out; a test knows when one was forgotten.
 WITHOUT_EFFECT_YET = frozenset(
     {
-        *NOT_OFFERED,
-        "authentication.mfa.methods",
-        "authentication.mfa.grace_period_seconds",
-        "authentication.mfa.recovery_codes",
-        "authentication.passkeys.enabled",
-        "authentication.passkeys.passwordless",
         "branding.logo",
         "localization.default_locale",
     }
 )
-
-
-def not_offered(path: str, value: Any) -> str | None:
-    """Why this value of the setting cannot be had yet, or None."""
-    values, reason = NOT_OFFERED.get(path, ((), ""))
-    return reason if value in values else None
 
 
 def warnings_for(changed: Iterable[str]) -> tuple[str, ...]:
