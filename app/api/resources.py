@@ -41,6 +41,10 @@ def resource(record: ResourceRecord, call: Call) -> dict[str, Any]:
     }
 
 
+def _warnings(record: ResourceRecord) -> dict[str, list[str]]:
+    return {"warnings": record.warnings} if record.warnings else {}
+
+
 @api.get("/resources")
 @management(*PARAMETERS, "q", "status", "sort")
 def list_resources(call: Call) -> Response:
@@ -67,7 +71,7 @@ def define_resource(call: Call) -> Response:
     def work() -> Outcome:
         record = resources.define_resource(call.actor, body)
         headers = {"ETag": etag_of(record.version)}
-        return created(resource(record, call), record.public_id, headers=headers)
+        return created(resource(record, call), record.public_id, meta=_warnings(record), headers=headers)
 
     return once(call.actor, body, work)
 
@@ -93,7 +97,7 @@ def update_resource(call: Call, resource_id: str) -> Response:
     )
     return envelope(
         resource(updated.resource, call),
-        meta={"changed": updated.changed},
+        meta={"changed": updated.changed, **_warnings(updated.resource)},
         headers={"ETag": etag_of(updated.resource.version)},
     )
 

@@ -10,7 +10,8 @@ from app.portal.blueprint import portal
 
 # Each module adds its views to the blueprint by being imported.
 _PAGES = (
-    "chooser", "overview", "clients", "client_pages", "apis", "credentials", "settings", "signing_keys",
+    "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "credentials", "settings",
+    "signing_keys",
     "roles", "users", "administrators", "organizations", "logs", "audit", "tokens",
     "ceilings", "theme", "setup", "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
 )  # fmt: skip

@@ -29,7 +29,7 @@ def client_requests(visit: Visit) -> Answer:
     return visit.render(
         "portal/client_requests/list.html",
         page=page,
-        status=status,
+        state=status,
         statuses=REQUEST_STATUS,
         words=_words(visit),
         trust_words=TRUST,

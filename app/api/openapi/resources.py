@@ -78,7 +78,15 @@ _CONFIRMED = query_parameter(
     "Take what goes from clients that hold it, too; without it 409 `in_use` tells how many do.",
 )
 _ONE = answer("The resource.", success(ref("Resource")), headers=("ETag",))
+_WARNINGS = {
+    "warnings": {
+        "type": "array",
+        "items": text(),
+        "description": "Scopes that want words for the consent page; nothing was refused.",
+    }
+}
 _CHANGED = closed({"changed": {"type": "array", "items": text(), "description": "The fields that changed."}})
+_CHANGED_RESOURCE = closed(_CHANGED["properties"] | _WARNINGS, optional=_WARNINGS)
 
 SCHEMAS: Schema = {
     "Resource": closed(
@@ -170,7 +178,11 @@ PATHS: Schema = {
             scope="resources:write",
             parameters=("IdempotencyKey", "Acting"),
             body=ref("NewResource"),
-            answers={"201": answer("The resource.", created(ref("Resource")), headers=("Location", "ETag"))},
+            answers={
+                "201": answer(
+                    "The resource.", created(ref("Resource"), **_WARNINGS), headers=("Location", "ETag")
+                )
+            },
             extra=("404",),
         ),
     ),
@@ -192,7 +204,9 @@ PATHS: Schema = {
             parameters=("IfMatch",),
             query=(_CONFIRMED,),
             body=ref("ResourceChange"),
-            answers={"200": answer("The resource.", success(ref("Resource"), _CHANGED), headers=("ETag",))},
+            answers={
+                "200": answer("The resource.", success(ref("Resource"), _CHANGED_RESOURCE), headers=("ETag",))
+            },
             extra=("404", "409"),
         ),
         delete=operation(

@@ -284,3 +284,13 @@ def _record(row: Any) -> ClientRequestRecord:
         decided_by=row.decided_by,
         message=row.message,
     )
+
+
+@transaction
+def forget_requests_of(actor: Actor, user_id: UUID) -> None:
+    """Nothing is left of what the user asked for: the reasons were their words. Part of the end of the account."""
+    db.session.execute(
+        delete(ClientRequest)
+        .where(ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id)
+        .execution_options(synchronize_session=False)
+    )

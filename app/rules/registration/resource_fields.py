@@ -31,6 +31,11 @@ _SYNONYMS = {
 _SCOPE_FIELDS = ("name", "title", "description")
 
 
+def wants_words(name: str) -> str:
+    """What is said of a scope that has no title."""
+    return f'The scope "{name}" wants words for the consent page: people see its bare name.'
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeWords:
     """A scope of a resource; without a title it wants words for the consent page."""
@@ -51,6 +56,11 @@ class ResourceFields:
     access_token_ttl_seconds: int | None = None
     scopes: tuple[ScopeWords, ...] = ()
     status: str = "active"
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each scope that people would see by its bare name alone when they are asked for consent."""
+        return [wants_words(scope.name) for scope in self.scopes if scope.title is None]
 
 
 FIELDS = tuple(field.name for field in fields_of(ResourceFields))

@@ -1,0 +1,210 @@
+"""Consent under control in a real Chromium: ends, optional parts, changes, leave; by keyboard, narrow, dark too."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from app.operations.registration.clients import update_client
+from tests.browser.test_account_pages import Pages, authorize, caught
+from tests.factories import Factory
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+CALLBACK = "https://orchard.example/callback"
+SCREENS = [
+    {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for width in (1280, 320)
+    for scheme in ("light", "dark")
+]
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+@pytest.fixture
+def orchard(make: Factory, acme: Any) -> Any:
+    return make.client(
+        acme,
+        name="Orchard",
+        optional_scopes=["email", "offline_access"],
+        redirect_uris=[CALLBACK],
+        policy_uri="https://orchard.example/privacy",
+    )
+
+
+@pytest.fixture
+def pages(page: Any, live_server: Any, acme: Any) -> Pages:
+    return Pages(page, live_server.url, acme)
+
+
+def change(make: Factory, acme: Any, client: Any, **fields: Any) -> None:
+    with make.app.app_context():
+        update_client(make.actor(acme), client.client_id, fields)
+
+
+def fits(page: Any) -> bool:
+    """Whether nothing has to be scrolled sideways (WCAG 1.4.10)."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+def axe(page: Any) -> list[str]:
+    """What assistive technology would stumble over."""
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    return [f"{violation['id']}: {violation['nodes'][0]['html'][:200]}" for violation in found]
+
+
+def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
+    pages: Pages, ada: Any, orchard: Any
+) -> None:
+    """CO-1: Tab, Space, arrows and Enter; optional parts begin unticked."""
+    seen = caught(pages.page, r"^https://orchard\.example/")
+    page = pages.open(authorize(orchard, CALLBACK))
+    pages.sign_in(ada)
+    page.wait_for_selector("#consent-allow")
+    assert page.is_checked("#scope-openid") and page.is_disabled("#scope-openid")
+    assert not page.is_checked("#scope-email") and not page.is_checked("#scope-offline_access")
+    assert page.is_checked("#lasts-until_removed")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("document.activeElement.id")
+        if focused == "scope-email":
+            page.keyboard.press("Space")
+        if focused == "lasts-until_removed":
+            page.keyboard.press("ArrowUp")
+            page.keyboard.press("ArrowUp")
+        if focused == "consent-allow":
+            break
+    assert page.is_checked("#scope-email") and page.is_checked("#lasts-today")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.title === 'the app'")
+    assert "code" in parse_qs(urlsplit(seen[0]).query)
+    page = pages.open("account/apps")
+    assert "ends in 24 hours" in page.inner_text(".list") and "e-mail" in page.inner_text(".list")
+
+
+def test_a_changed_app_says_what_is_different(
+    pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
+) -> None:
+    caught(pages.page, r"^https://orchard\.example/")
+    page = pages.open(authorize(orchard, CALLBACK))
+    pages.sign_in(ada)
+    page.click("#consent-allow")
+    page.wait_for_function("document.title === 'the app'")
+    change(make, acme, orchard, name="Your Bank", tos_uri="https://orchard.example/terms")
+    page = pages.open(authorize(orchard, CALLBACK))
+    words = page.inner_text("#client-changes")
+    assert "it was called Orchard" in words and "its terms" in words
+    assert page.inner_text("h1") == "Your Bank wants to use your Acme account"
+
+
+def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
+    chromium: Any, live_server: Any, pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
+) -> None:
+    change(make, acme, orchard, approval="review")
+    seen = caught(pages.page, r"^https://orchard\.example/")
+    page = pages.open(authorize(orchard, CALLBACK))
+    pages.sign_in(ada)
+    page.fill("#reason", "To plan the harvest")
+    page.click("#client-request-send")
+    page.wait_for_selector("#client-request-waiting")
+    page.click("#consent-deny")
+    page.wait_for_function("document.title === 'the app'")
+    assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
+    boss = make.user(acme, role="admin")
+    with watched(chromium) as context:
+        admin = Pages(context.new_page(), live_server.url, acme)
+        desk = admin.open(f"/portal/{acme.slug}/client-requests")
+        admin.sign_in(boss)
+        desk.wait_for_selector("text=To plan the harvest")
+        desk.click(f"[aria-label='Approve Orchard for {ada.email}']")
+        desk.check("#verified")
+        desk.click("#request-approve")
+        desk.wait_for_selector("text=The client is approved")
+    page = pages.open(authorize(orchard, CALLBACK))
+    assert "Reviewed by Acme" in page.inner_text("main")
+    page.click("#consent-allow")
+    page.wait_for_function("document.title === 'the app'")
+
+
+@pytest.mark.parametrize(
+    "screen", SCREENS, ids=lambda screen: f"{screen['viewport']['width']} {screen['color_scheme']}"
+)
+def test_each_page_fits_and_says_itself(
+    chromium: Any,
+    live_server: Any,
+    make: Factory,
+    acme: Any,
+    ada: Any,
+    orchard: Any,
+    screen: dict[str, Any],
+    tmp_path: Any,
+) -> None:
+    """Consent, what changed, the request, the queue, the decision and the client's own tab."""
+    long_name = "A Calendar and Harvest Planning Robot for the Whole Cooperative"
+    other = make.client(acme, name=long_name, redirect_uris=[CALLBACK])
+    change(make, acme, other, approval="review")
+    boss = make.user(acme, role="admin")
+    with watched(chromium, **screen) as context:
+        page = context.new_page()
+        pages = Pages(page, live_server.url, acme)
+        caught(page, r"^https://orchard\.example/")
+        shots = 0
+
+        def look(name: str) -> None:
+            nonlocal shots
+            shots += 1
+            page.screenshot(path=str(tmp_path / f"{shots}-{name}.png"), full_page=True)
+            assert fits(page), name
+            assert axe(page) == [], name
+
+        pages.open(authorize(orchard, CALLBACK))
+        pages.sign_in(ada)
+        page.wait_for_selector("#consent-allow")
+        look("consent")
+        page.check("#lasts-today")
+        page.click("#consent-allow")
+        page.wait_for_function("document.title === 'the app'")
+        change(
+            make, acme, orchard, name="Orchard Two", logo_uri=None, redirect_uris=[CALLBACK, f"{CALLBACK}/2"]
+        )
+        pages.open(authorize(orchard, CALLBACK))
+        look("changed")
+        pages.open("account/apps")
+        look("apps")
+        pages.open(authorize(other, CALLBACK))
+        look("ask")
+        page.fill("#reason", "To plan the harvest, " * 10)
+        page.click("#client-request-send")
+        page.wait_for_selector("#client-request-waiting")
+        look("asked")
+        page.context.clear_cookies()
+        pages.open(f"/portal/{acme.slug}/client-requests")
+        pages.sign_in(boss)
+        page.wait_for_selector("table")
+        look("queue")
+        page.click(f"[aria-label='Approve {long_name} for {ada.email}']")
+        page.wait_for_selector("#request-approve")
+        look("approve")
+        pages.open(f"/portal/{acme.slug}/clients/{other.client_id}/access")
+        look("access")
+        change(make, acme, other, approval="blocked")
+        pages.open(authorize(other, CALLBACK))
+        assert "This app is blocked" in page.inner_text("main")
+        look("blocked")

@@ -1,0 +1,140 @@
+"""Requests for clients in the portal: the queue, the decision, and what is decided about a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations import directory
+from app.operations.consents.client_requests import ask_for_client
+from app.operations.registration.clients import get_client
+from tests.factories import Factory
+from tests.portal.conftest import Person
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(settings={"oauth": {"consent": {"members_may_allow": "verified"}}})
+
+
+@pytest.fixture
+def client(make: Factory, acme: Any) -> Any:
+    return make.client(acme, name="Calendar <Bot>")
+
+
+@pytest.fixture
+def boss(app: Flask, make: Factory, acme: Any) -> Person:
+    return Person(app, make, make.user(acme, role="admin"))
+
+
+def ask(app: Flask, make: Factory, client: Any, user: Any, reason: str = "To plan <b>harvests</b>") -> None:
+    with app.app_context():
+        view = directory.find_client(client.client_id, fresh=True)
+        assert view is not None
+        ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
+
+
+def standing(app: Flask, make: Factory, client: Any) -> Any:
+    with app.app_context():
+        return get_client(make.actor(client.organization), client.client_id)
+
+
+def test_the_queue_is_found_read_and_decided(
+    app: Flask, make: Factory, acme: Any, client: Any, boss: Person
+) -> None:
+    ask(app, make, client, make.user(acme, email="grace@acme.example"))
+    boss.get("/clients")
+    assert "Requests 1 waiting" in boss.text
+    page = boss.get("/client-requests")
+    assert "Calendar <Bot>" in boss.text and "grace@acme.example" in boss.text
+    assert "To plan <b>harvests</b>" in boss.text and "&lt;b&gt;harvests" in page.text
+    path = page.text.split("/approve")[0].rsplit('href="', 1)[1]
+    boss.get(f"{path}/approve")
+    assert "Let members use Calendar <Bot>?" in boss.text
+    boss.send(f"{path}/approve", verified="1")
+    boss.follow()
+    assert "The client is approved" in boss.text and "No request waits" in boss.text
+    assert (standing(app, make, client).approval, standing(app, make, client).trust) == (
+        "allowed",
+        "verified",
+    )
+    boss.get("/client-requests?status=approved")
+    assert "grace@acme.example" in boss.text
+    late = boss.send(f"{path}/decline")
+    assert late.status_code == 409 and "Somebody decided about this request already" in boss.text
+
+
+def test_a_refusal_keeps_what_was_typed_and_says_what_is_wrong(
+    app: Flask, make: Factory, acme: Any, client: Any, boss: Person
+) -> None:
+    ask(app, make, client, make.user(acme))
+    path = boss.get("/client-requests").text.split("/decline")[0].rsplit('href="', 1)[1]
+    boss.get(f"{path}/decline")
+    answer = boss.send(f"{path}/decline", message="x" * 301)
+    assert answer.status_code == 400 and "x" * 301 in answer.text and 'aria-invalid="true"' in answer.text
+    boss.send(f"{path}/decline", message="We have another one")
+    boss.follow()
+    assert "The request is declined" in boss.text
+    boss.get("/client-requests?status=declined")
+    assert "We have another one" in boss.text
+
+
+def test_an_auditor_reads_the_queue_and_decides_nothing(
+    app: Flask, make: Factory, acme: Any, client: Any
+) -> None:
+    ask(app, make, client, make.user(acme))
+    auditor = Person(app, make, make.user(acme, role="auditor"))
+    page = auditor.get("/client-requests")
+    assert "Calendar <Bot>" in auditor.text and "/approve" not in page.text
+    boss = Person(app, make, make.user(acme, role="admin"))
+    path = boss.get("/client-requests").text.split("/approve")[0].rsplit('href="', 1)[1]
+    assert auditor.get(f"{path}/approve").status_code == 403
+
+
+def test_a_client_is_blocked_on_its_access_tab(app: Flask, make: Factory, client: Any, boss: Person) -> None:
+    path = f"/clients/{client.client_id}/access"
+    page = boss.get(path)
+    assert "Who may allow it" in boss.text
+    version = page.text.split('name="version" value="')[1].split('"')[0]
+    scopes = ["openid", "profile", "email", "offline_access"]
+    boss.send(path, version=version, scopes=scopes, approval="blocked")
+    boss.follow()
+    assert "Saved. It is live now." in boss.text and "Blocked" in boss.text
+    assert standing(app, make, client).approval == "blocked"
+    assert "Blocked" in boss.get("/clients").text
+
+
+def test_what_does_not_fit_is_said_at_its_field(app: Flask, make: Factory, client: Any, boss: Person) -> None:
+    path = f"/clients/{client.client_id}/access"
+    version = boss.get(path).text.split('name="version" value="')[1].split('"')[0]
+    sent = {"scopes": ["openid"], "approval": "pre_approved", "approved_scopes": ["openid"]}
+    answer = boss.send(path, version=version, **sent)
+    assert answer.status_code == 400 and "Mark the client as verified first" in boss.text
+    assert standing(app, make, client).approval is None
+
+
+def test_a_developer_is_told_and_not_asked(app: Flask, make: Factory, acme: Any) -> None:
+    user = make.user(acme, role="developer")
+    mine = make.client(acme, by=make.actor(acme, "clients:write", "clients:read", user=user))
+    boss = Person(app, make, make.user(acme, role="admin"))
+    path = f"/clients/{mine.client_id}/access"
+    version = boss.get(path).text.split('name="version" value="')[1].split('"')[0]
+    boss.send(path, version=version, scopes=["openid", "profile"], approval="review")
+    developer = Person(app, make, user)
+    page = developer.get(path)
+    assert "Who may allow it: Ask an administrator first" in developer.text
+    assert 'name="approval"' not in page.text
+
+
+def test_an_api_s_page_tells_of_scopes_without_words(
+    app: Flask, make: Factory, acme: Any, boss: Person
+) -> None:
+    from app.operations.registration.resources import define_resource
+
+    with app.app_context():
+        fields = {"identifier": "urn:w", "name": "Words", "scopes": [{"name": "w:read"}]}
+        api = define_resource(make.actor(acme), fields).public_id
+    boss.get(f"/apis/{api}")
+    assert "Some scopes want words for the consent page" in boss.text

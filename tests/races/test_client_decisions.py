@@ -1,0 +1,116 @@
+"""Decisions about a client that meet: one approval counts, and nothing outlives a block, whoever was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flask import Flask
+
+from app.operations import directory
+from app.operations.consents.client_decisions import approve_client_request, decline_client_request
+from app.operations.consents.client_requests import ask_for_client, list_client_requests
+from app.operations.directory import find_client
+from app.operations.people.sessions import find_session
+from app.operations.protocol import authorization_requests
+from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.protocol.codes import PresentedCode, redeem_code
+from app.operations.registration.clients import update_client
+from app.rules.errors import DomainError
+from app.rules.protocol.authorization_request import AuthorizationParameters
+from app.rules.protocol.pkce import challenge_of
+from tests.factories import Factory
+from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+ROUNDS, TABS = 6, 12
+
+
+def outcome(call: Callable[[], object]) -> Callable[[], object]:
+    """The call, whose refusal is a result like any other."""
+
+    def run() -> object:
+        try:
+            return call()
+        except DomainError as refusal:
+            return refusal
+
+    return run
+
+
+def test_of_many_who_decide_one_does(app: Flask, make: Factory, database: Database) -> None:
+    organization = make.organization()
+    client, member = make.client(organization), make.user(organization)
+    with app.app_context():
+        boss = make.actor(organization)
+        update_client(boss, client.client_id, {"approval": "review"})
+        view = find_client(client.client_id, fresh=True)
+        assert view is not None
+        asking = make.actor(organization, "users:read", user=member)
+    results = at_once(
+        app, [lambda: ask_for_client(asking, view, ("openid",), "For work") for _ in range(TABS)]
+    )
+    assert set(results) == {"NoneType"} and database.count("client_requests") == 1
+    with app.app_context():
+        [request] = list_client_requests(boss).items
+    decisions = [approve_client_request, decline_client_request]
+    results = at_once(
+        app,
+        [outcome(lambda decide=decisions[n % 2]: decide(boss, request.public_id, {})) for n in range(TABS)],
+    )
+    assert results.count("ClientRequestRecord") == 1, results
+    assert set(results) <= {"ClientRequestRecord", "AlreadyDecided", "PreconditionFailed", "Conflict"}
+
+
+def test_nothing_that_a_person_allowed_outlives_a_block(app: Flask, make: Factory) -> None:
+    """People allow and apps redeem while an administrator blocks; after the block's end nothing of it lives."""
+    organization = make.organization(settings=FAST_KEYS)
+    for _ in range(ROUNDS):
+        client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
+        with app.app_context():
+            boss = make.actor(organization)
+            view = find_client(client.client_id, fresh=True)
+            assert view is not None
+        found = [find_living(app, make, organization) for _ in range(TABS)]
+        given: list[str] = []
+
+        def go(session, view=view, client=client, given=given) -> None:
+            parameters = AuthorizationParameters(
+                redirect_uri=REDIRECT_URI,
+                scopes=("openid", "offline_access"),
+                code_challenge=challenge_of(VERIFIER),
+            )
+            code = authorization_requests.allow(
+                session.actor(),
+                view,
+                parameters,
+                session,
+                scopes=parameters.scopes,
+                request=None,
+                remember=True,
+            )
+            proven = AuthenticatedClient(view, view.secrets[0].id)
+            answer = redeem_code(
+                proven, PresentedCode(code, REDIRECT_URI, VERIFIER), address=None, request_id=None
+            )
+            given.append(answer.access_token)
+
+        def block(boss=boss, client=client) -> None:
+            update_client(boss, client.client_id, {"approval": "blocked"})
+
+        jobs = [outcome(lambda session=session: go(session)) for session in found]
+        at_once(app, [*jobs[: TABS // 2], block, *jobs[TABS // 2 :]])
+        with app.app_context():
+            update_client(boss, client.client_id, {"approval": None})
+            directory.forget_cached()
+            from app.operations.protocol.tokens import find_token
+
+            assert [token for token in given if find_token(token) is not None] == []
+
+
+def find_living(app: Flask, make: Factory, organization):
+    """A fresh user's sign-in."""
+    with app.app_context():
+        session = find_session(make.sign_in(make.user(organization)).token)
+        assert session is not None
+        return session
