@@ -40,6 +40,7 @@ GROUPS = {
     "CC": 1,
     "CR": 4,
     "SF": 4,
+    "SS": 8,
     "KY": 6,
 }
 SECURITY = {f"{group}-{number}" for group, most in GROUPS.items() for number in range(1, most + 1)}

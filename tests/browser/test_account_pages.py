@@ -16,7 +16,7 @@ from tests.support.browser import watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 NEW = "nine small otters in a kiln"
-ACCOUNT_PAGES = ("profile", "apps", "sessions", "password")
+ACCOUNT_PAGES = ("profile", "apps", "sessions", "password", "activity")
 
 
 @pytest.fixture

@@ -119,12 +119,15 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def test_the_client_hears_at_once_and_can_verify_what_it_hears(told: Journey, receiver: Receiver) -> None:
+    """SS-8: over a socket, by another library, ``logout+jwt`` that ends within two minutes."""
     tokens, _ = sign_in_and_out(told)
     wait_for(lambda: outcomes(told) == [(1, "delivered")], "the logout token is delivered")
     [request] = receiver.heard
     [token] = parse_qs(request.body.decode())["logout_token"]
     keys = KeySet.import_key_set(requests.get(told.metadata()["jwks_uri"], timeout=10).json())
-    logout = jwt.decode(token, keys, algorithms=["ES256"]).claims
+    decoded = jwt.decode(token, keys, algorithms=["ES256"])
+    logout = decoded.claims
+    assert decoded.header["typ"] == "logout+jwt" and logout["exp"] - logout["iat"] <= 120
     id_token = jwt.decode(tokens["id_token"], keys, algorithms=["ES256"]).claims
     assert {name: logout[name] for name in ("iss", "aud", "sub", "sid")} == {
         name: id_token[name] for name in ("iss", "aud", "sub", "sid")

@@ -87,6 +87,7 @@ def test_signing_in_again_in_the_same_browser_kills_the_former_value(make: Any, 
 
 
 def test_an_idle_session_ends(make: Any, ada: Any) -> None:
+    """SS-4."""
     token = make.sign_in(ada).token
     age(last_seen_at=3590)
     assert living(token)
@@ -95,6 +96,7 @@ def test_an_idle_session_ends(make: Any, ada: Any) -> None:
 
 
 def test_use_keeps_a_session_alive_but_never_beyond_its_absolute_end(make: Any, ada: Any) -> None:
+    """SS-4."""
     token = make.sign_in(ada).token
     age(last_seen_at=3000, created_at=3000, expires_at=3000)
     assert living(token)  # and is seen

@@ -1,0 +1,59 @@
+"""What a browser's cookie holds, and what of it is kept: a random value, and its digest (SS-1)."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+from flask import Flask
+
+from app.rules.protocol.tokens import SESSION, digest, parse_token
+from tests.factories import Factory
+from tests.support.databases import Database
+
+ROOT = Path(__file__).resolve().parents[2]
+# Of Flask-Login: what it writes by itself.
+UNUSED = {"login_user", "logout_user", "confirm_login", "login_fresh", "encode_cookie"}
+
+
+def test_ss1_the_row_holds_the_digest_of_256_random_bits_and_nothing_clear(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    ada = make.user(make.organization())
+    values = [make.sign_in(ada).token for _ in range(2)]
+    rows = database.query("SELECT * FROM sessions")
+    kept = {bytes(cell) for row in rows for cell in row if isinstance(cell, (bytes, bytearray))}
+    for value in values:
+        parsed = parse_token(value)
+        assert parsed is not None and parsed.kind == SESSION
+        assert digest(value) == hashlib.sha256(value.encode()).digest() and digest(value) in kept
+        assert not [cell for row in rows for cell in row if value in str(cell)]
+    # 43 characters of randomness between the organization and the checksum: two values share the frame alone.
+    first, second = (value[-50:-7] for value in values)
+    assert sum(a == b for a, b in zip(first, second, strict=True)) < 15
+
+
+def test_ss1_flask_logins_own_cookies_are_not_used() -> None:
+    """Its session cookie keeps who somebody is for a year; ours names a row that can be ended."""
+    used = {
+        alias.name
+        for path in (ROOT / "app").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flask_login")
+        for alias in node.names
+    }
+    assert used and not used & UNUSED
+
+
+def test_ss1_flask_logins_cookie_counts_for_nothing(app: Flask, make: Factory) -> None:
+    """Whoever holds one, signed with our own key even, is a stranger."""
+    acme = make.organization()
+    ada = make.user(acme)
+    http = app.test_client()
+    with http.session_transaction() as flask_session:
+        flask_session["_user_id"] = ada.public_id
+        flask_session["_fresh"] = True
+    http.set_cookie("remember_token", f"{ada.public_id}|{'0' * 128}", domain="localhost")
+    answer = http.get(f"/organizations/{acme.slug}/account/sessions")
+    assert answer.status_code == 303 and "/login" in answer.headers["Location"]
