@@ -24,6 +24,8 @@ from app.operations.registration import logos
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
+from app.operations.user_imports import running
+from app.operations.user_imports.wake import may_be_due
 from app.operations.webhooks import sending
 from app.rules.actor import Actor
 from app.rules.evidence.chain import checkpoint_line
@@ -55,6 +57,7 @@ def start(app: Flask) -> None:
         name = f"dispatcher-{number}"
         threading.Thread(target=_dispatch, args=(app, dispatcher), name=name, daemon=True).start()
     threading.Thread(target=_seal, args=(app,), name="sealer", daemon=True).start()
+    threading.Thread(target=_import, args=(app,), name="importer", daemon=True).start()
     if config.janitor:
         threading.Thread(target=_work, args=(app,), name="janitor", daemon=True).start()
 
@@ -100,6 +103,20 @@ def _seal(app: Flask) -> None:
             for head in grown.values():
                 _audit_log.info(checkpoint_line(head.organization_id, head.length, head.mac))
             grown, told = {}, time.monotonic()
+
+
+def _import(app: Flask) -> None:
+    me = secrets.token_hex(8)
+    while True:
+        # Workers that started together do not look together.
+        may_be_due.wait(running.LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        may_be_due.clear()
+        with app.app_context():
+            try:
+                running.work_on_imports(Actor.system("", "importer"), holder=me)
+            except Exception as error:  # noqa: BLE001 - the position stands in the database: the next turn goes on
+                _log.warning("imports could not go on: %s", type(error).__name__)
+                _log.debug("the fault of the importer", exc_info=True)
 
 
 def _work(app: Flask) -> None:

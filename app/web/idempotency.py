@@ -30,15 +30,21 @@ def created(
     )
 
 
+def sent_key() -> str | None:
+    """The Idempotency-Key of the request, or None without one. Raises InvalidInput for what can be none."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and _KEY.fullmatch(key) is None:
+        message = "An Idempotency-Key is 1 to 200 printable ASCII characters without spaces."
+        raise InvalidInput(message, field="Idempotency-Key", code="invalid_key")
+    return key
+
+
 def once(actor: Actor, body: Mapping[str, Any], work: Callable[[], Outcome]) -> Response:
     """The answer of ``work``; with an Idempotency-Key it is done once and repeated without its secrets."""
-    key = request.headers.get("Idempotency-Key")
+    key = sent_key()
     if key is None:
         outcome = work()
     else:
-        if _KEY.fullmatch(key) is None:
-            message = "An Idempotency-Key is 1 to 200 printable ASCII characters without spaces."
-            raise InvalidInput(message, field="Idempotency-Key", code="invalid_key")
         path = request.path.removeprefix("/api/v1")
         named = request.args.get("organization_id", "")
         outcome = run_once(

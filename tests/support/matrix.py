@@ -14,7 +14,7 @@ from tests.support.openapi import Operation, operations
 from tests.support.world import Corner, build, ended
 
 # A body that each operation takes: nothing but the id or the token is wrong in this file.
-BODIES: dict[str, dict[str, Any] | None] = {
+BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     "listClients": None,
     "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
     "getClient": None,
@@ -54,6 +54,12 @@ BODIES: dict[str, dict[str, Any] | None] = {
     "endUserSessions": None,
     "endUserSession": None,
     "listUserConsents": None,
+    "listUserImports": None,
+    "importUsers": [{"email": "imported@example.com"}],
+    "getUserImport": None,
+    "cancelUserImport": None,
+    "startUserImport": None,
+    "listRefusedRows": None,
     "listRegistrations": None,
     "getRegistration": None,
     "admitRegistration": None,

@@ -43,8 +43,10 @@ class Operation:
 
     @property
     def body(self) -> dict[str, Any] | None:
-        """The schema of its JSON body."""
+        """The schema of its JSON body; an upload, which may be of several types, has none."""
         content = self.document.get("requestBody", {}).get("content", {})
+        if len(content) > 1:
+            return None
         schema = content.get("application/json", {}).get("schema")
         return dict(schema) if schema is not None else None
 

@@ -23,6 +23,7 @@ from app.operations.webhooks import endpoints
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient
+from tests.support.importing import begin
 from tests.support.world_rows import consented, granted, refused, registered, told, wanted
 
 RARE, COMMON = "clients:trust", "audit:read"
@@ -61,6 +62,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "revocationId": public_id("rev", new_id()),
         "sessionId": public_id("ses", new_id()),
         "failedRequestId": public_id("flr", new_id()),
+        "importId": public_id("imp", new_id()),
         "webhookId": public_id("whk", new_id()),
         "deliveryId": public_id("dlv", new_id()),
         "userId": public_id("usr", new_id()),
@@ -122,6 +124,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         # What retention removed.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
+        "importId": public_id("imp", new_id()),
         "userId": departed,
         "resourceId": resource,
         "scopeName": "gone:read",
@@ -144,6 +147,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         resource = resources.define_resource(make.actor(organization), fields)
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
         initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
+        imported = begin(make.actor(organization), "email\nwaiting@example.com\n", dry=True).public_id
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
         allowed = granted(client, make.user(organization))
         consent = consented(client, make.user(organization))
@@ -172,6 +176,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "revocationId": receipt,
         "sessionId": public_id("ses", session),
         "failedRequestId": failed,
+        "importId": imported,
         "webhookId": webhook,
         "deliveryId": delivery,
         "userId": member.public_id,

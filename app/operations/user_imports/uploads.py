@@ -65,7 +65,7 @@ def receive_upload(
     nothing is kept. Call it outside of a transaction: the bytes may come slowly.
     """
     actor.require("users:write")
-    _check_options(name, file_format, on_existing)
+    require_options(actor, name=name, file_format=file_format, on_existing=on_existing)
     digest = hashlib.sha256()
     import_id = _open(actor, name, file_format, on_existing, is_foreground)
     try:
@@ -116,7 +116,11 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
     return record_of(row)
 
 
-def _check_options(name: str, file_format: str, on_existing: str) -> None:
+def require_options(
+    actor: Actor, *, name: str = "", file_format: str = FORMATS[0], on_existing: str = ON_EXISTING[0]
+) -> None:
+    """The options are such as an import takes. Raises Forbidden, InvalidInput naming each wrong one."""
+    actor.require("users:write")
     errors = []
     for field, value, allowed in (
         ("format", file_format, FORMATS),

@@ -1,0 +1,145 @@
+"""Imports of people: a file is sent, checked or brought in, followed to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response, request
+
+from app.api import representations
+from app.api.blueprint import api
+from app.operations.idempotency import Outcome
+from app.operations.user_imports import endings, records, starts, uploads
+from app.operations.user_imports.records import ImportRecord, RefusedRow
+from app.rules.people.import_files import LONGEST_FILE
+from app.web.bearer import Call, management
+from app.web.idempotency import created, once, sent_key
+from app.web.json_api import UnsupportedMediaType, envelope
+from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.parameters import flag
+from app.web.uploads import body_reader, place_to_upload
+
+FORMATS = {"text/csv": "csv", "application/json": "json", "application/x-ndjson": "ndjson"}
+
+
+def user_import(record: ImportRecord) -> dict[str, Any]:
+    """An import and how far it is."""
+    return {
+        "id": record.public_id,
+        "organization_id": record.organization_slug,
+        "name": record.name,
+        "format": record.format,
+        "on_existing": record.on_existing,
+        "status": record.status,
+        "rows": record.total,
+        "done": record.done,
+        "created": record.created,
+        "updated": record.updated,
+        "skipped": record.skipped,
+        "refused": record.refused,
+        "failure": record.failure,
+        "created_at": representations.time(record.created_at),
+        "created_by": record.created_by,
+        "ended_at": representations.time(record.ended_at),
+    }
+
+
+def refused_row(row: RefusedRow) -> dict[str, Any]:
+    """A row that was not brought in, as it was sent."""
+    return {
+        "row": row.number,
+        "fields": dict(row.fields),
+        "errors": [
+            {"field": error.field, "code": error.code, "message": error.message} for error in row.errors
+        ],
+    }
+
+
+@api.get("/users/imports")
+@management(*PARAMETERS)
+def list_user_imports(call: Call) -> Response:
+    """The imports of the organization, the newest first."""
+    here = call.organization.id
+    page = records.list_imports(
+        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, "imports")
+    )
+    data = [user_import(record) for record in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, here, "imports"))
+
+
+@api.post("/users/imports")
+@management("name", "on_existing", "dry_run")
+def import_users(call: Call) -> Response:
+    """The file is taken; its people come in after the answer."""
+    options = {name: call.parameters[name] for name in ("name", "on_existing") if name in call.parameters}
+    is_dry_run = flag(call.parameters, "dry_run")
+    uploads.require_options(call.actor, **options)
+    # Asked before the file is read: a key that can be none must not cost an upload.
+    sent_key()
+    file_format = _format()
+    with place_to_upload():
+        upload = uploads.receive_upload(
+            call.actor, body_reader(LONGEST_FILE), file_format=file_format, **options
+        )
+
+    def work() -> Outcome:
+        record = uploads.confirm_upload(call.actor, upload, is_dry_run=is_dry_run)
+        return created(user_import(record), record.public_id)
+
+    body = {"file": upload.digest, "format": file_format, "dry_run": is_dry_run, **options}
+    try:
+        return once(call.actor, body, work)
+    finally:
+        # Of a repeated request the first file counts, of a refused one none.
+        endings.discard(call.actor, upload.id)
+
+
+@api.get("/users/imports/<import_id>")
+@management()
+def get_user_import(call: Call, import_id: str) -> Response:
+    """One import."""
+    return envelope(user_import(records.get_import(call.actor, import_id)))
+
+
+@api.delete("/users/imports/<import_id>")
+@management()
+def cancel_user_import(call: Call, import_id: str) -> Response:
+    """Nothing more is brought in."""
+    return envelope(user_import(endings.cancel_import(call.actor, import_id)))
+
+
+@api.post("/users/imports/<import_id>/start")
+@management()
+def start_user_import(call: Call, import_id: str) -> Response:
+    """What a dry run has checked comes in."""
+    body: dict[str, Any] = {}
+    return once(
+        call.actor,
+        body,
+        lambda: Outcome(200, user_import(starts.start_import(call.actor, import_id)), {}, {}),
+    )
+
+
+@api.get("/users/imports/<import_id>/refusals")
+@management(*PARAMETERS)
+def list_refused_rows(call: Call, import_id: str) -> Response:
+    """The rows that were not brought in, and why."""
+    here = call.organization.id
+    page = records.list_refused_rows(
+        call.actor,
+        import_id,
+        limit=page_limit(call.parameters),
+        after=page_position(call.parameters, here, f"refusals {import_id}"),
+    )
+    data = [refused_row(row) for row in page.items]
+    return envelope(data, meta=page_meta(page, call.parameters, here, f"refusals {import_id}"))
+
+
+def _format() -> str:
+    parameters = {name.lower(): value.lower() for name, value in request.mimetype_params.items()}
+    file_format = FORMATS.get(request.mimetype)
+    if file_format is None or parameters not in ({}, {"charset": "utf-8"}):
+        raise UnsupportedMediaType(f"Send one of: {', '.join(FORMATS)}, in UTF-8.")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("Send the body without a Content-Encoding.")
+    return file_format

@@ -1,0 +1,181 @@
+"""Imports over the API: a file is sent in one request, larger than other bodies, and followed to its end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.operations.user_imports import running
+from app.rules.actor import Actor
+from app.rules.people import import_files
+from app.web import uploads
+from tests.factories import Factory, bearer_header
+from tests.support.databases import Database
+from tests.support.importing import people
+
+
+@pytest.fixture
+def token(make: Factory) -> dict[str, str]:
+    return bearer_header(make.bearer(make.organization("acme")))
+
+
+def send(
+    http: FlaskClient, token: dict[str, str], text: str, kind: str = "text/csv", **query: str
+) -> TestResponse:
+    return http.post(
+        "/users/imports", data=text.encode(), content_type=kind, headers=token, query_string=query
+    )
+
+
+def work(app: Flask) -> None:
+    with app.app_context():
+        running.work_on_imports(Actor.system("", "tests"), holder="tests")
+
+
+def test_a_file_larger_than_other_bodies_comes_in(
+    app: Flask, http: FlaskClient, token: dict[str, str], database: Database
+) -> None:
+    text = people(3000)
+    assert len(text) > 64 * 1024
+    made = send(http, token, text, name="people.csv")
+    assert made.status_code == 201, made.text
+    data = made.get_json()["data"]
+    assert (data["status"], data["rows"], data["done"], data["name"]) == ("running", 3000, 0, "people.csv")
+    work(app)
+    data = http.get(made.headers["Location"], headers=token).get_json()["data"]
+    assert (data["status"], data["created"], data["refused"]) == ("done", 3000, 0)
+    assert data["ended_at"] is not None
+    assert http.get("/users/imports", headers=token).get_json()["data"] == [data]
+    assert database.count("users") == 3000
+    assert http.get("/users?q=p2999@", headers=token).get_json()["data"][0]["name"] == "Person 2999"
+
+
+@pytest.mark.parametrize(("kind", "join"), [("application/json", True), ("application/x-ndjson", False)])
+def test_json_is_checked_first_then_brought_in(
+    app: Flask, http: FlaskClient, token: dict[str, str], database: Database, kind: str, join: bool
+) -> None:
+    rows = [{"email": "ada@a.example", "name": "Ada"}, {"email": "bob@a.example", "nmae": "Bob"}]
+    text = json.dumps(rows) if join else "\n".join(map(json.dumps, rows))
+    made = send(http, token, text, kind, dry_run="true").get_json()["data"]
+    path = f"/users/imports/{made['id']}"
+    assert made["status"] == "checking"
+    assert http.post(f"{path}/start", headers=token).status_code == 409
+    work(app)
+    assert http.get(path, headers=token).get_json()["data"]["status"] == "checked"
+    assert database.count("users") == 0
+    refused = http.get(f"{path}/refusals", headers=token).get_json()
+    assert refused["meta"] == {"next_cursor": None}
+    assert refused["data"] == [
+        {
+            "row": 2,
+            "fields": {"email": "bob@a.example", "nmae": "Bob"},
+            "errors": [
+                {
+                    "field": "nmae",
+                    "code": "unknown_field",
+                    "message": 'There is no such field. Did you mean "name"?',
+                }
+            ],
+        }
+    ]
+    assert http.post(f"{path}/start", headers=token).get_json()["data"]["status"] == "running"
+    work(app)
+    assert database.count("users") == 1
+    assert http.delete(path, headers=token).status_code == 409
+
+
+def test_refusals_come_in_pages(app: Flask, http: FlaskClient, token: dict[str, str]) -> None:
+    made = send(http, token, "email\n" + "nobody\n" * 5).get_json()["data"]
+    work(app)
+    path = f"/users/imports/{made['id']}/refusals?limit=2"
+    seen: list[int] = []
+    cursor = ""
+    while cursor is not None:
+        page = http.get(path + (f"&cursor={cursor}" if cursor else ""), headers=token).get_json()
+        seen += [row["row"] for row in page["data"]]
+        cursor = page["meta"]["next_cursor"]
+    assert seen == [2, 3, 4, 5, 6]
+
+
+def test_the_same_key_is_one_import(http: FlaskClient, token: dict[str, str], database: Database) -> None:
+    keyed = token | {"Idempotency-Key": "moving-day"}
+    first = send(http, keyed, people(3))
+    again = send(http, keyed, people(3))
+    assert again.get_json()["data"]["id"] == first.get_json()["data"]["id"]
+    assert again.get_json()["meta"] == {"repeated": True}
+    assert send(http, keyed, people(4)).status_code == 409
+    assert send(http, token | {"Idempotency-Key": "a b"}, people(4)).status_code == 400
+    assert database.count("user_imports") == database.count("user_import_parts") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "query", "status", "field"),
+    [
+        ("emial\nx", "text/csv", {}, 400, "file"),
+        ("", "text/csv", {}, 400, "file"),
+        ("{}", "application/json", {}, 400, "file"),
+        ("[5]", "application/json", {}, 400, "file"),
+        ("email\n", "text/csv", {"on_existing": "replace"}, 400, "on_existing"),
+        ("email\n", "text/csv", {"dry_run": "yes"}, 400, "dry_run"),
+        ("email\n", "text/csv", {"name": "x" * 201}, 400, "name"),
+        ("email\n", "text/csv", {"format": "csv"}, 400, "format"),
+        ("email\n", "text/plain", {}, 415, None),
+        ("email\n", "text/csv; charset=latin-1", {}, 415, None),
+        ("email\n", "multipart/form-data; boundary=x", {}, 415, None),
+    ],
+)  # fmt: skip
+def test_what_is_no_import_leaves_nothing(
+    http: FlaskClient,
+    token: dict[str, str],
+    database: Database,
+    text: str,
+    kind: str,
+    query: dict[str, str],
+    status: int,
+    field: str | None,
+) -> None:
+    answer = send(http, token, text, kind, **query)
+    assert answer.status_code == status, answer.text
+    assert [error["field"] for error in answer.get_json()["errors"]] == ([field] if field else [])
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
+
+
+def test_js9_a_body_over_the_bound_is_refused_before_and_while_it_is_read(
+    http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    import app.api.user_imports as face
+
+    monkeypatch.setattr(face, "LONGEST_FILE", 200_000)
+    answer = send(http, token, people(20_000))
+    assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
+    monkeypatch.setattr(face, "LONGEST_FILE", 10**9)
+    monkeypatch.setattr(import_files, "LONGEST_FILE", 200_000)
+    assert send(http, token, people(20_000)).status_code == 400
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
+
+
+def test_few_upload_at_once(http: FlaskClient, token: dict[str, str]) -> None:
+    with uploads.place_to_upload(), uploads.place_to_upload():
+        answer = send(http, token, people(1))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert send(http, token, people(1)).status_code == 201
+
+
+def test_an_import_acts_by_what_its_token_may(
+    app: Flask, http: FlaskClient, make: Factory, token: dict[str, str]
+) -> None:
+    """TN-11: a token without the role's permissions grants none of them."""
+    acme = make.organization("weak")
+    weak = bearer_header(make.bearer(acme, "users:read", "users:write"))
+    made = send(
+        http, weak, "email,roles,email_verified\na@a.example,admin,\nb@a.example,,true\nc@a.example,,\n"
+    )
+    work(app)
+    data: dict[str, Any] = http.get(made.headers["Location"], headers=weak).get_json()["data"]
+    assert (data["created"], data["refused"]) == (1, 2)
+    assert http.get(made.headers["Location"], headers=token).status_code == 404
