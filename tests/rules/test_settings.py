@@ -215,7 +215,7 @@ ADMIN = Caller(("admin",), has_password=True)
             "authentication.password.enabled",
         ),
         ({"authentication": {"password": {"enabled": False}}}, ADMIN, "authentication.password.enabled"),
-        # A client changes settings too, and nobody can register a passkey yet.
+        # A client changes settings too, and nobody has a passkey to come in by.
         ({"authentication": {"password": {"enabled": False}}}, None, "authentication.password.enabled"),
         (
             {"authentication": {"mfa": {"policy": "required", "methods": []}}},
@@ -244,6 +244,40 @@ def test_a_change_that_locks_out_is_refused(
     with pytest.raises(WouldLockOut) as caught:
         require_way_back(before, after, caller)
     assert (caught.value.status, caught.value.code, caught.value.field) == (409, "would_lock_out", field)
+
+
+WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
+
+
+@pytest.mark.parametrize(
+    ("caller", "passkeys", "somebody", "passes"),
+    [
+        (Caller(("admin",), has_passkey=True), {}, True, True),
+        (ADMIN, {}, True, False),
+        (None, {}, True, True),
+        (None, {}, False, False),
+        (Caller(("admin",), is_root=True), {}, True, True),
+        (Caller(("admin",), has_passkey=True), {"passwordless": False}, True, False),
+        (Caller(("admin",), has_passkey=True), {"enabled": False}, True, False),
+    ],
+)
+def test_passwords_go_where_passkeys_bring_people_in(
+    caller: Caller | None, passkeys: dict[str, bool], somebody: bool, passes: bool
+) -> None:
+    before, after = (
+        settings.defaults(),
+        settings.effective(
+            settings.merge(
+                {}, {"authentication": {**WITHOUT_PASSWORD["authentication"], "passkeys": passkeys}}
+            )
+        ),
+    )
+    if passes:
+        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+        return
+    with pytest.raises(WouldLockOut) as caught:
+        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+    assert caught.value.field == "authentication.password.enabled"
 
 
 def test_the_same_changes_pass_for_somebody_who_can_meet_them() -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select
 
 from app.extensions import db
 from app.models.passkey import Passkey, PasskeyHandle
-from app.models.user import User
+from app.models.user import ACTIVE, User
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.identifiers import public_id
 from app.rules.people.passkeys import MOST_PER_USER, Descriptor
@@ -91,6 +91,22 @@ def has_passkey_that_signs_in(organization_id: str, user_id: UUID) -> bool:
             Passkey.organization_id == organization_id,
             Passkey.user_id == user_id,
             Passkey.signs_in_alone.is_(True),
+        )
+        .limit(1)
+    )
+    return found is not None
+
+
+@read
+def some_passkey_signs_in(organization_id: str) -> bool:
+    """Whether anybody of the organization who may sign in has a passkey that is enough for it."""
+    found = db.session.scalar(
+        select(Passkey.id)
+        .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
+        .where(
+            Passkey.organization_id == organization_id,
+            Passkey.signs_in_alone.is_(True),
+            User.status == ACTIVE,
         )
         .limit(1)
     )

@@ -16,7 +16,7 @@ from app.models.organization import Organization, SettingsCeilings
 from app.operations import audit, clock, view_changes
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import root_organization
-from app.operations.tenancy.callers import caller_of
+from app.operations.tenancy.callers import caller_of, somebody_has_passkey
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
@@ -85,7 +85,10 @@ def update_ceilings(
     root = root_organization()
     own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
     require_way_back(
-        settings.effective(own, before.bounds), settings.effective(own, bounds), caller_of(actor)
+        settings.effective(own, before.bounds),
+        settings.effective(own, bounds),
+        caller_of(actor),
+        somebody_has_passkey=somebody_has_passkey(root.id),
     )
     if dry_run:
         after = CeilingsView(bounds, before.version, before.updated_at, before.updated_by)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.rules.errors import Conflict, FieldError
+from app.rules.people.passkeys import may_sign_in_alone
 from app.rules.people.permissions import covers, permissions_of_roles
-
-# The sign-in methods that this release offers. Passkeys join them when they can be registered.
-OFFERED_METHODS = frozenset({"password"})
 
 
 class WouldLockOut(Conflict):
@@ -30,26 +28,42 @@ class Caller:
     has_second_factor: bool = False
 
 
-def require_way_back(before: Mapping[str, Any], after: Mapping[str, Any], caller: Caller | None) -> None:
-    """Raise WouldLockOut when the effective settings ``after`` would lock people or the caller out."""
-    errors = [error for error in _dangers(after, caller) if error not in _dangers(before, caller)]
+def require_way_back(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    caller: Caller | None,
+    *,
+    somebody_has_passkey: bool = False,
+) -> None:
+    """Raise WouldLockOut when the effective settings ``after`` would lock people or the caller out.
+
+    ``somebody_has_passkey``: one that signs in alone, of a person of the organization, at an address where they work.
+    """
+    standing = _dangers(before, caller, somebody_has_passkey)
+    errors = [error for error in _dangers(after, caller, somebody_has_passkey) if error not in standing]
     if errors:
         raise WouldLockOut(errors[0].message, errors=errors)
 
 
-def _dangers(settings: Mapping[str, Any], caller: Caller | None) -> list[FieldError]:
+def _dangers(
+    settings: Mapping[str, Any], caller: Caller | None, somebody_has_passkey: bool
+) -> list[FieldError]:
     found: list[FieldError] = []
     authentication = settings["authentication"]
     password = authentication["password"]["enabled"]
-    passkeys = authentication["passkeys"]
-    passkey = "passkey" in OFFERED_METHODS and passkeys["enabled"] and passkeys["passwordless"]
+    # Passkeys are registered by who is signed in: with none about, nobody would come in to make the first.
+    passkey = may_sign_in_alone(settings) and somebody_has_passkey
     mfa = authentication["mfa"]
     if not password and not passkey:
         _add(found, "authentication.password.enabled", "No way to sign in would be left.")
     elif (
-        caller is not None and not (password and caller.has_password) and not (passkey and caller.has_passkey)
+        caller is not None
+        and not caller.is_root
+        and not (password and caller.has_password)
+        and not (passkey and caller.has_passkey)
     ):
-        _add(found, "authentication.password.enabled", "You could not sign in again: you have no passkey.")
+        message = "You could not sign in again: you have no passkey that does it without a password."
+        _add(found, "authentication.password.enabled", message)
     if mfa["policy"] in {"required", "required_for_admins"}:
         if not mfa["methods"]:
             _add(

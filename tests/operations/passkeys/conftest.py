@@ -13,7 +13,7 @@ from app.operations.passkeys.sign_in import begin_sign_in, sign_in_with_passkey
 from app.operations.second_factors.sign_in_ends import Browser
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeUser
-from tests.support.authenticator import Authenticator
+from tests.support.security_key import Authenticator
 
 HERE = Browser("the browser here", "Mozilla/5.0 (Macintosh; Intel Mac OS X) Firefox/140.0")
 ELSEWHERE = Browser("another browser")

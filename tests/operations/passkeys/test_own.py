@@ -15,7 +15,7 @@ from app.operations.tenancy.settings import update_settings
 from app.rules.errors import InvalidInput, NotFound
 from tests.oauth.conftest import audited
 from tests.operations.passkeys.conftest import registered, sign_in
-from tests.support.authenticator import Authenticator
+from tests.support.security_key import Authenticator
 
 pytestmark = pytest.mark.usefixtures("context")
 

@@ -20,7 +20,7 @@ from app.rules.people import passkeys as rules
 from app.rules.people.passkey_answers import BadAnswer
 from tests.oauth.conftest import audited
 from tests.operations.passkeys.conftest import ELSEWHERE, HERE, registered
-from tests.support.authenticator import (
+from tests.support.security_key import (
     MAY_SYNC,
     PRESENT,
     SYNCED,

@@ -27,7 +27,7 @@ from app.rules.actor import Actor
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.operations.passkeys.conftest import ELSEWHERE, HERE, registered, sign_in
-from tests.support.authenticator import MAY_SYNC, PRESENT, SYNCED, VERIFIED, Authenticator
+from tests.support.security_key import MAY_SYNC, PRESENT, SYNCED, VERIFIED, Authenticator
 
 pytestmark = pytest.mark.usefixtures("context")
 Answer = Callable[..., str]
