@@ -1,4 +1,4 @@
-"""Roles of an organization: what each may do, narrowed or added by its administrators."""
+"""Roles of an organization: what each may do, narrowed or added by its administrators, and who has it."""
 
 from __future__ import annotations
 
@@ -6,62 +6,79 @@ from typing import Any
 
 from flask import request
 
-from app.operations.tenancy.settings import get_settings, update_settings
+from app.operations.tenancy.roles import (
+    RoleRecord,
+    create_role,
+    delete_role,
+    get_role,
+    list_holders,
+    list_roles,
+    update_role,
+)
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, OWN_PERMISSIONS, PERMISSIONS, roles_of
-from app.rules.tenancy.settings import ROLES_PATH
+from app.rules.people.permissions import ADMIN, ALL_PERMISSIONS, BUILT_IN_ROLES, PERMISSIONS
 from app.web.forms import field_errors, lines, text, ticked, version_read
+
+_STALE = "Somebody changed the role meanwhile. Check it and save again."
 
 
 @portal.get("/portal/<organization>/settings/permissions")
 @visiting
 def roles(visit: Visit) -> Answer:
     """The roles, and how much each may."""
-    view = get_settings(visit.actor, visit.organization.slug)
-    return visit.render(
-        "portal/settings/roles.html", roles=roles_of(view.document), built_in=BUILT_IN_ROLES, admin=ADMIN
-    )
+    return visit.render("portal/settings/roles.html", roles=list_roles(visit.actor), admin=ADMIN)
 
 
 @portal.route("/portal/<organization>/settings/permissions/new", methods=["GET", "POST"])
 @visiting
 def new_role(visit: Visit) -> Answer:
     """A role of the organization's own."""
-    view = get_settings(visit.actor, visit.organization.slug)
+    visit.actor.require("roles:write")
     values: dict[str, Any] = {"key": text("key"), **_sent()}
     errors: dict[str, str] = {}
     if request.method == "POST":
-        if values["key"] in roles_of(view.document):
-            errors = {"key": "There is a role with this key already."}
-        else:
-            errors = _save(visit, values["key"], _sent())
-        if not errors:
+        try:
+            create_role(visit.actor, {"id": values["key"], **_fields()})
             return visit.done("/settings/permissions", "saved")
-    return _form(visit, None, values, errors, _choices(None), view.version)
+        except (InvalidInput, Conflict) as refusal:
+            errors = _errors(refusal)
+    return _form(visit, None, values, errors)
 
 
 @portal.route("/portal/<organization>/settings/permissions/<role>", methods=["GET", "POST"])
 @visiting
 def role(visit: Visit, role: str) -> Answer:
     """One role's form; ``act`` removes an own role and returns a built-in one to what it was."""
-    view = get_settings(visit.actor, visit.organization.slug)
-    found = roles_of(view.document).get(role)
-    if found is None or role == ADMIN:
+    record = get_role(visit.actor, role)
+    if role == ADMIN:
         raise NotFound("There is no such role.")
-    stored = {"name": found.name, "description": found.description, "permissions": list(found.permissions)}
+    stored = {
+        "name": record.role.name,
+        "description": record.role.description,
+        "permissions": list(record.role.permissions),
+    }
     if request.method == "GET":
-        return _form(visit, role, {"key": role, **stored}, {}, _choices(role), view.version)
-    if text("act") == "remove":
-        errors = _save(visit, role, None)
-        done = "reset" if role in BUILT_IN_ROLES else "role-removed"
+        return _form(visit, record, {"key": role, **stored}, {})
+    is_removal = text("act") == "remove"
+    try:
+        if not is_removal:
+            update_role(visit.actor, role, _fields(), expected_version=version_read())
+            done = "saved"
+        elif record.is_built_in:
+            update_role(visit.actor, role, dict.fromkeys(stored), expected_version=version_read())
+            done = "reset"
+        else:
+            delete_role(visit.actor, role, expected_version=version_read())
+            done = "role-removed"
+    except PreconditionFailed:
+        errors = {"": _STALE}
+    except (InvalidInput, Conflict) as refusal:
+        errors = _errors(refusal)
     else:
-        errors = _save(visit, role, _sent())
-        done = "saved"
-    if errors:
-        return _form(visit, role, {"key": role, **_sent()}, errors, _choices(role), view.version)
-    return visit.done("/settings/permissions", done)
+        return visit.done("/settings/permissions", done)
+    return _form(visit, record, {"key": role, **(stored if is_removal else _sent())}, errors)
 
 
 def _sent() -> dict[str, Any]:
@@ -72,55 +89,49 @@ def _sent() -> dict[str, Any]:
     }
 
 
-def _save(visit: Visit, key: str, fields: dict[str, Any] | None) -> dict[str, str]:
-    """Errors by field of the form; none when it is stored."""
-    if fields is not None:
-        fields = {name: value or None if name == "description" else value for name, value in fields.items()}
-    try:
-        update_settings(
-            visit.actor,
-            visit.organization.slug,
-            {"user_permissions": {"roles": {key: fields}}},
-            expected_version=version_read(),
-        )
-    except PreconditionFailed:
-        return {"": "Somebody changed the settings meanwhile. Check the role and save again."}
-    except (InvalidInput, Conflict) as refusal:
-        head = f"{ROLES_PATH}.{key}"
-        places = {f"{head}.{name}": name for name in ("name", "description", "permissions")}
-        return field_errors(refusal, {**places, head: "key"})
-    return {}
+def _fields() -> dict[str, Any]:
+    """What was typed, as the operation wants it: an empty description is none."""
+    return {name: value or None if name == "description" else value for name, value in _sent().items()}
 
 
-def _choices(key: str | None) -> list[tuple[str, str, str | None]]:
-    """(name, words, hint) of what the role may hold: a built-in one can be narrowed alone."""
-    everything = (*PERMISSIONS, *sorted(OWN_PERMISSIONS))
-    offered = BUILT_IN_ROLES[key].permissions if key is not None and key in BUILT_IN_ROLES else everything
-    return [(name, _words(name), name) for name in everything if name in offered]
+def _errors(refusal: InvalidInput | Conflict) -> dict[str, str]:
+    found = field_errors(refusal, {"id": "key", "permissions": "permissions"})
+    # The fields of the settings are none of this form's: what is said of them is said of the whole.
+    return {
+        name if name in {"key", "name", "description", "permissions"} else "": words
+        for name, words in found.items()
+    }
 
 
-def _words(name: str) -> str:
-    whole = name.removesuffix(":own")
-    return PERMISSIONS[whole] if whole == name else f"{PERMISSIONS[whole]}: own ones only"
+def _groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+    """(noun, [(permission, words, whether it is of own things alone)]): a built-in role can be narrowed alone."""
+    offered = (
+        frozenset(BUILT_IN_ROLES[key].permissions)
+        if key is not None and key in BUILT_IN_ROLES
+        else ALL_PERMISSIONS
+    )
+    groups: dict[str, list[tuple[str, str, bool]]] = {}
+    for name, words in PERMISSIONS.items():
+        noun = name.split(":")[0].capitalize()
+        for permission, is_own in ((name, False), (f"{name}:own", True)):
+            if permission in offered:
+                groups.setdefault(noun, []).append((permission, words, is_own))
+    return list(groups.items())
 
 
-def _form(
-    visit: Visit,
-    key: str | None,
-    values: dict[str, Any],
-    errors: dict[str, str],
-    choices: list[tuple[str, str, str | None]],
-    version: int,
-) -> Answer:
-    listed = {name for name, _, _ in choices}
+def _form(visit: Visit, record: RoleRecord | None, values: dict[str, Any], errors: dict[str, str]) -> Answer:
+    key = record.key if record else None
+    groups = _groups(key)
+    listed = {permission for _, rows in groups for permission, _, _ in rows}
     return visit.render(
         "portal/settings/role.html",
         code=400 if errors else 200,
         key=key,
-        is_built_in=key in BUILT_IN_ROLES,
+        is_built_in=record is not None and record.is_built_in,
         values=values,
         more=[name for name in values["permissions"] if name not in listed],
-        choices=choices,
+        groups=groups,
+        holders=list_holders(visit.actor, key) if key and visit.actor.may("admins:read") else None,
         errors=errors,
-        version=version,
+        version=record.version if record else 1,
     )

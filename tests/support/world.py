@@ -17,7 +17,7 @@ from app.operations.registration import clients, credentials, resources, scopes
 from app.operations.revocations.wider import revoke_widely
 from app.operations.self_registration import initial_access
 from app.operations.signing import keys
-from app.operations.tenancy import organizations
+from app.operations.tenancy import organizations, roles
 from app.operations.user_administration import deletion
 from app.operations.webhooks import endpoints
 from app.rules.actor import Actor
@@ -66,6 +66,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "webhookId": public_id("whk", new_id()),
         "deliveryId": public_id("dlv", new_id()),
         "userId": public_id("usr", new_id()),
+        "roleId": "never-was",
         "resourceId": public_id("res", new_id()),
         "scopeName": "never:was",
     }
@@ -104,6 +105,9 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         revoked = granted(corner.client, make.user(corner.organization), revoked=True)
         _, over = sessions.start_session(corner.organization, make.user(corner.organization).id)
         sessions.end_sessions(corner.organization.id, Session.id == over)
+        roles.create_role(actor, {"id": "gone", "permissions": []})
+        roles.delete_role(actor, "gone")
+        lapsed_registration = registered(corner.organization, "gone@example.com", ended=True)
     return {
         "id": gone.slug,
         "clientId": client.client_id,
@@ -111,7 +115,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "adminId": admin.public_id,
         "kid": leaked,
         "invitationId": invited,
-        "registrationId": registered(corner.organization, "gone@example.com", ended=True),
+        "registrationId": lapsed_registration,
         "registrationTokenId": spent,
         "grantId": revoked,
         "consentId": withdrawn,
@@ -126,6 +130,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "failedRequestId": lapsed,
         "importId": public_id("imp", new_id()),
         "userId": departed,
+        "roleId": "gone",
         "resourceId": resource,
         "scopeName": "gone:read",
     }
@@ -159,6 +164,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         assert receipt is not None
         webhook, delivery = told(make.actor(organization))
         waiting = registered(organization, f"waiting@{slug}.example")
+        roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
     ids = {
         "id": slug,
         "clientId": client.client_id,
@@ -180,6 +186,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "webhookId": webhook,
         "deliveryId": delivery,
         "userId": member.public_id,
+        "roleId": slug,
         "resourceId": resource.public_id,
         "scopeName": f"{slug}/plain",
     }

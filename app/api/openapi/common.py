@@ -88,6 +88,7 @@ PARAMETERS: Schema = {
     ),
     "CredentialId": _path("credentialId", public_id("sec"), "The client secret."),
     "AdminId": _path("adminId", public_id("adm"), "The role assignment."),
+    "RoleId": _path("roleId", {"type": "string", "minLength": 1, "maxLength": 64}, "The role."),
     "UserId": _path("userId", public_id("usr"), "The user."),
     "ImportId": _path("importId", public_id("imp"), "The import of users."),
     "ResourceId": _path("resourceId", public_id("res"), "The resource."),
