@@ -1,83 +1,96 @@
-"""An authenticator in software: makes passkeys and signs with them, rightly, or wrong in one thing at a time."""
+"""An authenticator app that is not ours: what it shows is computed by another implementation of RFC 6238."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from webauthn.helpers import encode_cbor
+import pyotp
+from flask import Flask, has_app_context
+from sqlalchemy import update
 
-PRESENT, VERIFIED, MAY_SYNC, SYNCED, ATTESTED = 1, 4, 8, 16, 64
-
-
-def encoded(content: bytes) -> str:
-    """Base64url without padding."""
-    return urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def decoded(text: str) -> bytes:
-    """The bytes of base64url without padding."""
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+from app.extensions import db
+from app.models.second_factor import AuthenticatorApp
+from app.operations import clock
+from app.operations.second_factors import enrolment
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from tests.factories import MadeUser
 
 
-@dataclass(slots=True)
+@dataclass
 class Authenticator:
-    """One passkey, on a device of its own; ``counter`` None is one that never counts."""
+    """The app of one user, and the recovery codes that came with it."""
 
-    origin: str = "http://localhost"
-    party: str = "localhost"
-    flags: int = PRESENT | VERIFIED
-    counter: int | None = 0
-    credential_id: bytes = field(default_factory=lambda: os.urandom(32))
-    handle: str | None = None
-    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    app: Flask
+    user: MadeUser
+    secret: str
+    codes: tuple[str, ...] = field(default=())
 
-    def create(self, options: Mapping[str, Any], *, client: Mapping[str, Any] | None = None) -> str:
-        """The answer to creation options; ``client`` changes what the browser says."""
-        self.handle = options["user"]["id"]
-        point = self.key.public_key().public_numbers()
-        cose = {1: 2, 3: -7, -1: 1, -2: point.x.to_bytes(32, "big"), -3: point.y.to_bytes(32, "big")}
-        attested = bytes(16) + len(self.credential_id).to_bytes(2, "big") + self.credential_id
-        data = self._data(self.flags | ATTESTED, 0) + attested + encode_cbor(cose)
-        attestation = encode_cbor({"fmt": "none", "attStmt": {}, "authData": data})
-        said = self._said("webauthn.create", options["challenge"], client)
-        response = {
-            "clientDataJSON": encoded(said),
-            "attestationObject": encoded(attestation),
-            "transports": ["internal", "hybrid"],
-        }
-        return self._answer(response, {"credProps": {"rk": True}})
+    def shown(self) -> str:
+        """What the app shows now."""
+        return str(self._in_context(lambda: pyotp.TOTP(self.secret).at(clock.now())))
 
-    def get(self, options: Mapping[str, Any], *, client: Mapping[str, Any] | None = None) -> str:
-        """The answer to request options; its counter moves on."""
-        if self.counter is not None:
-            self.counter += 1
-        data = self._data(self.flags, self.counter or 0)
-        said = self._said("webauthn.get", options["challenge"], client)
-        signature = self.key.sign(data + hashlib.sha256(said).digest(), ec.ECDSA(hashes.SHA256()))
-        response = {
-            "clientDataJSON": encoded(said),
-            "authenticatorData": encoded(data),
-            "signature": encoded(signature),
-            "userHandle": self.handle,
-        }
-        return self._answer(response, {})
+    def code(self) -> str:
+        """What the app shows now, and it was not used before: as if half a minute had passed since."""
+        self._in_context(lambda: _rewind(self.user))
+        return self.shown()
 
-    def _data(self, flags: int, counter: int) -> bytes:
-        return hashlib.sha256(self.party.encode()).digest() + bytes([flags]) + counter.to_bytes(4, "big")
+    def _in_context(self, act: Callable[[], Any]) -> Any:
+        if has_app_context():
+            return act()
+        with self.app.app_context():
+            return act()
 
-    def _said(self, kind: str, challenge: str, changed: Mapping[str, Any] | None) -> bytes:
-        said = {"type": kind, "challenge": challenge, "origin": self.origin, "crossOrigin": False}
-        return json.dumps(said | dict(changed or {})).encode()
 
-    def _answer(self, response: Mapping[str, Any], extensions: Mapping[str, Any]) -> str:
-        name = encoded(self.credential_id)
-        answer = {"id": name, "rawId": name, "type": "public-key", "response": response}
-        return json.dumps(answer | {"clientExtensionResults": extensions})
+def person(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int = 1) -> Actor:
+    """The user, who has just signed in by these methods; needs the application's context."""
+    return Actor(
+        "user",
+        user.organization.id,
+        user.organization.id,
+        user_id=user.id,
+        label=user.email,
+        address="192.0.2.7",
+        authenticated_at=clock.now() - timedelta(seconds=ago_seconds),
+        amr=amr,
+    )
+
+
+def secret_in(address: str) -> str:
+    """The secret of an ``otpauth`` address."""
+    return parse_qs(urlsplit(address).query)["secret"][0]
+
+
+def with_app(app: Flask, user: MadeUser) -> Authenticator:
+    """The user has set up an authenticator app."""
+
+    def act() -> Authenticator:
+        who = person(user)
+        new = enrolment.begin_app(who)
+        made = Authenticator(app, user, secret_in(new.address))
+        made.codes = enrolment.add_app(who, new.sealed, made.shown()).codes
+        return made
+
+    if has_app_context():
+        return act()
+    with app.app_context():
+        return act()
+
+
+@transaction
+def set_rows(model: Any, **values: Any) -> None:
+    """Every row of the model has the values; needs the application's context."""
+    db.session.execute(update(model).values(**values))
+
+
+@transaction
+def _rewind(user: MadeUser) -> None:
+    db.session.execute(
+        update(AuthenticatorApp)
+        .where(AuthenticatorApp.organization_id == user.organization.id, AuthenticatorApp.user_id == user.id)
+        .values(last_step=0)
+    )

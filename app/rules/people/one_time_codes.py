@@ -37,9 +37,10 @@ def secret_text(secret: bytes) -> str:
 
 def address_of(secret: bytes, *, issuer: str, account: str) -> str:
     """``otpauth://…``, what the QR code holds: the form that authenticator apps read."""
+    # Apps split the label at the first colon, and some refuse two issuers that differ.
+    issuer = issuer.replace(":", " ")
     query = {"secret": b32encode(secret).decode().rstrip("="), "issuer": issuer}
-    # Apps split the label at the first colon.
-    label = f"{quote(issuer.replace(':', ' '))}:{quote(account)}"
+    label = f"{quote(issuer)}:{quote(account)}"
     return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
 
 

@@ -1,0 +1,87 @@
+"""A hundred at once with one code: one signs in (MF-1, MF-3, MF-4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from flask import Flask
+
+from app.operations.people.sign_in import SecondStep, sign_in
+from app.operations.second_factors import totp, tries
+from app.operations.second_factors.sign_in_ends import Browser
+from app.operations.second_factors.verification import verify_code
+from app.rules.actor import Actor
+from app.rules.errors import DomainError
+from tests.factories import PASSWORD, Factory
+from tests.support.authenticator import with_app
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+CROWD = 100
+
+
+def waiting(app: Flask, user: object, number: int) -> list[str]:
+    """So many sign-ins of the user that wait, each in a browser of its own."""
+    with app.app_context():
+        found = [
+            sign_in(user.organization.id, user.email, PASSWORD, browser_id=f"b{n}") for n in range(number)
+        ]
+    return [step.token for step in found if isinstance(step, SecondStep)]
+
+
+def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]:
+    """The names of what the crowd got, each with the same code; the tokens go round."""
+
+    def attempt(place: int) -> object:
+        where = place % len(tokens)
+        stranger = Actor.anonymous(user.organization.id)
+        try:
+            return verify_code(stranger, user.organization, tokens[where], code, Browser(f"b{where}"))
+        except DomainError as refusal:
+            return refusal
+
+    return Counter(at_once(app, [lambda place=place: attempt(place) for place in range(CROWD)]))
+
+
+@pytest.mark.parametrize("browsers", [1, 40])
+def test_one_code_of_the_app_signs_in_once(
+    app: Flask, make: Factory, database: Database, browsers: int
+) -> None:
+    """MF-1: in one browser as in many; and it does sign in."""
+    ada = make.user(make.organization())
+    phone = with_app(app, ada)
+    found = race(app, ada, waiting(app, ada, browsers), phone.code())
+    assert found["SignedIn"] == 1, found
+    assert database.count("sessions") == 1
+
+
+def test_of_a_code_that_many_find_right_one_is_accepted(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MF-1: without the count's lock too, the conditional UPDATE alone decides."""
+    ada = make.user(make.organization())
+    phone = with_app(app, ada)
+    code = phone.code()
+    accepted: list[bool] = []
+    at_once(app, [lambda: accepted.append(totp.accept_code(ada.organization.id, ada.id, code))] * 30)
+    assert accepted.count(True) == 1
+
+
+def test_one_recovery_code_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
+    """MF-4."""
+    ada = make.user(make.organization())
+    phone = with_app(app, ada)
+    found = race(app, ada, waiting(app, ada, 40), phone.codes[0])
+    assert found["SignedIn"] == 1, found
+    assert database.count("sessions") == 1
+
+
+def test_who_guess_at_once_have_five_tries_together(app: Flask, make: Factory, database: Database) -> None:
+    """MF-3: counted for the user, atomically: a hundred guesses at a time are no more than five."""
+    ada = make.user(make.organization())
+    with_app(app, ada)
+    race(app, ada, waiting(app, ada, 40), "000000")
+    [(failures,)] = database.query("SELECT failures FROM second_factor_tries")
+    assert failures == tries.MOST_WRONG
+    assert database.count("sessions") == 0
