@@ -1,0 +1,91 @@
+"""Webhooks and leak reports asked for by many at once: an event is sent again once, a leak is noted once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+from flask import Flask
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.event import OutboxMessage
+from app.operations import clock
+from app.operations.leaks.reports import report_leaks
+from app.operations.transaction import transaction
+from app.operations.upkeep import outbox
+from app.operations.webhooks import sending
+from app.operations.webhooks.deliveries import redeliver, send_test
+from app.operations.webhooks.endpoints import create_webhook
+from app.operations.webhooks.listeners import forget_listeners
+from app.rules.actor import Actor
+from tests.factories import Factory
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+from tests.support.https_server import reaching
+from tests.support.threads import at_once
+from tests.support.webhook_receiver import Receiver, receiving
+
+CROWD = 15
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture
+def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    forget_listeners()
+    monkeypatch.setattr(outbox, "_deliveries", {})
+    sending.register()
+    with receiving() as made:
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], made.server))
+        yield made
+
+
+def deliver(app: Flask) -> None:
+    with app.app_context():
+        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+            outbox.deliver(message)
+
+
+def come_round(app: Flask) -> None:
+    """Whoever has a message has died: its lease is over."""
+
+    @transaction
+    def act() -> None:
+        db.session.execute(update(OutboxMessage).values(available_at=clock.now()))
+
+    with app.app_context():
+        act()
+
+
+def test_of_many_who_ask_for_an_event_again_one_sends_it(
+    app: Flask, make: Factory, receiver: Receiver, database: Database
+) -> None:
+    acme = make.organization()
+    ada = make.actor(acme)
+    with app.app_context():
+        hook = create_webhook(ada, {"url": receiver.url, "event_types": ["user.*"]})
+        sent = send_test(ada, hook.record.public_id).public_id
+    deliver(app)
+    again = functools.partial(redeliver, ada, hook.record.public_id, sent)
+    results = at_once(app, [again] * CROWD)
+    assert len(results) == CROWD
+    for _ in range(3):
+        deliver(app)
+        come_round(app)
+    assert len(receiver.events(hook.secret)) == 2, "once at first, once again"
+    assert database.query("SELECT COUNT(*) FROM outbox WHERE done_at IS NULL") == [(0,)]
+
+
+def test_a_leak_that_many_report_at_once_is_noted_once(app: Flask, make: Factory, database: Database) -> None:
+    make.root()
+    acme = make.organization()
+    stranger = Actor.anonymous("", "192.0.2.9")
+    for number in range(3):
+        client = make.client(acme)
+        session = make.sign_in(make.user(acme)).token
+        for secret in (client.secret, session):
+            act = functools.partial(report_leaks, stranger, [{"token": secret}])
+            assert at_once(app, [act] * CROWD) == ["int"] * CROWD
+        assert audited(database, "secret.leak_reported") == 2 * (number + 1)
+        assert audited(database, "credential.revoked") == number + 1
