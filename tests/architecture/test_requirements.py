@@ -41,9 +41,16 @@ GROUPS = {
     "CR": 4,
     "SF": 4,
     "SS": 8,
+    "PW": 6,
+    "LK": 2,
+    "RP": 3,
+    "EN": 2,
     "KY": 6,
 }
-SECURITY = {f"{group}-{number}" for group, most in GROUPS.items() for number in range(1, most + 1)}
+# Lines of groups that are not whole yet.
+PARTLY = {"RL-2"}
+SECURITY = {f"{group}-{number}" for group, most in GROUPS.items() for number in range(1, most + 1)} | PARTLY
+_KNOWN = "|".join([*GROUPS, *{line.partition("-")[0] for line in PARTLY}])
 PROTOCOL = {
     "authorization code with PKCE",
     "client credentials",
@@ -133,8 +140,8 @@ PROTOCOL = {
     "outgoing requests, cached",
     "outgoing requests, closed networks",
 }
-_ID = re.compile(rf"\b({'|'.join(GROUPS)})-(\d+)\b")
-_ID_OF_A_NAME = re.compile(rf"_({'|'.join(GROUPS).lower()})(\d+)(?=_|$)")
+_ID = re.compile(rf"\b({_KNOWN})-(\d+)\b")
+_ID_OF_A_NAME = re.compile(rf"_({_KNOWN.lower()})(\d+)(?=_|$)")
 _PROTOCOL = re.compile(r"\bprotocol: ([^.]+)\.")
 
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_is_told_at_its_field(
 
 
 def test_one_network_makes_so_many_an_hour(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RL-1, EN-1: a stranger who tries addresses is slowed down; another network is not."""
+    """EN-1: a stranger who tries addresses is slowed down; another network is not."""
     monkeypatch.setattr(registration, "new_password_hash", lambda *_, **__: "x")
     acme = opened(make)
     for number in range(registration.MOST_PER_NETWORK):

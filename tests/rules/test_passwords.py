@@ -30,6 +30,7 @@ def codes(password: str, policy=POLICY, personal=()) -> list[str]:
     ],
 )
 def test_an_unguessable_password_is_accepted_whatever_its_characters(password):
+    """PW-2: no rules of composition."""
     assert codes(password) == []
 
 
@@ -86,12 +87,14 @@ def test_a_personal_word_in_an_otherwise_long_password_does_no_harm():
 
 
 def test_the_minimum_length_is_the_organizations_and_never_below_eight():
+    """PW-1."""
     assert codes("tq8w-vz3m") == ["too_short"]
     assert codes("tq8w-vz3m", {**POLICY, "min_length": 8}) == []
     assert codes("tq8w-vz", {**POLICY, "min_length": 3}) == ["too_short"]
 
 
 def test_128_characters_are_accepted_and_129_refused():
+    """PW-2: and none is cut."""
     longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
     assert codes(longest) == []
     assert codes(longest + "x") == ["too_long"]
@@ -103,11 +106,13 @@ def test_control_characters_and_lone_surrogates_are_refused():
 
 
 def test_a_hash_is_argon2id_with_the_parameters_of_owasp():
+    """PW-5, EN-2."""
     assert passwords.hash_password("seventeen lanterns").startswith("$argon2id$v=19$m=19456,t=2,p=1$")
     assert passwords.dummy_hash().startswith("$argon2id$v=19$m=19456,t=2,p=1$")
 
 
 def test_a_password_is_verified_as_typed_to_its_last_character():
+    """PW-2."""
     longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
     stored = passwords.hash_password(longest)
     assert passwords.is_password(stored, longest)
@@ -122,6 +127,7 @@ def test_nobody_s_password_is_ever_right():
 
 
 def test_an_overlong_password_costs_no_hash():
+    """PW-6: refused before hashing."""
     passwords.dummy_hash()
     started = time.perf_counter()
     assert not passwords.is_password(None, "x" * 1_000_000)

@@ -21,7 +21,7 @@ from app.operations.people import registration
 from app.operations.people.registration import register_user, what_follows
 from app.operations.people.sign_in import Refused, SignedIn, sign_in
 from app.operations.people.users import find_user_by_email
-from app.operations.tenancy.settings import update_settings
+from app.operations.tenancy.settings import WAITS_FOR_ADMINISTRATORS, update_settings
 from app.operations.upkeep import outbox
 from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
@@ -257,6 +257,7 @@ def test_the_password_and_the_link_are_stored_nowhere_in_clear(
 @pytest.fixture
 def answer(app: Any, registered_kinds: None) -> Deliver:
     """What the dispatcher does where there is no mail server."""
+
     def run() -> int:
         tried = 0
         while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
@@ -270,3 +271,15 @@ def answer(app: Any, registered_kinds: None) -> Deliver:
 @pytest.fixture
 def registered_kinds() -> None:
     operation.register()
+
+
+def test_whoever_opens_the_organization_without_a_mail_server_is_told_what_follows(
+    make: Any, request: pytest.FixtureRequest
+) -> None:
+    acme = make.organization()
+    change = {"authentication": {"registration": {"mode": "open"}}}
+    assert update_settings(make.actor(acme), acme.slug, change, dry_run=True).warnings == (
+        WAITS_FOR_ADMINISTRATORS,
+    )
+    request.getfixturevalue("box")
+    assert update_settings(make.actor(acme), acme.slug, change).warnings == ()

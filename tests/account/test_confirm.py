@@ -1,0 +1,154 @@
+"""Pages that confirm addresses, and the cookie of known browsers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.sign_in_safety import limits
+from app.rules.people.lockout import Lockout
+from tests.account.conftest import Visitor
+from tests.factories import PASSWORD
+from tests.support.mail_server import Mailbox
+
+Deliver = Callable[[], int]
+NEW = "new@example.com"
+
+
+@pytest.fixture
+def open_to_all(make: Any) -> Any:
+    return make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+
+
+def register(visitor: Visitor, organization: Any, email: str = NEW) -> Any:
+    path = f"/organizations/{organization.slug}/register"
+    visitor.get(path)
+    return visitor.post(path, name="New Person", email=email, password=PASSWORD)
+
+
+def sign_in(visitor: Visitor, organization: Any, email: str = NEW) -> Any:
+    path = f"/organizations/{organization.slug}/login"
+    visitor.get(path)
+    return visitor.post(path, email=email, password=PASSWORD)
+
+
+def test_from_the_registration_to_the_account(
+    visitor: Visitor, open_to_all: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """OI-5: looking uses nothing up, the wrong password makes nothing, and the right one signs nobody in."""
+    answer = register(visitor, open_to_all)
+    assert answer.status_code == 303
+    assert "Look into your mailbox" in visitor.get(answer.location).text
+    assert sign_in(visitor, open_to_all).status_code == 400
+    deliver()
+    path = box.links()[0].removeprefix("http://localhost")
+    for _ in range(2):
+        assert NEW in visitor.get(path).text
+    wrong = visitor.post(path, password="another password entirely")
+    assert wrong.status_code == 400 and "not the password" in wrong.text
+    right = visitor.post(path, password=PASSWORD)
+    assert right.location == f"/organizations/{open_to_all.slug}/login?confirmed=1"
+    assert 'id="confirmed"' in visitor.get(right.location).text
+    assert visitor.get(path).status_code == 409
+    assert sign_in(visitor, open_to_all).status_code == 303
+
+
+def test_en1_a_known_and_an_unknown_address_are_answered_alike(
+    app: Flask, make: Any, open_to_all: Any, box: Mailbox
+) -> None:
+    """Status, headers and page, at the registration and at the sign-in after it."""
+    make.user(open_to_all, email="ada@example.com")
+
+    def answers(email: str) -> list[tuple[int, list[str], str]]:
+        visitor = Visitor(app)
+        found = [register(visitor, open_to_all, email)]
+        found.append(visitor.get(found[0].location))
+        path = f"/organizations/{open_to_all.slug}/login"
+        found.append(visitor.post(path, email=email, password="wrong"))
+        return [
+            (
+                answer.status_code,
+                sorted(name for name, _ in answer.headers),
+                re.sub(r"""(value|data-[a-z]+)=("[^"]*"|'[^']*')|req_\w+""", "", answer.text).replace(
+                    email, ""
+                ),
+            )
+            for answer in found
+        ]
+
+    assert answers("ada@example.com") == answers("eve@example.com")
+
+
+def test_without_a_mail_server_the_page_says_who_lets_people_in(visitor: Visitor, open_to_all: Any) -> None:
+    answer = register(visitor, open_to_all)
+    assert "an administrator of Acme lets you in" in visitor.get(answer.location).text
+
+
+@pytest.mark.parametrize("page", ["confirm", "confirm-address"])
+@pytest.mark.parametrize("token", ["x", "gth_ev_00000000" + "A" * 43 + "00000000", "%00", "a" * 3000])
+def test_a_link_that_is_none_is_a_page_and_changes_nothing(
+    visitor: Visitor, acme: Any, page: str, token: str
+) -> None:
+    answer = visitor.get(f"/organizations/{acme.slug}/{page}/{token}")
+    assert answer.status_code == 409
+    assert "has expired" in answer.text
+
+
+def test_one_s_address_is_changed_by_the_link_that_went_to_it(
+    visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    visitor.sign_in(ada)
+    page = f"/organizations/{acme.slug}/account/email"
+    assert page in visitor.get(f"/organizations/{acme.slug}/account/profile").text
+    visitor.get(page)
+    assert visitor.post(page, email="nonsense").status_code == 400
+    assert visitor.post(page, email=NEW).location == f"{page}?done=proof"
+    deliver()
+    link = box.links()[0].removeprefix("http://localhost")
+    assert NEW in visitor.get(link).text and ada.email in visitor.get(page).text
+    visitor.get(link)
+    assert visitor.post(link).location == f"{page}?done=address"
+    assert NEW in visitor.get(page).text, "still signed in here"
+
+
+def test_the_cookie_of_known_browsers_lasts_a_year_and_signs_nobody_in(
+    app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any
+) -> None:
+    """LK-1, SS-3."""
+    answer = visitor.sign_in(ada)
+    name = f"gatehouse-known-{acme.id}"
+    (cookie,) = [value for value in answer.headers.getlist("Set-Cookie") if value.startswith(name)]
+    assert "HttpOnly" in cookie and "SameSite=Lax" in cookie and "Max-Age=31536000" in cookie
+    value = cookie.split(";")[0].partition("=")[2]
+    stranger = Visitor(app)
+    stranger.http.set_cookie(name, value, domain="localhost")
+    stranger.http.set_cookie(make.cookie_name(acme), value, domain="localhost")
+    assert stranger.get(f"/organizations/{acme.slug}/account/profile").status_code == 303
+    assert ada.email not in stranger.get("/login").text
+
+
+def test_a_known_browser_is_forgotten_on_its_page(visitor: Visitor, acme: Any, ada: Any) -> None:
+    visitor.sign_in(ada)
+    page = f"/organizations/{acme.slug}/account/sessions"
+    found = re.search(r"known/(kbr_\w+)/forget", visitor.get(page).text)
+    assert found is not None
+    assert visitor.post(f"{page}/known/{found[1]}/forget").location == f"{page}?done=forgotten"
+    assert 'id="known-browsers"' not in visitor.get(page).text
+    assert visitor.post(f"{page}/known/{found[1]}/forget").status_code == 404
+
+
+def test_who_is_capped_is_told_what_helps(
+    visitor: Visitor, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LK-1: the page names the ways that are left."""
+    monkeypatch.setattr(limits, "_CAP", Lockout(1, limits._MONTH, limits._MONTH, limits._MONTH))
+    path = f"/organizations/{acme.slug}/login"
+    visitor.get(path)
+    visitor.post(path, email=ada.email, password="wrong")
+    answer = visitor.post(path, email=ada.email, password=PASSWORD)
+    assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 86_400
+    assert "choose a new password by a link" in answer.text

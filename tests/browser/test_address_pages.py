@@ -1,0 +1,131 @@
+"""Accounts that people make, addresses that they prove, and browsers that are known: in a real Chromium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+from tests.support.databases import MariaDBDatabase
+from tests.support.mail_server import SENDER, Mailbox, mail_server
+from tests.support.mariadb import MariaDB
+from tests.support.servers import LiveServer
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+SCREENS = [("dark", 320), ("light", 320), ("dark", 1280), ("light", 1280)]
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Mailbox]:
+    with mail_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(
+    mariadb: MariaDB, instance: Path, scratch: Path, worker: str, box: Mailbox
+) -> Iterator[LiveServer]:
+    settings = {"GATEHOUSE_SMTP_URL": f"smtp://127.0.0.1:{box.port}", "GATEHOUSE_MAIL_FROM": SENDER}
+    database = MariaDBDatabase(mariadb, f"addresses_{worker}")
+    made = LiveServer(database, instance, scratch / "addresses.log", settings=settings)
+    made.start()
+    yield made
+    made.stop()
+
+
+def link_after(box: Mailbox, act: Callable[[], object]) -> str:
+    """The link of the mail that comes of the act."""
+    before = len(box.mails)
+    act()
+    deadline = time.monotonic() + 20
+    while len(box.mails) <= before:
+        assert time.monotonic() < deadline, "no mail came"
+        time.sleep(0.05)
+    return box.links()[-1]
+
+
+def check(page: Any, width: int) -> None:
+    """It fits its screen, and axe finds nothing."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    assert [violation["id"] for violation in found] == [], page.url
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_an_account_is_made_confirmed_and_gets_another_address(
+    chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
+) -> None:
+    """OI-5, SS-6: every page on the way, and the wrong password on it."""
+    make = Factory(server.app)
+    acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+    home = f"{server.url}/organizations/{acme.slug}"
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    with watched(chromium, **options) as context:
+        page = context.new_page()
+        page.goto(f"{home}/register")
+        page.fill("#name", "New Person")
+        page.fill("#username", "new@example.com")
+        page.fill("#password", PASSWORD)
+        link = link_after(box, lambda: page.click("#register-submit"))
+        page.wait_for_selector("#registered")
+        check(page, width)
+        page.goto(link)
+        check(page, width)
+        page.fill("#password", "another password entirely")
+        page.click("#confirm-submit")
+        page.wait_for_selector("[role=alert]")
+        check(page, width)
+        page.fill("#password", PASSWORD)
+        page.click("#confirm-submit")
+        page.wait_for_selector("#confirmed")
+        check(page, width)
+        page.fill("#username", "new@example.com")
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_url("**/account/**")
+        page.goto(f"{home}/account/sessions")
+        assert page.locator("#known-browsers").is_visible()
+        check(page, width)
+        page.goto(f"{home}/account/email")
+        check(page, width)
+        page.fill("#email", "newer@example.com")
+        link = link_after(box, lambda: page.click("#email-submit"))
+        check(page, width)
+        page.goto(link)
+        check(page, width)
+        page.click("#confirm-submit")
+        page.wait_for_url("**/account/email**")
+        assert "newer@example.com" in page.inner_text("main")
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_who_waits_stands_in_the_portal(
+    chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
+) -> None:
+    make = Factory(server.app)
+    acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+    boss = make.user(acme, role="admin")
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    with watched(chromium, **options) as context:
+        page = context.new_page()
+        page.goto(f"{server.url}/organizations/{acme.slug}/register")
+        page.fill("#name", "New Person")
+        page.fill("#username", "somebody.with.a.rather.long.address@a-long-domain.example.com")
+        page.fill("#password", PASSWORD)
+        link_after(box, lambda: page.click("#register-submit"))
+        page.goto(f"{server.url}/organizations/{acme.slug}/login?next=/portal/{acme.slug}/registrations")
+        page.fill("#username", boss.email)
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_url("**/registrations")
+        check(page, width)
+        page.get_by_role("button", name="Let in").click()
+        page.wait_for_url("**done=registration-admitted**")
+        check(page, width)

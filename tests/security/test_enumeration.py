@@ -1,0 +1,166 @@
+"""Nobody learns who has an account (EN-1, EN-2): 500 samples of each kind, taken in turns, are of one distribution.
+
+Mann–Whitney's U test, p > 0.01. Chance alone fails one round in a hundred and a neighbour on the machine some more, so
+a round that fails is taken again with fresh samples: three in a row are no chance. The hash is a cheap one here, so
+that what else differs is not hidden behind it. No neighbour disturbs what this thread's processor worked, so by that a
+hash that was left out is seen: the last test leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+from sqlalchemy import insert, update
+
+from app.extensions import db
+from app.models.second_factor import AuthenticatorApp
+from app.models.user import User
+from app.operations import clock
+from app.operations.people import password_recovery, registration
+from app.operations.people.invitations import find_invitation, invite, revoke_invitation
+from app.operations.people.password_recovery import request_reset
+from app.operations.people.registration import register_user
+from app.operations.people.sign_in import sign_in
+from app.rules.people import passwords as rule
+from app.rules.people.lockout import Lockout
+from app.rules.protocol.tokens import INVITATION, new_token
+from tests.factories import PASSWORD
+from tests.support.mail_server import Mailbox
+from tests.support.samples import Samples, same_distribution
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("context", "cheap", "unlimited")]
+SAMPLES, ROUNDS = 500, 3
+KNOWN, UNKNOWN = "ada@acme.example", "eve@acme.example"
+Call = Callable[[str], object]
+
+
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A hash of two milliseconds."""
+    hasher = PasswordHasher(time_cost=1, memory_cost=2048, parallelism=1)
+    monkeypatch.setattr(rule, "_hasher", hasher)
+    rule.dummy_hash.cache_clear()
+    yield
+    monkeypatch.undo()
+    rule.dummy_hash.cache_clear()
+
+
+@pytest.fixture
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to wait, and everything is counted as ever."""
+    monkeypatch.setattr(Lockout, "seconds_to_wait", lambda *args: 0)
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    """An organization that lets people make accounts, with one whose hash is of the cheap kind."""
+    made = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
+    make.user(made, email=KNOWN)
+    with db.engine.begin() as connection:
+        connection.execute(update(User).values(password_hash=rule.hash_password(PASSWORD)))
+    return made
+
+
+def taken(call: Call, one: str, other: str, pairs: int = SAMPLES) -> tuple[Samples, Samples]:
+    """So many calls with each of the two, in pairs whose order turns round."""
+    samples = {one: Samples(), other: Samples()}
+    for number in range(pairs):
+        for which in (one, other) if number % 2 else (other, one):
+            samples[which].take(lambda: call(which))  # noqa: B023
+    return samples[one], samples[other]
+
+
+def do_the_same_work(one: Samples, other: Samples) -> bool:
+    """Whether the processor was busy for as long, within what a cheap hash is less than half of."""
+    return abs(median(one.work) - median(other.work)) < 0.1 * median(one.work)
+
+
+def are_alike(call: Call, one: str = KNOWN, other: str = UNKNOWN) -> bool:
+    """Whether a round in three cannot tell them apart by the clock, and none by the work."""
+    for which in (one, other):
+        call(which)
+    for _ in range(ROUNDS):
+        rounds = taken(call, one, other)
+        if not do_the_same_work(*rounds):
+            return False
+        if same_distribution(rounds[0].seconds, rounds[1].seconds) > 0.01:
+            return True
+    return False
+
+
+def guess(acme: Any) -> Call:
+    return lambda email: sign_in(acme.id, email, "wrong", address="203.0.113.9")
+
+
+def test_en1_a_wrong_password(acme: Any) -> None:
+    assert guess(acme)(KNOWN) == guess(acme)(UNKNOWN)
+    assert are_alike(guess(acme))
+
+
+def test_en1_a_wrong_password_of_who_has_a_second_factor(acme: Any, make: Any) -> None:
+    """Without the password nobody learns of the next step."""
+    user = make.user(acme, email="careful@acme.example")
+    with db.engine.begin() as connection:
+        connection.execute(update(User).values(password_hash=rule.hash_password(PASSWORD)))
+        connection.execute(
+            insert(AuthenticatorApp).values(
+                organization_id=acme.id,
+                user_id=user.id,
+                sealed_secret=b"x",
+                last_step=0,
+                created_at=clock.now(),
+            )
+        )
+    assert guess(acme)(user.email) == guess(acme)(UNKNOWN)
+    assert are_alike(guess(acme), user.email)
+
+
+def test_en1_a_forgotten_password(acme: Any, box: Mailbox) -> None:
+    """The mail is written later, by the dispatcher, whoever asked."""
+    assert password_recovery.is_offered(acme)
+    assert are_alike(lambda email: request_reset(acme, email, address="203.0.113.9", request_id=None))
+
+
+def test_en1_an_account_that_is_asked_for(acme: Any, box: Mailbox) -> None:
+    """The mail is written later, by the dispatcher, to whoever has the address in either case."""
+    assert registration.what_follows(acme) == "mail"
+
+    def ask(email: str) -> None:
+        register_user(
+            acme, email=email, name="Somebody", password=PASSWORD, address="203.0.113.9", request_id=None
+        )
+
+    assert are_alike(ask)
+
+
+def test_en1_an_invitation_that_ended_and_one_that_never_was(acme: Any, make: Any) -> None:
+    actor = make.actor(acme)
+    invited = invite(actor, acme.slug, email="new@acme.example")
+    revoke_invitation(actor, acme.slug, invited.invitation.public_id)
+    assert invited.link is not None
+    ended, never = invited.link.rpartition("/")[2], new_token(INVITATION, acme.id)
+    assert find_invitation(ended) is find_invitation(never) is None
+
+
+def test_en2_a_hash_that_is_left_out_is_seen(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test of these tests: nobody's password costs nothing here, and that is seen."""
+    real = rule.is_password
+    monkeypatch.setattr(
+        rule,
+        "is_password",
+        lambda stored, password: real(stored, password) if stored is not None else False,
+    )
+    known, unknown = taken(guess(acme), KNOWN, UNKNOWN, pairs=100)
+    assert same_distribution(known.work, unknown.work) < 0.01
+    assert not do_the_same_work(known, unknown)
+
+
+def test_en2_the_hash_of_nobody_has_the_parameters_of_everybody(acme: Any) -> None:
+    """By whatever hasher is in force: the dummy is made by the one that new passwords are hashed with."""
+    dummy, real = rule.dummy_hash(), rule.hash_password(PASSWORD)
+    assert dummy.rpartition("$")[0].rpartition("$")[0] == real.rpartition("$")[0].rpartition("$")[0]
+    assert not rule.needs_rehash(dummy)
