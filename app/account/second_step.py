@@ -140,12 +140,13 @@ def verify_form(
     code: int = 200,
 ) -> Response:
     """The page that asks for the second factor; ``refused`` is why a passkey did not count."""
+    has_ended = wrong is not None and wrong.has_ended
     return _page(
         "account/verify.html",
         organization,
         email=waiting.pending.email,
         methods=waiting.methods,
-        passkey=begin_second_factor(organization, token(), this_browser(organization)),
+        passkey=None if has_ended else begin_second_factor(organization, token(), this_browser(organization)),
         by_recovery=request.values.get("use") == "recovery" or "totp" not in waiting.methods,
         wrong=wrong,
         refused=refused,
