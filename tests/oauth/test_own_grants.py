@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from app.models.grant import Consent, Grant
 from app.operations.consents.connected_apps import list_consents, withdraw_consent
 from app.operations.people.sessions import find_session
 from app.operations.protocol import grants
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from tests.oauth.conftest import Flow, audited
+from tests.oauth.conftest import Flow, audited, change_rows, clock_ago
 from tests.support.databases import Database
 
 
@@ -44,6 +45,21 @@ def test_a_consented_client_is_listed_once(asking: Flow) -> None:
     with asking.app.app_context():
         [app] = list_consents(person(asking))
         assert app.id != asking.client.registered.client.id
+
+
+def test_an_app_was_last_used_when_it_last_came_for_tokens(asking: Flow) -> None:
+    """Also by a sign-in that asks nothing, and by a refresh."""
+    tokens = asking.tokens()
+    long_ago = clock_ago(asking, 86_400)
+    change_rows(asking, Consent, last_used_at=long_ago)
+    change_rows(asking, Grant, created_at=long_ago)
+    with asking.app.app_context():
+        [app] = list_consents(person(asking))
+        assert app.last_used_at == long_ago
+    asking.refresh(tokens["refresh_token"])
+    with asking.app.app_context():
+        [app] = list_consents(person(asking))
+    assert app.last_used_at > clock_ago(asking, 60)
 
 
 def test_nobody_ends_another_s_grants(flow: Flow) -> None:

@@ -22,6 +22,17 @@ from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
 
 MOST_LISTED = 200
+# A consent that stands is used without a word: by a sign-in that asks nothing, or by a refresh.
+_USED = (
+    select(func.max(func.coalesce(Grant.rotated_at, Grant.created_at)))
+    .where(
+        Grant.organization_id == Consent.organization_id,
+        Grant.user_id == Consent.user_id,
+        Grant.client_id == Consent.client_id,
+    )
+    .correlate(Consent)
+    .scalar_subquery()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Client.name,
             Client.type,
             Client.trust,
+            _USED.label("used_at"),
         )
         .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
         .where(
@@ -78,7 +90,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             created_at=row.created_at,
             updated_at=row.updated_at,
             expires_at=row.expires_at,
-            last_used_at=row.last_used_at,
+            last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
         )
         for row in rows
     ]

@@ -1,0 +1,88 @@
+"""Mail about requests for clients: administrators hear of them, members of what was decided, and nobody too often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations import directory
+from app.operations.consents import request_letters
+from app.operations.consents.client_decisions import approve_client_request, decline_client_request
+from app.operations.consents.client_requests import ask_for_client, list_client_requests
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    made = make.organization(name="Acme")
+    make.user(made, email="boss@acme.example", role="admin")
+    make.user(made, email="other@acme.example", role="admin")
+    make.user(made, email="dev@acme.example", role="developer")
+    return made
+
+
+@pytest.fixture
+def orchard(make: Any, acme: Any) -> Any:
+    return make.client(acme)
+
+
+def ask(make: Any, client: Any, email: str, reason: str = "For the harvest") -> None:
+    view = directory.find_client(client.client_id)
+    assert view is not None
+    user = make.user(client.organization, email=email)
+    ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
+
+
+def test_administrators_read_who_wants_what_and_why(
+    make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    ask(make, orchard, "ada@acme.example", "For the harvest\n\nhttps://evil.example/button")
+    deliver()
+    assert sorted(mail["To"] for mail in box.mails) == ["boss@acme.example", "other@acme.example"]
+    text = plain(box.mails[0])
+    assert box.mails[0]["Subject"] == "Somebody asks you to allow Orchard at Acme"
+    assert "ada@acme.example wants to use the app Orchard" in text
+    assert "For the harvest https://evil.example/button" in text, "no button is made of a member's words"
+    assert f"/portal/{acme.slug}/client-requests" in text
+
+
+def test_all_who_asked_hear_that_it_is_allowed(
+    make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    for email in ("ada@acme.example", "grace@acme.example"):
+        ask(make, orchard, email)
+    deliver()
+    box.mails.clear()
+    waiting = list_client_requests(make.actor(acme)).items
+    approve_client_request(make.actor(acme), waiting[0].public_id)
+    deliver()
+    assert sorted(mail["To"] for mail in box.mails) == ["ada@acme.example", "grace@acme.example"]
+    assert all(mail["Subject"] == "You may use Orchard now" for mail in box.mails)
+
+
+def test_a_refusal_is_told_with_its_words(
+    make: Any, acme: Any, orchard: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    ask(make, orchard, "ada@acme.example")
+    deliver()
+    box.mails.clear()
+    [waiting] = list_client_requests(make.actor(acme)).items
+    decline_client_request(make.actor(acme), waiting.public_id, {"message": "We have another one."})
+    deliver()
+    [mail] = box.mails
+    assert mail["To"] == "ada@acme.example" and "We have another one." in plain(mail)
+
+
+def test_administrators_hear_so_often_an_hour(
+    make: Any, orchard: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_letters, "MOST_AN_HOUR", 2)
+    for number in range(4):
+        ask(make, orchard, f"ada{number}@acme.example")
+    deliver()
+    assert len(box.mails) == 2 * 2
