@@ -1,0 +1,359 @@
+"""Every setting is in force at once on every worker: changed at whichever of two, then asked of both.
+
+``EFFECTS`` says for a path what is asked by HTTP and what comes with which value. What cannot be seen in an answer at
+once, because it is time that must pass or a mail that must come, stands in ``ELSEWHERE`` with the file that tests it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import requests
+
+from app.rules.protocol.pkce import challenge_of
+from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
+from app.rules.tenancy.settings_table import SETTINGS
+from tests.factories import Factory, MadeClient, MadeUser, bearer_header
+from tests.support.live import WORKER_HEADER
+from tests.support.servers import WORKERS, LiveServer
+
+ROOT = Path(__file__).parents[2]
+MOST_TRIES = 60
+VERIFIER = "v" * 43
+CALLBACK = "https://orchard.example/callback"
+OTHER = "https://meadow.example/callback"
+_numbers = itertools.count(1)
+
+
+class Place:
+    """An organization on the live server, asked anew on a connection of its own each time."""
+
+    def __init__(self, server: LiveServer, make: Factory) -> None:
+        self.server, self.make = server, make
+        self.organization = make.organization()
+        self.slug = self.organization.slug
+        self.headers = bearer_header(make.bearer(self.organization))
+        # What a setting forbids to register stands already: it is their use that is asked for.
+        self.machine = make.machine(self.organization, "clients:read")
+        self.worker = ""
+
+    @cached_property
+    def web(self) -> MadeClient:
+        return self.make.client(self.organization, redirect_uris=[CALLBACK], trust="first_party")
+
+    @cached_property
+    def device(self) -> MadeClient:
+        return self.make.client(
+            self.organization, type="device", redirect_uris=[], token_endpoint_auth_method="none"
+        )
+
+    @cached_property
+    def ada(self) -> MadeUser:
+        return self.make.user(self.organization)
+
+    @cached_property
+    def cookie(self) -> dict[str, str]:
+        return {self.make.cookie_name(self.organization): self.make.sign_in(self.ada).token}
+
+    def ask(self, method: str, path: str, **more: Any) -> requests.Response:
+        """One request on a fresh connection; ``worker`` is who answered."""
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.request(
+                method, f"{self.server.url}{path}", allow_redirects=False, timeout=20, **more
+            )
+        self.worker = answer.headers[WORKER_HEADER]
+        return answer
+
+    def manage(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.ask(method, path, headers=self.headers, json=body)
+        return answer.json() | {"status": answer.status_code}
+
+    def change(self, path: str, value: Any, beside: dict[str, Any]) -> None:
+        document: dict[str, Any] = {}
+        for name, entry in (beside | {path: value}).items():
+            *heads, last = name.split(".")
+            node = document
+            for head in heads:
+                node = node.setdefault(head, {})
+            node[last] = entry
+        stored = self.manage("PUT", f"/organizations/{self.slug}/settings", document)
+        assert stored["status"] == 200, stored
+
+    def page(self, path: str, *, signed_in: bool = False) -> str:
+        cookies = self.cookie if signed_in else None
+        return self.ask("GET", f"/organizations/{self.slug}{path}", cookies=cookies).text
+
+    def token(self, **form: str) -> requests.Response:
+        form = {"grant_type": "client_credentials"} | form
+        return self.ask("POST", "/oauth/token", data=form, headers=self.machine.basic)
+
+    def authorize(self) -> requests.Response:
+        query = {
+            "response_type": "code",
+            "client_id": self.web.client_id,
+            "redirect_uri": CALLBACK,
+            "scope": "openid offline_access",
+            "code_challenge": challenge_of(VERIFIER),
+            "code_challenge_method": "S256",
+        }
+        return self.ask("GET", "/oauth/authorize", params=query, cookies=self.cookie)
+
+    def flow(self) -> dict[str, Any]:
+        place = self.authorize().headers["Location"]
+        code = parse_qs(urlsplit(place).query)["code"][0]
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
+        return self.form(form | {"code_verifier": VERIFIER}).json()  # type: ignore[no-any-return]
+
+    def form(self, form: dict[str, str]) -> requests.Response:
+        return self.ask("POST", "/oauth/token", data=form, headers=self.web.basic)
+
+    def refresh(self, token: str) -> requests.Response:
+        return self.form({"grant_type": "refresh_token", "refresh_token": token})
+
+    def register(self, **fields: Any) -> Any:
+        good = {"name": f"Further {next(_numbers)}", "redirect_uris": [CALLBACK], "type": "web"}
+        return self.manage("POST", "/clients", good | fields)
+
+    def discovery(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(
+            "GET", f"/organizations/{self.slug}/.well-known/openid-configuration"
+        ).json()
+        return found
+
+
+def _part(jwt: str, number: int) -> dict[str, Any]:
+    part = jwt.split(".")[number]
+    found: dict[str, Any] = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+def _id_token_life(place: Place) -> Any:
+    claims = _part(place.flow()["id_token"], 1)
+    return claims["exp"] - claims["iat"]
+
+
+def _device(place: Place, field: str) -> Any:
+    form = {"client_id": place.device.client_id, "scope": "openid"}
+    return place.ask("POST", "/oauth/device_authorization", data=form).json()[field]
+
+
+def _rotates(place: Place) -> Any:
+    token = place.flow()["refresh_token"]
+    return place.refresh(token).json().get("refresh_token", token) != token
+
+
+def _lost_answer(place: Place) -> Any:
+    token = place.flow()["refresh_token"]
+    place.refresh(token)
+    return place.refresh(token).status_code
+
+
+def _ledger(place: Place, field: str) -> Any:
+    client = place.register()["data"]["client_id"]
+    return place.manage("GET", f"/clients/{client}/credentials")["data"][0][field]
+
+
+def _third_secret(place: Place) -> Any:
+    client = place.register()["data"]["client_id"]
+    for _ in range(2):
+        last = place.manage("POST", f"/clients/{client}/credentials", {})
+    return last["status"]
+
+
+def _overlap(place: Place) -> Any:
+    client = place.register()["data"]["client_id"]
+    assert place.manage("POST", f"/clients/{client}/credentials/rotation", {})["status"] == 201
+    ledger = place.manage("GET", f"/clients/{client}/credentials")["data"]
+    ends = [datetime.fromisoformat(entry["expires_at"]) for entry in ledger if entry["expires_at"]]
+    return {round((end - datetime.now(UTC)).total_seconds(), -2) for end in ends}
+
+
+def _self_registered(place: Place) -> Any:
+    body = {"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
+    return place.ask("POST", f"/organizations/{place.slug}/oauth/register", json=body).status_code == 201
+
+
+def _invitation_days(place: Place) -> Any:
+    body = {"email": f"guest{next(_numbers)}@example.com"}
+    made = place.manage("POST", f"/organizations/{place.slug}/admins", body)["data"]
+    ends, began = (datetime.fromisoformat(made[key]) for key in ("expires_at", "created_at"))
+    return round((ends - began).total_seconds())
+
+
+def _algorithm(place: Place) -> Any:
+    return _part(place.token().json()["access_token"], 0)["alg"]
+
+
+def _login(needle: str) -> Callable[[Place], Any]:
+    return lambda place: needle in place.page("/login")
+
+
+def _account(page: str, needle: str) -> Callable[[Place], Any]:
+    return lambda place: needle in place.page(f"/account/{page}", signed_in=True)
+
+
+def _registers(**fields: Any) -> Callable[[Place], Any]:
+    return lambda place: place.register(**fields)["status"]
+
+
+Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+JWT = {"oauth.access_token.format": "jwt"}
+CLIENT = "oauth.clients."
+GRANTS = SETTINGS["oauth.grant_types"].default
+METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
+# path: (what is asked, [(value, what comes)], what must be set beside it)
+EFFECTS: dict[str, Effect] = {
+    "authentication.password.min_length": (_account("password", "At least 17 "), [(17, True), (18, False)], {}),
+    "authentication.registration.mode": (
+        lambda place: place.ask("GET", f"/organizations/{place.slug}/register").status_code == 200,
+        [("open", True), ("invite", False)],
+        {},
+    ),
+    "authentication.registration.invitation_ttl_seconds": (_invitation_days, [(7200, 7200), (3600, 3600)], {}),
+    "oauth.grant_types": (
+        lambda place: place.token().status_code,
+        [([name for name in GRANTS if name != "client_credentials"], 400), (GRANTS, 200)],
+        {},
+    ),
+    "oauth.access_token.format": (
+        lambda place: place.token().json()["access_token"].count("."), [("jwt", 2), ("opaque", 0)], {},
+    ),
+    "oauth.access_token.ttl_seconds": (lambda place: place.token().json()["expires_in"], [(120, 120), (90, 90)], {}),
+    "oauth.access_token.jwt_ttl_seconds": (
+        lambda place: place.token().json()["expires_in"], [(120, 120), (90, 90)], JWT,
+    ),
+    "oauth.id_token_ttl_seconds": (_id_token_life, [(120, 120), (90, 90)], {}),
+    "oauth.device_code_ttl_seconds": (lambda place: _device(place, "expires_in"), [(120, 120), (90, 90)], {}),
+    "oauth.device_poll_interval_seconds": (lambda place: _device(place, "interval"), [(7, 7), (9, 9)], {}),
+    "oauth.refresh_token.rotation": (_rotates, [("public_clients", False), ("always", True)], {}),
+    "oauth.refresh_token.reuse_grace_seconds": (_lost_answer, [(0, 400), (30, 200)], {}),
+    "oauth.consent.policy": (
+        lambda place: "code=" in place.authorize().headers.get("Location", ""),
+        [("always", False), ("third_party", True)],
+        {},
+    ),
+    "oauth.redirect_uris.allowed_hosts": (
+        _registers(redirect_uris=[OTHER]), [(["orchard.example"], 400), ([], 201)], {},
+    ),
+    "oauth.redirect_uris.max_per_client": (_registers(redirect_uris=[CALLBACK, OTHER]), [(1, 400), (2, 201)], {}),
+    f"{CLIENT}secret_display": (lambda place: _ledger(place, "revealable"), [("once", False), ("reveal", True)], {}),
+    f"{CLIENT}max_secrets": (_third_secret, [(2, 409), (3, 201)], {}),
+    f"{CLIENT}secret_ttl_seconds": (
+        lambda place: _ledger(place, "expires_at") is None, [(86_400, False), (None, True)], {},
+    ),
+    f"{CLIENT}token_endpoint_auth_methods": (
+        _registers(token_endpoint_auth_method="client_secret_post"),
+        [(["private_key_jwt", "none"], 400), (METHODS, 201)],
+        {},
+    ),
+    f"{CLIENT}rotation_overlap_seconds": (_overlap, [(7200, {7200}), (3600, {3600})], {}),
+    "oauth.dynamic_registration.mode": (_self_registered, [("open", True), ("off", False)], {}),
+    "oauth.dynamic_registration.client_id_metadata_documents": (
+        lambda place: bool(place.discovery().get("client_id_metadata_document_supported")),
+        [(True, True), (False, False)],
+        {},
+    ),
+    "oauth.require_par": (
+        lambda place: "code=" in place.authorize().headers.get("Location", ""), [(True, False), (False, True)], {},
+    ),
+    "oauth.require_dpop": (lambda place: place.token().status_code, [(True, 400), (False, 200)], {}),
+    "oauth.signing.algorithm": (_algorithm, [("EdDSA", "EdDSA"), ("ES256", "ES256")], JWT),
+    "user_permissions.members_can_register_clients": (
+        lambda place: place.ask("GET", f"/portal/{place.slug}/clients", cookies=place.cookie).status_code,
+        [(True, 200), (False, 403)],
+        {},
+    ),
+    "user_permissions.members_can_edit_profile": (
+        _account("profile", 'id="profile-save"'), [(False, False), (True, True)], {},
+    ),
+    "user_permissions.members_can_delete_account": (
+        _account("profile", "/account/delete"), [(True, True), (False, False)], {},
+    ),
+    "branding.display_name": (_login("Orchard Works"), [("Orchard Works", True), ("Meadow", False)], {}),
+    "branding.accent_color": (_login("a1b2c3"), [("#a1b2c3", True), ("#102030", False)], {}),
+    "branding.theme": (_login('data-theme="dark"'), [("dark", True), ("light", False)], {}),
+    "branding.support_email": (
+        _login("mailto:help@orchard.example"), [("help@orchard.example", True), (None, False)], {},
+    ),
+    "branding.support_uri": (
+        _login("https://help.orchard.example"), [("https://help.orchard.example", True), (None, False)], {},
+    ),
+    "branding.login_message": (_login("Mind the ladders"), [("Mind the ladders", True), (None, False)], {}),
+}  # fmt: skip
+
+# What takes time, mail, a second browser or a clock to be seen: the test file that sees it.
+ELSEWHERE = {
+    "authentication.password.enabled": "browser/test_passkey_pages.py",
+    "authentication.password.block_common": "rules/test_passwords.py",
+    "authentication.password.block_personal": "rules/test_passwords.py",
+    "authentication.mfa.policy": "operations/second_factors/test_policy.py",
+    "authentication.mfa.methods": "operations/second_factors/test_authenticator_apps.py",
+    "authentication.mfa.grace_period_seconds": "operations/second_factors/test_policy.py",
+    "authentication.mfa.recovery_codes": "operations/second_factors/test_recovery_codes.py",
+    "authentication.passkeys.enabled": "operations/passkeys/test_sign_in.py",
+    "authentication.passkeys.passwordless": "operations/passkeys/test_sign_in.py",
+    "authentication.lockout.max_failures": "operations/test_sign_in.py",
+    "authentication.lockout.window_seconds": "operations/test_lockout_window.py",
+    "authentication.lockout.delay_seconds": "operations/test_sign_in.py",
+    "authentication.lockout.max_delay_seconds": "operations/test_sign_in.py",
+    "authentication.sessions.idle_timeout_seconds": "operations/test_sessions.py",
+    "authentication.sessions.absolute_timeout_seconds": "operations/test_sessions.py",
+    "authentication.sessions.reauthentication_seconds": "account/test_delete.py",
+    "authentication.sessions.max_per_user": "operations/test_sessions.py",
+    "authentication.registration.allowed_email_domains": "operations/test_registration.py",
+    "authentication.registration.verify_email": "operations/test_registration.py",
+    "authentication.registration.default_roles": "operations/test_registration.py",
+    "authentication.recovery.password_reset": "operations/mail/test_password_recovery.py",
+    "authentication.recovery.reset_ttl_seconds": "operations/test_password_resets.py",
+    "oauth.authorization_code_ttl_seconds": "oauth/test_code.py",
+    "oauth.refresh_token.ttl_seconds": "oauth/test_refresh_bounds.py",
+    "oauth.refresh_token.idle_ttl_seconds": "oauth/test_refresh_bounds.py",
+    "oauth.consent.members_may_allow": "oauth/test_client_approval.py",
+    "oauth.consent.ttl_seconds": "oauth/test_consent.py",
+    "oauth.dynamic_registration.idle_ttl_seconds": "operations/test_idle_clients.py",
+    "oauth.signing.rotation_seconds": "operations/test_key_schedule.py",
+    "audit.retention_days": "operations/test_janitor.py",
+    "audit.failed_requests": "oauth/test_failed_request_keeping.py",
+    "audit.log_retention_days": "oauth/test_failed_request_keeping.py",
+    "audit.notify_root_access": "operations/mail/test_root_access.py",
+}
+
+
+def test_every_setting_has_its_row() -> None:
+    assert set(EFFECTS) | set(ELSEWHERE) | WITHOUT_EFFECT_YET == set(SETTINGS)
+    assert not set(EFFECTS) & set(ELSEWHERE)
+
+
+@pytest.mark.parametrize(("path", "file"), ELSEWHERE.items())
+def test_what_is_tested_elsewhere_is_tested_there(path: str, file: str) -> None:
+    source = (ROOT / "tests" / file).read_text()
+    *_, section, name = path.split(".")
+    assert name in source, f"{file} does not set {section}.{name}"
+
+
+@pytest.mark.parametrize("path", EFFECTS)
+def test_a_change_counts_at_once_on_both_workers(
+    live_server: LiveServer, live_make: Factory, path: str
+) -> None:
+    probe, values, beside = EFFECTS[path]
+    place = Place(live_server, live_make)
+    for value, expected in values:
+        place.change(path, value, beside)
+        asked: set[str] = set()
+        for _ in range(MOST_TRIES):
+            found = probe(place)
+            asked.add(place.worker)
+            assert found == expected, (path, value, found)
+            if len(asked) == WORKERS:
+                break
+        assert len(asked) == WORKERS, "only one worker answered"
