@@ -15,7 +15,7 @@ from app.operations.directory import organization_by_slug
 from app.operations.user_imports import reports, running, starts, uploads
 from app.operations.user_imports.records import ImportRecord
 from app.rules.actor import Actor
-from app.rules.people.import_files import FORMATS
+from app.rules.people.import_files import FORMATS, format_of_name
 from app.rules.people.user_import import ON_EXISTING
 
 __all__ = ["users_commands"]
@@ -55,7 +55,7 @@ def import_command(
             f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
         )
     if begun is None:
-        begun = _upload(actor, file, file_format or _format_of(file), on_existing, dry_run)
+        begun = _upload(actor, file, file_format or format_of_name(file.name), on_existing, dry_run)
     meter = _Meter()
     ended = running.run_import(actor, begun.public_id, progress=meter.show)
     meter.end()
@@ -80,11 +80,6 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
             is_foreground=True,
         )
     return uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
-
-
-def _format_of(file: Path) -> str:
-    ending = file.suffix.lower().lstrip(".")
-    return {"jsonl": "ndjson"}.get(ending, ending if ending in FORMATS else "csv")
 
 
 def _digest(file: Path) -> str:

@@ -12,7 +12,7 @@ from app.portal.blueprint import portal
 _PAGES = (
     "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "credentials", "settings",
     "signing_keys",
-    "roles", "users", "administrators", "organizations", "logs", "audit", "tokens",
+    "roles", "users", "user_imports", "administrators", "organizations", "logs", "audit", "tokens",
     "ceilings", "theme", "setup", "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
 )  # fmt: skip
 

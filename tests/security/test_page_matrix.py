@@ -121,6 +121,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "webhook_id": corner.ids["webhookId"],
         "delivery_id": corner.ids["deliveryId"],
         "user_id": corner.ids["userId"],
+        "import_id": corner.ids["importId"],
         "role": "developer",
         "setting": "oauth.access_token.ttl_seconds",
         "topic": "sessions",

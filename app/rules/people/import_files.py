@@ -51,6 +51,12 @@ def read_rows(chunks: Iterable[bytes], file_format: str) -> Iterator[Row]:
         yield row
 
 
+def format_of_name(name: str) -> str:
+    """The format that a file's name tells; CSV when it tells none."""
+    ending = name.rpartition(".")[2].lower()
+    return {"jsonl": "ndjson"}.get(ending, ending if ending in FORMATS else "csv")
+
+
 def as_cells(fields: Mapping[str, Any]) -> dict[str, str]:
     """A row as cells of a report, which no spreadsheet takes for formulas and ``read_rows`` reads back."""
     flat = dict(fields)

@@ -1,0 +1,56 @@
+"""Imports in a real Chromium: a file is chosen, checked, followed by a page that reloads itself, and brought in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factories import PASSWORD, Factory
+from tests.support.browser import watched
+from tests.support.importing import people
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+LOOKS: dict[str, dict[str, Any]] = {
+    "narrow and dark": {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"},
+    "wide and light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
+}
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_people_are_imported(
+    chromium: Any, live_server: Any, tmp_path: Path, look: str, scripts: bool
+) -> None:
+    make = Factory(live_server.app)
+    acme = make.organization(name="Acme")
+    user = make.user(acme, role="admin")
+    file = tmp_path / "people.csv"
+    file.write_text(people(600) + "nobody,Wrong\n")
+    with watched(chromium, **LOOKS[look], java_script_enabled=scripts) as browser:
+        page = browser.new_page()
+
+        def fits() -> bool:
+            wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+            return bool(page.evaluate(wide))
+
+        page.goto(f"{live_server.url}/portal/{acme.slug}/users/imports")
+        page.fill("#username", user.email)
+        page.fill("#password", PASSWORD)
+        page.click("#login-submit")
+        page.wait_for_selector("#file")
+        assert fits()
+        page.screenshot(path=tmp_path / "list.png", full_page=True)
+        page.set_input_files("#file", str(file))
+        page.click("text=Check the file")
+        page.wait_for_selector("text=Bring in 600 people", timeout=30_000)
+        assert fits()
+        page.screenshot(path=tmp_path / "checked.png", full_page=True)
+        page.click("text=Bring in 600 people")
+        page.wait_for_selector("text=Brought up to date", timeout=30_000)
+        page.wait_for_selector(".badge:has-text('Done')", timeout=30_000)
+        assert (page.inner_text("#created"), page.inner_text("#refused")) == ("600", "1")
+        with page.expect_download() as download:
+            page.click("#report")
+        assert "nobody" in Path(download.value.path()).read_text()
