@@ -1,0 +1,86 @@
+"""The Security page of one's account: setting up, removing, new recovery codes, each by a fresh sign-in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.models.session import Session
+from app.operations import clock
+from tests.account.conftest import Visitor
+from tests.account.test_second_step import World, from_the_sign_in_page, verify
+from tests.support.authenticator import Authenticator, set_rows
+
+
+@pytest.fixture
+def world(app: Flask, make: Any) -> World:
+    return World(app, make)
+
+
+@pytest.fixture
+def bob(make: Any, world: World) -> Any:
+    return make.user(world.acme, email="bob@acme.example")
+
+
+def test_an_app_is_set_up_shown_and_removed(world: World, bob: Any, visitor: Visitor) -> None:
+    """MF-2, MF-4, SS-2: by pages alone; the cookie is new after each."""
+    visitor.sign_in(bob)
+    name, before = world.make.cookie_name(world.acme), None
+    before = visitor.cookie(name)
+    assert 'id="app-add"' in visitor.get(f"{world.home}/account/security").text
+    page = visitor.get(f"{world.home}/account/security/app")
+    key = re.search(r'id="app-key">([^<]+)<', page.text)
+    assert key and "<svg" in page.text and "style=" not in page.text
+    assert page.headers["Cache-Control"] == "no-store"
+    phone = Authenticator(world.app, bob, key[1].replace(" ", ""))
+    sealed = re.search(r'name="secret" value="([^"]+)"', page.text)
+    assert sealed
+    secret = sealed[1]
+    wrong = visitor.post(f"{world.home}/account/security/app", secret=secret, code="000000")
+    assert wrong.status_code == 400 and phone.secret == re.search(r'id="app-key">([^<]+)<', wrong.text)[
+        1
+    ].replace(" ", "")
+    done = visitor.post(f"{world.home}/account/security/app", secret=secret, code=phone.shown())
+    codes = re.findall(r"<li><code>([^<]+)</code>", done.text)
+    assert done.status_code == 200 and len(codes) == 10 and 'download="recovery-codes.txt"' in done.text
+    assert visitor.cookie(name) not in {None, before}
+    security = visitor.get(f"{world.home}/account/security").text
+    assert "10 left" in security and codes[0] not in security and 'id="app-remove"' in security
+    # What was proved just now counts for this sign-in: no second one is asked for.
+    visitor.get(f"{world.home}/account/security/recovery-codes")
+    renewed = visitor.post(f"{world.home}/account/security/recovery-codes")
+    assert not set(codes) & set(re.findall(r"<li><code>([^<]+)</code>", renewed.text))
+    visitor.get(f"{world.home}/account/security/app/remove")
+    gone = visitor.post(f"{world.home}/account/security/app/remove")
+    assert gone.location == f"{world.home}/account/security?done=factor-removed"
+    assert 'id="app-add"' in visitor.get(gone.location).text
+
+
+@pytest.mark.parametrize("page", ["app", "app/remove", "recovery-codes"])
+def test_a_stale_sign_in_is_asked_for_anew_with_the_factor(world: World, page: str) -> None:
+    """MF-2, SE-3: and comes back."""
+    step = world.visitor.get(from_the_sign_in_page(world).location)
+    verify(world.visitor, step, world.phone.code())
+    path = f"{world.home}/account/security/{page}"
+    assert world.visitor.get(path).status_code == 200
+    with world.app.app_context():
+        set_rows(Session, authenticated_at=clock.now().replace(year=2020))
+    sent = world.visitor.get(path)
+    assert sent.status_code == 303 and "reauthenticate=1" in sent.location
+    step = world.sign_in_at(sent.location)
+    assert step.location.startswith(f"{world.home}/login/verify?")
+    done = verify(world.visitor, world.visitor.get(step.location), world.phone.code())
+    assert done.location == path and world.visitor.get(path).status_code == 200
+
+
+def test_a_password_alone_changes_nothing_where_there_is_a_factor(world: World) -> None:
+    """SE-3: a session from before the factor is fresh, and not enough."""
+    step = world.visitor.get(from_the_sign_in_page(world).location)
+    verify(world.visitor, step, world.phone.code())
+    with world.app.app_context():
+        set_rows(Session, amr="pwd")
+    sent = world.visitor.get(f"{world.home}/account/security/app/remove")
+    assert sent.status_code == 303 and "reauthenticate=1" in sent.location

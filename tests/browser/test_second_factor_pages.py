@@ -1,0 +1,129 @@
+"""Pages of second factors in a real Chromium: light and dark, wide and narrow, under the real policy of content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+
+from app.operations.tenancy.settings import update_settings
+from tests.browser.test_account_pages import Pages
+from tests.factories import Factory
+from tests.support.authenticator import Authenticator
+from tests.support.browser import watched
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+
+
+@pytest.fixture
+def make(live_server: Any) -> Factory:
+    return Factory(live_server.app)
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example", role="admin")
+
+
+@pytest.fixture
+def pages(page: Any, live_server: Any, acme: Any) -> Pages:
+    return Pages(page, live_server.url, acme)
+
+
+def app_on(pages: Pages, user: Any, server: Any) -> Authenticator:
+    """An app that the key of the page was typed into."""
+    pages.page.click("summary:has-text('Type it instead')")
+    return Authenticator(server.app, user, pages.page.inner_text("#app-key").replace(" ", ""))
+
+
+def test_an_app_is_set_up_used_and_replaced_by_a_code_on_paper(
+    pages: Pages, ada: Any, acme: Any, live_server: Any, make: Factory
+) -> None:
+    """MF-2, MF-4, MF-6: from the demand to the download, without a script."""
+    document = {"authentication": {"mfa": {"policy": "required", "grace_period_seconds": 0}}}
+    with live_server.app.app_context():
+        update_settings(make.system(acme), acme.slug, document)
+    page = pages.open("login")
+    pages.sign_in(ada)
+    page.wait_for_selector("#enrol-now")
+    box = page.locator("svg.qr").bounding_box()
+    assert box and 150 < box["width"] == box["height"]
+    phone = app_on(pages, ada, live_server)
+    page.fill("#code", phone.shown())
+    page.click("#enrol-submit")
+    page.wait_for_selector("#recovery-codes")
+    with page.expect_download() as download:
+        page.click("#codes-download")
+    kept = download.value.path().read_text().split("\n")
+    assert download.value.suggested_filename == "recovery-codes.txt" and len(kept) == 13
+    page.click("#codes-kept")
+    page.wait_for_url(f"**/portal/{acme.slug}")
+    page.context.clear_cookies()
+    pages.open("login")
+    pages.sign_in(ada)
+    page.fill("#code", phone.code())
+    page.click("#verify-submit")
+    page.wait_for_url(f"**/portal/{acme.slug}")
+    page.context.clear_cookies()
+    pages.open("login")
+    pages.sign_in(ada)
+    page.click("#use-recovery")
+    page.fill("#code", kept[2])
+    page.click("#verify-submit")
+    page.wait_for_url(f"**/portal/{acme.slug}")
+
+
+def check(page: Any, width: int) -> None:
+    """It fits its screen, and axe finds nothing."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    assert [violation["id"] for violation in found] == [], page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 320])
+def test_each_page_is_accessible_and_fits(
+    chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory, scheme: str, width: int
+) -> None:
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+    with watched(chromium, **options) as context:
+        page = context.new_page()
+        pages = Pages(page, live_server.url, acme)
+        pages.open("login")
+        pages.sign_in(ada)
+        page.wait_for_url("**/portal/**")
+        check(pages.open("account/security"), width)
+        check(pages.open("account/security/app"), width)
+        phone = app_on(pages, ada, live_server)
+        page.fill("#code", "000000")
+        page.click("#app-confirm")
+        page.wait_for_selector("#errors")
+        check(page, width)
+        page.fill("#code", phone.shown())
+        page.click("#app-confirm")
+        page.wait_for_selector("#recovery-codes")
+        check(page, width)
+        for path in ("security", "security/app/remove", "security/recovery-codes"):
+            check(pages.open(f"account/{path}"), width)
+        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}"), width)
+        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}/second-factors/reset"), width)
+        check(pages.open(f"/portal/{acme.slug}/settings/mfa"), width)
+        context.clear_cookies()
+        pages.open("login")
+        pages.sign_in(ada)
+        page.wait_for_selector("#verify-submit")
+        check(page, width)
+        page.fill("#code", "000000")
+        page.click("#verify-submit")
+        page.wait_for_selector("#refusal")
+        check(page, width)
+        page.click("#use-recovery")
+        page.wait_for_selector("text=Recovery code")
+        check(page, width)
