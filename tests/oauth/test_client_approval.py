@@ -261,3 +261,23 @@ def test_a_mark_of_review_taken_away_takes_the_approval_along(asking: Flow) -> N
         change(asking, trust="unverified")
     change(asking, trust="unverified", approval=None)
     assert is_consent(asking.authorize(), asking)
+
+
+def test_an_app_that_registered_itself_needs_leave_like_any_other(
+    http, make, app, database: Database
+) -> None:
+    """DC-1: and manages itself no more once it is blocked."""
+    open_to_all = {"dynamic_registration": {"mode": "open"}, "consent": {"members_may_allow": "verified"}}
+    organization = make.organization(settings={"oauth": open_to_all})
+    document = {"redirect_uris": [REDIRECT_URI], "client_name": "Weather Bot"}
+    registered = http.post(f"/organizations/{organization.slug}/oauth/register", json=document).get_json()
+    make.sign_in(make.user(organization), http)
+    flow = Flow(app, http, make, make.client(organization), make.user(organization))
+    page = asked(flow, client_id=registered["client_id"], scope="openid")
+    assert "Ask your administrator for Weather Bot" in page.text and "its name proves nothing" in page.text
+    with app.app_context():
+        update_client(make.actor(organization), registered["client_id"], {"approval": "blocked"})
+    headers = {"Authorization": f"Bearer {registered['registration_access_token']}"}
+    own = registered["registration_client_uri"].split("localhost", 1)[1]
+    assert http.get(own, headers=headers).status_code == 403
+    assert http.put(own, json=document, headers=headers).status_code == 403

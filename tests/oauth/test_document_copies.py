@@ -113,6 +113,35 @@ def test_trust_ends_with_what_it_was_given_to(
     assert (row(app).name, row(app).trust) == ("Acme Payroll", "unverified")
 
 
+@pytest.mark.parametrize(
+    ("fields", "afterwards"),
+    [
+        ({"approval": "allowed"}, None),
+        ({"trust": "verified", "approval": "allowed"}, None),
+        ({"approval": "review"}, "review"),
+        ({"approval": "blocked"}, "blocked"),
+        ({"trust": "verified", "approval": "blocked"}, "blocked"),
+    ],
+    ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else str(value),
+)
+def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
+    app: Flask,
+    http: FlaskClient,
+    organization: OrganizationView,
+    publisher: Publisher,
+    make: Factory,
+    fields: dict[str, str],
+    afterwards: str | None,
+) -> None:
+    authorize(http, organization, publisher.client_id)
+    with app.app_context():
+        update_client(make.actor(organization), client_id_of(organization.id, row(app).id), fields)
+    publisher.document["client_name"] = "Acme Payroll"
+    let_time_pass(app, timedelta(hours=2))
+    authorize(http, organization, publisher.client_id)
+    assert (row(app).name, row(app).document["approval"]) == ("Acme Payroll", afterwards)
+
+
 @pytest.mark.parametrize(("age", "counts"), [(timedelta(hours=23), True), (timedelta(hours=25), False)])
 def test_a_copy_outlives_its_server_for_a_day(
     app: Flask,
