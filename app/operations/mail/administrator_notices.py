@@ -6,20 +6,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
-from sqlalchemy import and_, select
-
-from app.extensions import db
-from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations import clock
 from app.operations.directory import organization_by_id
 from app.operations.mail import letters
+from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.people import attempts
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
-from app.rules.people.permissions import ADMIN
 
-MOST_TOLD = 20
-"""Administrators of one organization who are written to, those of longest standing."""
 MOST_AN_HOUR = 20
 """Notices in one organization, of all kinds: a program that does a thing all day must not fill mailboxes."""
 _HOUR = timedelta(hours=1)
@@ -52,27 +46,5 @@ def notify_administrators(
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
         **told,
     }
-    for email in _administrators(organization.id):
+    for email in addresses_of_administrators(organization.id):
         letters.send(organization, email, notice, values)
-
-
-def _administrators(organization_id: str) -> list[str]:
-    return list(
-        db.session.scalars(
-            select(User.email)
-            .join(
-                RoleAssignment,
-                and_(
-                    User.organization_id == RoleAssignment.user_organization_id,
-                    User.id == RoleAssignment.user_id,
-                ),
-            )
-            .where(
-                RoleAssignment.organization_id == organization_id,
-                RoleAssignment.role == ADMIN,
-                User.status == ACTIVE,
-            )
-            .order_by(RoleAssignment.id)
-            .limit(MOST_TOLD)
-        )
-    )

@@ -27,7 +27,7 @@ def write_to_administrators(organization: OrganizationView, template: str, value
 
 
 def addresses_of_administrators(organization_id: str) -> list[str]:
-    """The e-mail of each active administrator, those of root who hold the role here included."""
+    """The e-mail of each active administrator, those of longest standing first, root's who hold the role included."""
     rows = db.session.scalars(
         select(User.email)
         .join(
