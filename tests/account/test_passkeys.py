@@ -93,6 +93,7 @@ def test_a_wrong_passkey_gets_the_page_again_with_another_challenge(ada: Ada) ->
     assert answer.status_code == 400
     assert "That passkey does not work here" in answer.text
     assert asked(answer)["challenge"] != asked(page)["challenge"]
+    assert 'autocomplete="username webauthn"' in page.text
     assert "data-autofill" in page.text and "data-autofill" not in answer.text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from app.operations import clock
 from app.operations.directory import organization_by_id
+from app.operations.passkeys import challenges
 from app.operations.passkeys.records import passkeys_of
 from app.operations.passkeys.sign_in import (
     PasskeyRefused,
@@ -252,3 +254,13 @@ def test_whoever_has_a_passkey_may_use_it_where_new_ones_are_off(
     asked = begin_second_factor(acme, token, HERE)
     assert asked is not None
     assert isinstance(prove(acme, token, key.get(asked)), SignedIn)
+
+
+def test_a_challenge_is_for_one_purpose(acme: Any) -> None:
+    """MF-5: whatever else it is bound to."""
+    purposes = (challenges.REGISTER, challenges.SIGN_IN, challenges.SECOND_FACTOR)
+    for asked, brought in itertools.permutations(purposes, 2):
+        challenge = challenges.issue_challenge(acme, asked, HERE.id, "somebody")
+        challenges.require_challenge(acme, asked, HERE.id, challenge, "somebody")
+        with pytest.raises(challenges.ChallengeEnded):
+            challenges.require_challenge(acme, brought, HERE.id, challenge, "somebody")
