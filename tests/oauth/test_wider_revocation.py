@@ -88,9 +88,11 @@ def test_it3_each_source_ends_the_tokens_at_every_door_whatever_the_worker_had_c
         "sessions": 0,
         "codes": 0,
     }
+    caller = flow.make.bearer(flow.organization, "tokens:revoke", "users:write")
+    # Now it has views of all that is asked; making the caller's client was the last change that it heard of.
     assert flow.is_alive(tokens["access_token"]) and flow.is_alive(tokens["refresh_token"])
     with on_another_worker():
-        receipt = revoke(flow, **selected)
+        receipt = revoke(flow, token=caller, **selected)
     assert receipt["counts"]["refresh_tokens"] == 1 and receipt["id"].startswith("rev_")
     assert is_dead_everywhere(flow, tokens)
     assert count(flow, **selected)["refresh_tokens"] == 0

@@ -165,14 +165,15 @@ def test_dead_sign_ins_are_cleared_by_whoever_comes(
     """SS-5: the moment decides; rows go in batches, by the janitor where the first worker died."""
     ada = make.user(acme)
     with app.app_context():
-        for _ in range(5):
-            sessions.start_session(acme, ada.id)
+        values = [sessions.start_session(acme, ada.id)[0] for _ in range(5)]
+        assert all(map(sessions.find_session, values))
         monkeypatch.setattr(settling, "begin", lambda: None)
         receipt = revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True}).receipt
         assert receipt.counts["sessions"] == 5
         [listed] = list_receipts(make.system(acme), "acme").items
         assert listed == receipt
         assert database.query("SELECT COUNT(*) FROM sessions") == [(5,)]
+        assert not any(map(sessions.find_session, values))
         assert list(settling.settle(batch=2)) == [2, 2, 1]
         assert list(settling.settle(batch=2)) == []
         assert database.query("SELECT COUNT(*) FROM sessions") == [(0,)]

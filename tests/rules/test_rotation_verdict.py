@@ -39,8 +39,10 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
             use(0.5, 0),
             [use(99, 0.6)],
             False,
-            "The new secret was first used 30 minutes ago, the old one last 36 minutes ago from 1 address: "
-            "wait until it was quiet for 1 hour.",
+            (
+                "The new secret was first used 30 minutes ago, the old one last 36 minutes ago from 1 address: "
+                "wait until it was quiet for 1 hour."
+            ),
         ),
         (
             use(3, 0),
