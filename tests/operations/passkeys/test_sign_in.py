@@ -138,6 +138,19 @@ def test_a_passkey_of_another_organization_is_as_unknown(
     assert audited(database, "sign_in.failed") == audited(database, "session.started") == 0
 
 
+def test_one_id_in_two_organizations_is_two_passkeys(
+    make: Any, acme: Any, ada: Any, key: Authenticator, answer_of: Answer
+) -> None:
+    """TN-1: each is found by its organization, and whoever is disabled in one is unknown in the other."""
+    globex = make.organization()
+    bob = make.user(globex)
+    other = registered(make.actor(globex, user=bob), Authenticator(credential_id=key.credential_id))
+    assert sign_in(acme, answer_of(key)).user_id == ada.id
+    assert sign_in(globex, other.get(begin_sign_in(globex, HERE.id))).user_id == bob.id
+    disable_user(make.actor(acme, user=make.user(acme)), ada.id)
+    assert sign_in(globex, key.get(begin_sign_in(globex, HERE.id))) == refused("unknown")
+
+
 def test_a_challenge_of_another_organization_is_refused(make: Any, acme: Any, key: Authenticator) -> None:
     globex = make.organization()
     assert sign_in(acme, key.get(begin_sign_in(globex, HERE.id))) == refused("expired")
