@@ -12,6 +12,7 @@ from app.operations.idempotency import Outcome
 from app.operations.user_imports import endings, records, starts, uploads
 from app.operations.user_imports.records import ImportRecord, RefusedRow
 from app.rules.people.import_files import LONGEST_FILE
+from app.rules.people.user_import import ON_EXISTING
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
@@ -71,22 +72,32 @@ def list_user_imports(call: Call) -> Response:
 @management("name", "on_existing", "dry_run")
 def import_users(call: Call) -> Response:
     """The file is taken; its people come in after the answer."""
-    options = {name: call.parameters[name] for name in ("name", "on_existing") if name in call.parameters}
+    name, on_existing = call.parameters.get("name", ""), call.parameters.get("on_existing", ON_EXISTING[0])
     is_dry_run = flag(call.parameters, "dry_run")
-    uploads.require_options(call.actor, **options)
+    uploads.require_options(call.actor, name=name, on_existing=on_existing)
     # Asked before the file is read: a key that can be none must not cost an upload.
     sent_key()
     file_format = _format()
     with place_to_upload():
         upload = uploads.receive_upload(
-            call.actor, body_reader(LONGEST_FILE), file_format=file_format, **options
+            call.actor,
+            body_reader(LONGEST_FILE),
+            file_format=file_format,
+            name=name,
+            on_existing=on_existing,
         )
 
     def work() -> Outcome:
         record = uploads.confirm_upload(call.actor, upload, is_dry_run=is_dry_run)
         return created(user_import(record), record.public_id)
 
-    body = {"file": upload.digest, "format": file_format, "dry_run": is_dry_run, **options}
+    body = {
+        "file": upload.digest,
+        "format": file_format,
+        "name": name,
+        "on_existing": on_existing,
+        "dry_run": is_dry_run,
+    }
     try:
         return once(call.actor, body, work)
     finally:

@@ -28,7 +28,7 @@ _TEXTS = {
     "user-enabled": "The user may sign in again.",
     "user-signed-out": "The user is signed out everywhere.",
     "user-factors-reset": "The second factors are gone, and the user is signed out everywhere.",
-    "import-received": "The file is taken. It is being checked; nobody came in yet.",
+    "import-received": "The file is taken. Nobody comes in before you say so.",
     "import-started": "The import has begun.",
     "import-cancelled": "The import is cancelled. Who came in before stays.",
     "user-deleted": "The user is deleted. Sign-ins, apps and roles ended at once.",

@@ -137,7 +137,7 @@ def _page(
     visit: Visit, import_id: str, *, code: int = 200, refusal: DomainError | None = None
 ) -> BaseResponse:
     record = records.get_import(visit.actor, import_id)
-    refused = ()
+    refused: tuple[records.RefusedRow, ...] = ()
     if record.refused and visit.actor.may("users:write"):
         refused = records.list_refused_rows(visit.actor, import_id, limit=FIRST_ERRORS).items
     page = visit.render(
