@@ -18,7 +18,12 @@ from app.rules.tenancy.settings_table import SETTINGS
 from app.rules.tenancy.slugs import ROOT_SLUG
 from app.web.forms import field_errors, text, ticked, version_read
 
-_LABELS = {path: label for topic in TOPICS.values() for path, label in topic.labels.items()}
+# Beside those of the pages of settings, those of what only the API sets.
+_LABELS = {
+    "authentication.recovery.password_reset": "A forgotten password can be chosen anew",
+    "authentication.recovery.reset_ttl_seconds": "A link for a new password works for",
+    **{path: label for topic in TOPICS.values() for path, label in topic.labels.items()},
+}
 
 
 @portal.get("/portal/<organization>/ceilings")
@@ -27,13 +32,19 @@ def ceilings(visit: Visit) -> Answer:
     """Every setting that can be bounded, by topic, with its ceiling where there is one."""
     view = _read(visit)
     groups = [
-        (topic.title, [(path, _LABELS[path], _in_words(path, view.bounds.get(path))) for path in paths])
+        (
+            f"{topic.title}: {heading}" if heading != topic.title else heading,
+            [(path, label, _in_words(path, view.bounds.get(path))) for path, label in bounded],
+        )
         for topic in TOPICS.values()
-        if (paths := [path for path in topic.paths if path in BOUNDABLE])
+        for heading, rows in topic.groups
+        if (bounded := [row for row in rows if row[0] in BOUNDABLE])
     ]
-    others = [path for path in BOUNDABLE if path not in _LABELS]
+    standing = {path for topic in TOPICS.values() for path in topic.paths}
+    others = [path for path in BOUNDABLE if path not in standing]
     if others:
-        groups.append(("Other", [(path, path, _in_words(path, view.bounds.get(path))) for path in others]))
+        rest = [(path, _LABELS.get(path, path), _in_words(path, view.bounds.get(path))) for path in others]
+        groups.append(("Other", rest))
     return visit.render("portal/ceilings/list.html", groups=groups, view=view)
 
 

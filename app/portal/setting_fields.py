@@ -207,7 +207,7 @@ def choice_words(path: str, word: Any) -> str:
     """One value of a choice or a switch as people read it, in few words."""
     if isinstance(word, bool):
         return "on" if word else "off"
-    return _words(path, str(word)).split(":")[0].split(";")[0]
+    return _words(path, str(word)).split(": ")[0].split("; ")[0]
 
 
 def _words(path: str, word: str) -> str:

@@ -83,6 +83,9 @@ ROOT_PAGES = [
     "/organizations/new",
     "/organizations/acme",
     "/organizations/acme/delete",
+    "/ceilings",
+    "/ceilings/oauth.access_token.ttl_seconds",
+    "/ceilings/oauth.grant_types",
     "/portal/{slug}",
 ]
 
