@@ -125,6 +125,14 @@ def test_after_a_month_the_bound_of_an_account_is_free_again(acme: Any, ada: Any
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
 
 
+def test_what_is_counted_is_counted_within_its_own_window(acme: Any, ada: Any) -> None:
+    """The month of the account's bound does not make the quarter of an hour of a network longer."""
+    for _ in range(3):
+        try_in(acme)
+    _let_pass(timedelta(minutes=16))
+    assert try_in(acme).tries_left == 2
+
+
 def test_a_known_browser_is_counted_by_itself(acme: Any, ada: Any) -> None:
     """LK-1: it passes what others filled, and its own wait doubles and stops nobody else."""
     known = try_in(acme, password=PASSWORD).known

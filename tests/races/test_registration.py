@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from flask import Flask
 
+from app.operations.addresses import registrations
+from app.operations.addresses.registrations import confirm_registration
 from app.operations.people import registration
 from app.operations.people.registration import register_user
+from app.rules.protocol.tokens import EMAIL_PROOF, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
+from tests.support.world_rows import registered
 
 CROWD = 30
 
@@ -36,3 +40,23 @@ def test_one_address_becomes_one_account(
     assert results == ["NoneType"] * CROWD
     assert database.count("users") == 1
     assert database.count("role_assignments") == 1
+
+
+def test_a_confirmation_counts_once(
+    app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OI-5: two that wait for one address and a crowd that confirms both: one account, one password."""
+    monkeypatch.setattr(registrations, "verify_password", lambda *_, **__: (True, None))
+    acme = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
+    tokens = [new_token(EMAIL_PROOF, acme.id) for _ in range(2)]
+    with app.app_context():
+        for token in tokens:
+            registered(acme, "new@example.com", token=token)
+
+    def confirm(number: int) -> None:
+        confirm_registration(acme, tokens[number % 2], PASSWORD, address=f"192.0.{number}.1")
+
+    results = at_once(app, [lambda number=number: confirm(number) for number in range(CROWD)])
+    assert sorted(set(results)) == ["NoneType", "RegistrationEnded"]
+    assert results.count("NoneType") == 1
+    assert (database.count("users"), database.count("registrations")) == (1, 0)

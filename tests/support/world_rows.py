@@ -20,17 +20,18 @@ from app.operations.webhooks import deliveries, endpoints
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import new_id, public_id
+from app.rules.protocol.tokens import digest
 from tests.factories import MadeClient, MadeUser
 
 
-def registered(organization: OrganizationView, email: str, *, ended: bool = False) -> str:
+def registered(organization: OrganizationView, email: str, *, ended: bool = False, token: str = "") -> str:
     """The id of an account that somebody asked for."""
     now, row_id = clock.now(), new_id()
     db.session.execute(
         insert(Registration).values(
             organization_id=organization.id,
             id=row_id,
-            digest=secrets.token_bytes(32),
+            digest=digest(token) if token else secrets.token_bytes(32),
             email=email,
             email_canonical=email,
             name="Somebody",
