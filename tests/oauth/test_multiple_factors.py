@@ -66,7 +66,7 @@ def test_what_was_used_is_told(flow: Flow) -> None:
 
 @pytest.mark.parametrize("wish", [{"acr_values": MULTI_FACTOR}, {"claims": essential(MULTI_FACTOR)}])
 def test_a_sign_in_by_password_alone_is_stepped_up(flow: Flow, wish: dict[str, str]) -> None:
-    """protocol: step-up; for a person who has a second factor."""
+    """Of a person who has a second factor. protocol: step-up."""
     phone = with_app(flow.app, flow.user)
     plain_sign_in(flow)
     asked = flow.authorize(**wish)

@@ -159,6 +159,16 @@ def test_a_sign_in_that_waits_counts_in_its_browser_once_and_for_minutes(
         verify(ada, late, phone.code())
 
 
+def test_what_waits_to_be_verified_is_no_enrolment(ada: Any, phone: Authenticator) -> None:
+    """MF-6: another factor set up in place of the one that is there would be a way around it."""
+    waiting = begin(ada)
+    with pytest.raises(SignInEnded):
+        enrolment.enrolling(ada.organization, waiting, BROWSER.id)
+    stranger = Actor.anonymous(ada.organization.id)
+    with pytest.raises(SignInEnded):
+        enrolment.add_app_at_sign_in(stranger, ada.organization, waiting, "", phone.code(), BROWSER)
+
+
 def test_a_token_of_another_organization_is_no_sign_in_here(make: Any, app: Any, ada: Any) -> None:
     """TN-2."""
     with_app(app, ada)
