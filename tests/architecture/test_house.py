@@ -76,6 +76,7 @@ WITHOUT_ACTOR = {
             "password_recovery.register",
             "registrations.register",
             "logos.register",
+            "root_access.register",
             "sending.register",
             "readiness.require_ready",
             "doctor.examine",

@@ -84,7 +84,6 @@ ROOT_PAGES = [
     "/organizations/acme",
     "/organizations/acme/delete",
     "/ceilings",
-    "/ceilings/oauth.access_token.ttl_seconds",
     "/ceilings/oauth.grant_types",
     "/portal/{slug}",
 ]

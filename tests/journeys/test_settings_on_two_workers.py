@@ -6,129 +6,24 @@ once, because it is time that must pass or a mail that must come, stands in ``EL
 
 from __future__ import annotations
 
-import itertools
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import requests
 
-from app.rules.protocol.pkce import challenge_of
 from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
 from app.rules.tenancy.settings_table import SETTINGS
-from tests.factories import Factory, MadeClient, MadeUser, bearer_header
-from tests.support.live import WORKER_HEADER
+from tests.factories import Factory
+from tests.support.asked_place import CALLBACK, Place, numbers
 from tests.support.servers import WORKERS, LiveServer
 
 ROOT = Path(__file__).parents[2]
 MOST_TRIES = 60
-VERIFIER = "v" * 43
-CALLBACK = "https://orchard.example/callback"
 OTHER = "https://meadow.example/callback"
-_numbers = itertools.count(1)
-
-
-class Place:
-    """An organization on the live server, asked anew on a connection of its own each time."""
-
-    def __init__(self, server: LiveServer, make: Factory) -> None:
-        self.server, self.make = server, make
-        self.organization = make.organization()
-        self.slug = self.organization.slug
-        self.headers = bearer_header(make.bearer(self.organization))
-        # What a setting forbids to register stands already: it is their use that is asked for.
-        self.machine = make.machine(self.organization, "clients:read")
-        self.worker = ""
-
-    @cached_property
-    def web(self) -> MadeClient:
-        return self.make.client(self.organization, redirect_uris=[CALLBACK], trust="first_party")
-
-    @cached_property
-    def device(self) -> MadeClient:
-        return self.make.client(
-            self.organization, type="device", redirect_uris=[], token_endpoint_auth_method="none"
-        )
-
-    @cached_property
-    def ada(self) -> MadeUser:
-        return self.make.user(self.organization)
-
-    @cached_property
-    def cookie(self) -> dict[str, str]:
-        return {self.make.cookie_name(self.organization): self.make.sign_in(self.ada).token}
-
-    def ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """One request on a fresh connection; ``worker`` is who answered."""
-        with requests.Session() as session:
-            session.trust_env = False
-            answer = session.request(
-                method, f"{self.server.url}{path}", allow_redirects=False, timeout=20, **more
-            )
-        self.worker = answer.headers[WORKER_HEADER]
-        return answer
-
-    def manage(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.ask(method, path, headers=self.headers, json=body)
-        return answer.json() | {"status": answer.status_code}
-
-    def change(self, path: str, value: Any, beside: dict[str, Any]) -> None:
-        document: dict[str, Any] = {}
-        for name, entry in (beside | {path: value}).items():
-            *heads, last = name.split(".")
-            node = document
-            for head in heads:
-                node = node.setdefault(head, {})
-            node[last] = entry
-        stored = self.manage("PUT", f"/organizations/{self.slug}/settings", document)
-        assert stored["status"] == 200, stored
-
-    def page(self, path: str, *, signed_in: bool = False) -> str:
-        cookies = self.cookie if signed_in else None
-        return self.ask("GET", f"/organizations/{self.slug}{path}", cookies=cookies).text
-
-    def token(self, **form: str) -> requests.Response:
-        form = {"grant_type": "client_credentials"} | form
-        return self.ask("POST", "/oauth/token", data=form, headers=self.machine.basic)
-
-    def authorize(self) -> requests.Response:
-        query = {
-            "response_type": "code",
-            "client_id": self.web.client_id,
-            "redirect_uri": CALLBACK,
-            "scope": "openid offline_access",
-            "code_challenge": challenge_of(VERIFIER),
-            "code_challenge_method": "S256",
-        }
-        return self.ask("GET", "/oauth/authorize", params=query, cookies=self.cookie)
-
-    def flow(self) -> dict[str, Any]:
-        place = self.authorize().headers["Location"]
-        code = parse_qs(urlsplit(place).query)["code"][0]
-        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
-        return self.form(form | {"code_verifier": VERIFIER}).json()  # type: ignore[no-any-return]
-
-    def form(self, form: dict[str, str]) -> requests.Response:
-        return self.ask("POST", "/oauth/token", data=form, headers=self.web.basic)
-
-    def refresh(self, token: str) -> requests.Response:
-        return self.form({"grant_type": "refresh_token", "refresh_token": token})
-
-    def register(self, **fields: Any) -> Any:
-        good = {"name": f"Further {next(_numbers)}", "redirect_uris": [CALLBACK], "type": "web"}
-        return self.manage("POST", "/clients", good | fields)
-
-    def discovery(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(
-            "GET", f"/organizations/{self.slug}/.well-known/openid-configuration"
-        ).json()
-        return found
 
 
 def _part(jwt: str, number: int) -> dict[str, Any]:
@@ -184,7 +79,7 @@ def _self_registered(place: Place) -> Any:
 
 
 def _invitation_days(place: Place) -> Any:
-    body = {"email": f"guest{next(_numbers)}@example.com"}
+    body = {"email": f"guest{next(numbers)}@example.com"}
     made = place.manage("POST", f"/organizations/{place.slug}/admins", body)["data"]
     ends, began = (datetime.fromisoformat(made[key]) for key in ("expires_at", "created_at"))
     return round((ends - began).total_seconds())
