@@ -116,7 +116,7 @@ def test_the_form_holds_what_programs_look_for(visitor: Visitor, acme: Any) -> N
     page = visitor.get(f"/organizations/{acme.slug}/login").text
     for stable_id in ("username", "password", "login-submit"):
         assert f'id="{stable_id}"' in page
-    assert 'autocomplete="username"' in page
+    assert 'autocomplete="username webauthn"' in page
     assert 'autocomplete="current-password"' in page
 
 
