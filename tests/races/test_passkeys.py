@@ -14,8 +14,8 @@ from app.operations.passkeys.sign_in import begin_sign_in, sign_in_with_passkey
 from app.operations.second_factors.sign_in_ends import Browser
 from app.rules.actor import Actor
 from tests.factories import Factory
-from tests.support.security_key import Authenticator
 from tests.support.databases import Database
+from tests.support.security_key import Authenticator
 from tests.support.threads import at_once
 
 CROWD = 30
