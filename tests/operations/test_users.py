@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.user import User
 from app.operations.people import user_status
-from app.operations.people.role_assignments import LastAdministrator
+from app.operations.people.password_resets import issue_reset_link
+from app.operations.people.role_assignments import LastAdministrator, assign_role
 from app.operations.people.user_status import disable_user, enable_user
 from app.operations.people.users import create_user, find_user_by_email, get_user
+from app.operations.user_administration.changes import update_user
 from app.operations.user_administration.deletion import delete_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
@@ -86,6 +89,26 @@ def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> N
             disable_user(actor, ada.id)
     with pytest.raises(NotFound):
         disable_user(make.actor(acme), new_id())
+
+
+def test_who_administers_another_organization_is_out_of_a_narrow_reach_in_root(make: Any) -> None:
+    """TN-11: whoever may reset the people of root would otherwise hold what any of them holds elsewhere."""
+    root, acme = make.root(), make.organization()
+    grace, helper = make.user(root), make.user(root)
+    assign_role(make.system(acme), acme.id, root.id, grace.id, "admin")
+    narrow = make.actor(root, "users:read", "users:write", user=helper)
+    machine = replace(narrow, kind="client", user_id=None, permissions=narrow.permissions)
+    for actor in (narrow, machine):
+        for act in (issue_reset_link, disable_user):
+            with pytest.raises(Forbidden):
+                act(actor, grace.id)
+        with pytest.raises(Forbidden):
+            update_user(actor, grace.public_id, {"email": "mallory@example.com"})
+    assert issue_reset_link(narrow, make.user(root).id).link
+    # With a role of their own that holds as much there, and with all of root's rights, it is theirs to do.
+    assign_role(make.system(acme), acme.id, root.id, helper.id, "admin")
+    assert issue_reset_link(make.actor(root, user=helper), grace.id).link
+    assert issue_reset_link(make.system(root), grace.id).link
 
 
 @pytest.mark.mariadb

@@ -23,10 +23,26 @@ _ROLES = Statement(
 )
 
 
+_EVERYWHERE = Statement(
+    select(RoleAssignment.organization_id, RoleAssignment.role)
+    .where(
+        RoleAssignment.user_organization_id == bindparam("home"),
+        RoleAssignment.user_id == bindparam("user_id"),
+    )
+    .order_by(RoleAssignment.organization_id, RoleAssignment.role)
+)
+
+
 def roles_of_user(organization_id: str, home_organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """The names of the roles that a user of one organization holds in an organization, in order."""
     rows = _ROLES.rows(organization_id=organization_id, home=home_organization_id, user_id=user_id)
     return tuple(role for (role,) in rows)
+
+
+def roles_everywhere(home_organization_id: str, user_id: UUID) -> tuple[tuple[str, str], ...]:
+    """(the organization's key, the role's name) of all that a user holds: root's people hold roles elsewhere."""
+    rows = _EVERYWHERE.rows(home=home_organization_id, user_id=user_id)
+    return tuple((organization_id, role) for organization_id, role in rows)
 
 
 @read

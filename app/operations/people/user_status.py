@@ -9,14 +9,16 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import ACTIVE, DELETED, DISABLED, User
 from app.operations import audit, clock
-from app.operations.directory import organization_by_id
-from app.operations.people.rights import roles_of_user
+from app.operations.directory import OrganizationView, organization_by_id
+from app.operations.people.rights import roles_everywhere
 from app.operations.people.role_assignments import require_holding, require_no_last_administrator
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.users import UserView, get_user
 from app.operations.protocol import revocation
+from app.operations.tenancy.acting import acting_in
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
+from app.rules.errors import NotFound
 from app.rules.identifiers import public_id
 
 
@@ -48,13 +50,27 @@ def enable_user(actor: Actor, user_id: UUID) -> UserView:
 
 
 def require_reach(actor: Actor, user_id: UUID) -> UserView:
-    """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor."""
+    """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor.
+
+    Wherever that is: whoever could choose the password of one of root's people would hold their roles elsewhere, too.
+    """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
-    organization = organization_by_id(actor.organization_id)
-    for role in roles_of_user(organization.id, organization.id, user_id):
-        require_holding(actor, organization, role)
+    for organization_id, role in roles_everywhere(user.organization_id, user_id):
+        try:
+            organization = organization_by_id(organization_id)
+        except NotFound:
+            continue  # It was deleted, and its roles with it.
+        require_holding(_as_known_in(organization, actor), organization, role)
     return user
+
+
+def _as_known_in(organization: OrganizationView, actor: Actor) -> Actor:
+    """The actor with what they may do in the organization."""
+    try:
+        return acting_in(actor, organization.slug)[0]
+    except NotFound:
+        return actor.acting_in(organization.id, frozenset())
 
 
 def _set_status(actor: Actor, user_id: UUID, status: str) -> bool:
