@@ -20,10 +20,14 @@ from sqlalchemy.exc import DisconnectionError
 
 from app.config import Config, application
 from app.extensions import db
+from app.tenant_fence import Fence
 
 AUTOCOMMIT = "autocommit"
 IDLE_SECONDS = 30.0
 _ENGINES = "gatehouse engines"
+FENCE = Fence(
+    lambda: frozenset(name for name, table in db.metadata.tables.items() if "organization_id" in table.c)
+)
 # Two waits fit into a unit's deadline of 2.5 seconds: who holds a row for longer is answered by 503, not by a queue.
 LOCK_WAIT_SECONDS = 1
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -46,6 +50,7 @@ def configure(app: Flask, config: Config) -> None:
     with app.app_context():
         app.extensions[_ENGINES] = (db.engine, db.engines[AUTOCOMMIT])
         for engine in app.extensions[_ENGINES]:
+            FENCE.listen(engine)
             event.listen(engine, "connect", _prepare_sqlite if config.is_sqlite else _prepare_mysql)
         if not config.is_sqlite:
             event.listen(db.engine, "checkin", _note_use)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import ClauseElement, Executable, Insert
 
-from app.database import engines
+from app.database import FENCE, engines
 from app.models.base import Base
 from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
 from app.operations.mysql_literals import literal_of, reader_of
@@ -48,8 +48,9 @@ def insert_into(model: type[Base]) -> Insert:
 class Statement:
     """One Core statement with bound parameters; result columns come back in Python's types."""
 
-    def __init__(self, clause: Executable) -> None:
+    def __init__(self, clause: Executable, *, across_organizations: bool = False) -> None:
         self._clause = clause
+        self._is_fenced = not across_organizations
         self._compiled: dict[str, _Compiled] = {}
 
     def first(self, **values: Any) -> Any:
@@ -96,7 +97,10 @@ class Statement:
         name = engine.dialect.name
         compiled = self._compiled.get(name)
         if compiled is None:
-            compiled = self._compiled[name] = _Compiled(self._clause, engine)
+            compiled = _Compiled(self._clause, engine)
+            if self._is_fenced:
+                FENCE.require(compiled.sql)
+            self._compiled[name] = compiled
         return compiled, engine
 
 

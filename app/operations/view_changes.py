@@ -46,7 +46,8 @@ _log = logging.getLogger("gatehouse.changes")
 _SINCE = Statement(
     select(ViewChange.organization_id, ViewChange.id, ViewChange.is_for_all)
     .where(ViewChange.at > bindparam("since", type_=ViewChange.at.type))
-    .limit(_MOST_READ)
+    .limit(_MOST_READ),
+    across_organizations=True,
 )
 
 

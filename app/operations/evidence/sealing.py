@@ -27,6 +27,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.evidence.chain import GENESIS, event_bytes, head_mac, link_mac
 from app.rules.identifiers import first_id_at
+from app.tenant_fence import ACROSS
 
 LEASE = "audit-sealer"
 LEASE_SECONDS = 30
@@ -154,6 +155,7 @@ def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
         # The order of the index: an index of MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
+        .execution_options(**ACROSS)
     )
     return list(db.session.execute(found if since is None else found.where(event.at >= since)).all())
 

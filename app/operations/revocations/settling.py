@@ -20,6 +20,7 @@ from app.operations.people.sessions import end_sessions
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.errors import Unavailable
 from app.rules.identifiers import first_id_at
+from app.tenant_fence import ACROSS
 
 BATCH = 200
 # So much is done by whoever revoked, before the answer; the janitor does the rest.
@@ -53,6 +54,7 @@ def _unsettled() -> list[tuple[str, UUID, datetime]]:
         .where(RevocationReceipt.settled_at.is_(None))
         .order_by(RevocationReceipt.created_at)
         .limit(_MOST_RECEIPTS)
+        .execution_options(**ACROSS)
     )
     return [(organization_id, receipt_id, moment) for organization_id, receipt_id, moment in rows]
 

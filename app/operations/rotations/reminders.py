@@ -18,6 +18,7 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.registration.rotation_verdict import EARLIEST_REMINDER, reminder_due
+from app.tenant_fence import ACROSS
 
 BATCH = 200
 
@@ -49,6 +50,7 @@ def _due(batch: int) -> list[tuple[str, UUID]]:
         )
         .order_by(Credential.expires_at)
         .limit(batch)
+        .execution_options(**ACROSS)
     ).all()
     return [
         (row.organization_id, row.id)

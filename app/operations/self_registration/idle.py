@@ -22,6 +22,7 @@ from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of
+from app.tenant_fence import ACROSS
 
 
 @read
@@ -32,6 +33,7 @@ def clients_to_look_at(limit: int) -> list[tuple[str, UUID]]:
         .where(ClientRegistration.idle_check_at < clock.now())
         .order_by(ClientRegistration.idle_check_at)
         .limit(limit)
+        .execution_options(**ACROSS)
     )
     return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
 

@@ -31,6 +31,7 @@ from app.rules.errors import DomainError
 from app.rules.sealing import CannotOpen
 from app.rules.tenancy.ceilings import Bounds
 from app.rules.tenancy.settings import effective
+from app.tenant_fence import ACROSS
 
 LEASE = "key-rotation"
 EVERY_SECONDS = 3600
@@ -112,6 +113,7 @@ def _page_after(last: _Key | None) -> list[_Key]:
         .where(SigningKey.slot == key_model.ACTIVE, Organization.status == ACTIVE)
         .order_by(SigningKey.organization_id, SigningKey.id)
         .limit(_PAGE)
+        .execution_options(**ACROSS)
     )
     if last is not None:
         same = and_(SigningKey.organization_id == last.organization_id, SigningKey.id > last.id)

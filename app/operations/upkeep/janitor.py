@@ -44,6 +44,7 @@ from app.operations.upkeep.sweeps import (
 )
 from app.rules.actor import Actor
 from app.rules.tenancy.settings import effective
+from app.tenant_fence import ACROSS
 
 BATCH = 500
 PAUSE_SECONDS = 0.05
@@ -206,7 +207,7 @@ def _delete(
     if not leases.keep(LEASE, me, LEASE_SECONDS):
         raise _LeaseLost
     columns = list(table.primary_key.columns)
-    found = select(*columns).where(condition).limit(batch)
+    found = select(*columns).where(condition).limit(batch).execution_options(**ACROSS)
     keys: list[Key] = [
         tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
     ]
@@ -226,7 +227,8 @@ def _delete(
 @read
 def _deleted_clients(batch: int) -> list[tuple[str, UUID]]:
     due = DELETED_CLIENTS.ends < clock.now() - DELETED_CLIENTS.kept
-    rows = db.session.execute(select(Client.organization_id, Client.id).where(due).limit(batch))
+    found = select(Client.organization_id, Client.id).where(due).limit(batch)
+    rows = db.session.execute(found.execution_options(**ACROSS))
     return [(organization_id, client_id) for organization_id, client_id in rows]
 
 

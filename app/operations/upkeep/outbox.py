@@ -28,6 +28,7 @@ from app.operations.upkeep.messages import enqueue, may_be_due
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from app.rules.protocol.retries import pause_after
+from app.tenant_fence import ACROSS
 
 __all__ = [
     "Message",
@@ -138,6 +139,7 @@ def _due(busy_receivers: Collection[str], full_organizations: Collection[str]) -
         )
         .order_by(OutboxMessage.available_at)
         .limit(_LOOKED_AT)
+        .execution_options(**ACROSS)
     ).all()
     return [
         Message(

@@ -25,6 +25,7 @@ from app.operations.user_administration.changes import require_version
 from app.operations.user_administration.records import user_id_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
+from app.tenant_fence import ACROSS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ def end_user(actor: Actor, user: UserView) -> EndedWithUser:
         ),
         roles=count_changed(
             # In every organization: root's people hold roles elsewhere.
-            delete(RoleAssignment).where(
-                RoleAssignment.user_organization_id == here, RoleAssignment.user_id == user.id
-            )
+            delete(RoleAssignment)
+            .where(RoleAssignment.user_organization_id == here, RoleAssignment.user_id == user.id)
+            .execution_options(**ACROSS)
         ),
     )
     account_links.end_links(here, user.id)

@@ -20,6 +20,7 @@ from app.operations.user_imports.records import ImportRecord, get_import, row_of
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, Unavailable
 from app.rules.identifiers import public_id
+from app.tenant_fence import ACROSS
 
 LEASE = "user-imports"
 LEASE_SECONDS = 30
@@ -111,6 +112,7 @@ def _due() -> Select[UserImport]:
         select(UserImport)
         .where(UserImport.status.in_(UNDER_WAY), UserImport.is_foreground.is_(False))
         .order_by(UserImport.worked_at)
+        .execution_options(**ACROSS)
     )
 
 

@@ -1,0 +1,100 @@
+"""The fence at the last gate (TN-5): a statement that does not say whose rows it means never reaches the database."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import delete, false, func, insert, select, update
+from sqlalchemy.orm import aliased
+
+from app.database import FENCE
+from app.extensions import db
+from app.models.client import Client
+from app.models.grant import Grant
+from app.models.organization import Organization
+from app.models.user import User
+from app.operations.statements import Statement
+from app.tenant_fence import ACROSS, Fence, Unfenced
+from tests.support.servers import ROOT
+
+OTHER = aliased(User)
+BAD = {
+    "no condition": select(User.id),
+    "another column": select(User.id).where(User.email_canonical == "a"),
+    "a count": select(func.count()).select_from(User),
+    "an update": update(User).values(name="x"),
+    "a delete": delete(User).where(User.status == "deleted"),
+    "half a join": select(User.id).join(Grant, Grant.user_id == User.id).where(User.organization_id == "a"),
+    "joined to each other alone": select(User.id).join(Grant, Grant.organization_id == User.organization_id),
+    "an alias": select(OTHER.id).where(OTHER.name == "x"),
+    "the organization asked for, not narrowed by": select(User.organization_id).where(User.name == "x"),
+    "a subquery": select(Organization.id).where(
+        Organization.id == "a", Organization.name.in_(select(User.name).where(User.status == "x"))
+    ),
+}
+GOOD = {
+    "its own": select(User.id).where(User.organization_id == "a"),
+    "some named ones": select(User.id).where(User.organization_id.in_(["a", "b"])),
+    "a whole join": select(User.id)
+    .join(Grant, (Grant.organization_id == User.organization_id) & (Grant.user_id == User.id))
+    .where(User.organization_id == "a"),
+    "nobody's": select(User.id).where(false()),
+    "organizations themselves": select(Organization.id),
+    "all, and says so": select(User.id).execution_options(**ACROSS),
+    "an update of its own": update(User).where(User.organization_id == "a").values(name="x"),
+    "a delete of its own": delete(Client).where(Client.organization_id == "a"),
+}
+# Who may mean every organization: jobs of the instance, each looked at.
+MEANT_FOR_ALL = {
+    "app/operations/evidence/sealing.py",
+    "app/operations/revocations/settling.py",
+    "app/operations/rotations/reminders.py",
+    "app/operations/self_registration/idle.py",
+    "app/operations/signing/schedule.py",
+    "app/operations/upkeep/janitor.py",
+    "app/operations/upkeep/outbox.py",
+    "app/operations/user_administration/deletion.py",
+    "app/operations/user_imports/running.py",
+    "app/operations/view_changes.py",
+}
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence as it stands in service: tests are no exception."""
+    monkeypatch.setattr(FENCE, "refuse", Fence.refuse.__get__(FENCE))
+
+
+@pytest.mark.parametrize("statement", BAD.values(), ids=BAD)
+@pytest.mark.usefixtures("strict")
+def test_tn5_what_names_no_organization_is_refused(context: Flask, statement: Any) -> None:
+    with pytest.raises(Unfenced):
+        db.session.execute(statement)
+    if statement.is_select:
+        with pytest.raises(Unfenced):
+            Statement(statement).rows()
+    db.session.rollback()
+
+
+@pytest.mark.parametrize("statement", GOOD.values(), ids=GOOD)
+@pytest.mark.usefixtures("strict")
+def test_what_names_one_passes(context: Flask, statement: Any) -> None:
+    db.session.execute(statement)
+    db.session.rollback()
+
+
+def test_an_insert_says_whose_it_is_by_its_key() -> None:
+    FENCE.require(str(insert(User).compile()))
+
+
+def test_who_means_every_organization_is_on_a_list() -> None:
+    meant = re.compile(r"\*\*ACROSS|across_organizations=True")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "app").rglob("*.py")
+        if meant.search(path.read_text())
+    }
+    assert found == MEANT_FOR_ALL
