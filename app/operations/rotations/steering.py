@@ -97,7 +97,7 @@ def call_off_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False)
     Returns the secrets that work. Raises Conflict when no rotation is under way, NotFound, Forbidden. Audit:
     ``credential.kept`` for each old one, ``credential.revoked`` for the new one.
     """
-    new = _under_way(get_rotation(actor, client_id)).new
+    new = _under_way(rotation_of(get_row(actor, client_id, "credentials:write"))).new
     kept = cancel_rotation(actor, client_id)
     if not revoke_new or new is None:
         return kept
