@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 
 from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
+from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.tenancy.settings import update_settings
 from tests.factories import Factory
@@ -87,6 +88,20 @@ def test_a_shorter_end_shortens_what_the_app_holds_already(asking: Flow) -> None
     assert all(is_about(end, now_of(asking) + DAY) for end in ends_of(asking, Grant))
 
 
+def test_a_shorter_end_is_that_of_living_access_tokens_and_of_codes_on_their_way(asking: Flow) -> None:
+    """CO-3: what was given out under a longer consent is not alive after the shorter one."""
+    tokens = asking.tokens()
+    change_rows(asking, AccessToken, expires_at=now_of(asking) + DAY)
+    code = query_of(asking.decide(asking.consent(scope=EVERYTHING, prompt="consent")))["code"]
+    bound(asking, 3600)
+    asking.decide(asking.consent(scope="openid", prompt="consent"))
+    soon = now_of(asking) + timedelta(hours=1)
+    assert is_about(ends_of(asking, AccessToken)[0], soon)
+    assert asking.introspect(tokens["access_token"])["exp"] - now_of(asking).timestamp() <= 3601
+    assert "refresh_token" in asking.redeem(code).get_json()
+    assert all(is_about(end, soon) for end in ends_of(asking, Grant)), "the code was issued without an end"
+
+
 @pytest.mark.parametrize(
     ("seconds", "chosen", "expected"),
     [
@@ -126,6 +141,20 @@ def test_an_end_that_is_no_longer_offered_is_asked_about_again(asking: Flow, dat
     again = asking.decide(page, lasts="30_days")
     assert again.status_code == 200 and "Access ends after 1 hour" in again.text
     assert database.count("consents") == 0
+
+
+def test_a_device_that_was_let_in_and_has_not_asked_again_ends_alike(
+    http: FlaskClient, make: Factory, organization
+) -> None:
+    device = Device(http, make, make.user(organization))
+    device.sign_in()
+    codes = [device.code(scope="openid offline_access") for _ in range(2)]
+    for code, lasts in zip(codes, ("until_removed", "today"), strict=True):
+        page = device.press(device.enter(code["user_code"]), "device-continue")
+        device.press(page, "consent-allow", lasts=lasts)
+    assert "refresh_token" in device.poll(codes[0]["device_code"]).get_json()
+    with device.make.app.app_context():
+        assert is_about(db.session.scalar(db.select(Grant.expires_at)), clock.now() + DAY)
 
 
 def test_optional_scopes_come_unticked_and_stay_ticked_once_allowed(asking: Flow) -> None:

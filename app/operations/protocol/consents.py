@@ -8,11 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.grant import Consent, Grant
+from app.models.device import DeviceCode
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.models.token import AccessToken
 from app.operations import audit, clock
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
@@ -87,7 +89,7 @@ def remember(
             # Another tab was faster; what it allowed stands, and this is allowed beside it.
             before = _widen(client, user_id, scopes, end) or ()
     if end is not None:
-        _shorten_grants(client, user_id, end)
+        _shorten(client, user_id, end)
     audit.record(
         actor,
         "consent.given",
@@ -156,19 +158,29 @@ def _insert(client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: dat
     )
 
 
-def _shorten_grants(client: ClientView, user_id: UUID, end: datetime) -> None:
-    db.session.execute(
-        update(Grant)
-        .where(
-            Grant.organization_id == client.organization.id,
-            Grant.user_id == user_id,
-            Grant.client_id == client.id,
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > end,
-        )
-        .values(expires_at=end)
-        .execution_options(synchronize_session=False)
-    )
+def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
+    """Grants with their access tokens, and codes that were not brought yet: nothing of them outlives the end."""
+    here = client.organization.id
+    of_user = {"organization_id": here, "user_id": user_id, "client_id": client.id}
+    grants = db.session.scalars(
+        select(Grant.id).filter_by(**of_user, revoked_at=None).where(Grant.expires_at > clock.now())
+    ).all()
+    changes = [
+        update(model)
+        .filter_by(**of_user, used_at=None)
+        .where(or_(model.grant_ends_at.is_(None), model.grant_ends_at > end))
+        .values(grant_ends_at=end)
+        for model in (AuthorizationCode, DeviceCode)
+    ]
+    if grants:
+        changes += [
+            update(model)
+            .where(model.organization_id == here, held_by.in_(grants), model.expires_at > end)
+            .values(expires_at=end)
+            for model, held_by in ((Grant, Grant.id), (AccessToken, AccessToken.grant_id))
+        ]
+    for change in changes:
+        db.session.execute(change.execution_options(synchronize_session=False))
 
 
 def _end(client: ClientView, now: datetime, chosen: datetime | None) -> datetime | None:
