@@ -5,22 +5,20 @@ A route that is in neither table fails: whoever adds one says here who may reach
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from app.models import Base
 from app.operations.tenancy import organizations
 from app.rules.people.permissions import PERMISSIONS
 from tests.factories import Factory, bearer_header
+from tests.support.answers import as_bytes, is_envelope, rows_of
 from tests.support.databases import Database
 from tests.support.matrix import BODIES, World
 from tests.support.openapi import Operation
-from tests.support.world import COMMON, RARE, Corner, absent
+from tests.support.world import COMMON, RARE, absent
 
 MALFORMED = (
     "x",
@@ -34,24 +32,6 @@ MALFORMED = (
 )
 
 
-def _bytes(answer: TestResponse) -> bytes:
-    """The answer without what differs for every request."""
-    body = answer.get_json()
-    body.pop("request_id")
-    headers = sorted((name, value) for name, value in answer.headers if name != "X-Request-Id")
-    return json.dumps([answer.status_code, headers, body]).encode()
-
-
-def _is_envelope(answer: TestResponse, status: int) -> bool:
-    body = answer.get_json()
-    return (
-        answer.status_code == status == body["error_code"]
-        and body["success"] is False
-        and bool(body["error_msg"] and body["error"] and body["request_id"])
-        and answer.headers["Cache-Control"] == "no-store"
-    )
-
-
 def test_every_operation_has_a_row(world: World) -> None:
     assert {operation.id for operation in world.operations} == set(BODIES)
 
@@ -61,7 +41,7 @@ def test_without_a_token_or_with_a_bad_one_it_is_401(world: World) -> None:
     for operation in world.operations:
         for token in tokens:
             answer = world.call(operation, world.acme.ids, token)
-            assert _is_envelope(answer, 401), (operation.id, token, answer.text)
+            assert is_envelope(answer, 401), (operation.id, token, answer.text)
             assert answer.headers["WWW-Authenticate"].startswith("Bearer"), operation.id
 
 
@@ -71,7 +51,7 @@ def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make:
         if operation.scope is None:
             continue
         answer = world.call(operation, world.acme.ids, tokens[COMMON if operation.scope == RARE else RARE])
-        assert _is_envelope(answer, 403), (operation.id, answer.text)
+        assert is_envelope(answer, 403), (operation.id, answer.text)
         assert answer.get_json()["required_scope"] == operation.scope, operation.id
         assert f'scope="{operation.scope}"' in answer.headers["WWW-Authenticate"], operation.id
 
@@ -79,7 +59,7 @@ def test_with_another_scope_it_is_403_naming_the_missing_one(world: World, make:
 def test_tn2_foreign_deleted_and_absent_ids_are_the_same_bytes_and_malformed_ones_404(
     world: World, database: Database
 ) -> None:
-    before = _rows_of(database, world.globex)
+    before = rows_of(database, world.globex)
     for operation in world.operations:
         names = [parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"]
         if not names:
@@ -89,12 +69,12 @@ def test_tn2_foreign_deleted_and_absent_ids_are_the_same_bytes_and_malformed_one
         for label, ids in _wrong(names, own, world.globex.ids, world.ended, never):
             answers[label] = world.call(operation, ids, world.token)
         for label, answer in answers.items():
-            assert _is_envelope(answer, 404), (operation.id, label, answer.status_code, answer.text)
+            assert is_envelope(answer, 404), (operation.id, label, answer.status_code, answer.text)
         for group in names:
             kinds = ("foreign", "absent", "deleted")
-            alike = {_bytes(answers[f"{group}:{kind}"]) for kind in kinds if f"{group}:{kind}" in answers}
+            alike = {as_bytes(answers[f"{group}:{kind}"]) for kind in kinds if f"{group}:{kind}" in answers}
             assert len(alike) == 1, (operation.id, group, alike)
-    assert _rows_of(database, world.globex) == before, "TN-3: another organization's rows changed"
+    assert rows_of(database, world.globex) == before, "TN-3: another organization's rows changed"
 
 
 def _wrong(
@@ -120,8 +100,8 @@ def test_naming_another_organization_is_404_whether_it_stands_or_not(world: Worl
         alike = set()
         for slug in ("globex-corner", "never-was", world.ended["id"], "root"):
             answer = world.call(operation, world.acme.ids, world.token, organization_id=slug)
-            assert _is_envelope(answer, 404), (operation.id, slug, answer.text)
-            alike.add(_bytes(answer))
+            assert is_envelope(answer, 404), (operation.id, slug, answer.text)
+            alike.add(as_bytes(answer))
         assert len(alike) == 1, operation.id
 
 
@@ -130,8 +110,8 @@ def test_rv1_another_organizations_name_in_the_body_is_400_alike(world: World) -
     for slug in ("globex-corner", "never-was", world.ended["id"], "root", "x" * 400):
         body = {"organization_id": slug, "token_type": "access_token", "token": "unknown"}
         answer = world.http.post("/api/v1/revoke", json=body, headers=bearer_header(world.token))
-        assert _is_envelope(answer, 400), answer.text
-        alike.add(_bytes(answer))
+        assert is_envelope(answer, 400), answer.text
+        alike.add(as_bytes(answer))
     assert len(alike) == 1
 
 
@@ -140,7 +120,7 @@ def test_tn6_another_organizations_token_opens_nothing_here(world: World, make: 
     for operation in world.operations:
         if any(parameter["in"] == "path" for parameter in operation.parameters):
             answer = world.call(operation, world.acme.ids, token)
-            assert _is_envelope(answer, 404), (operation.id, answer.text)
+            assert is_envelope(answer, 404), (operation.id, answer.text)
 
 
 @pytest.mark.parametrize("status", ["suspended", "deleted"])
@@ -154,7 +134,7 @@ def test_tn13_an_organization_that_is_suspended_or_deleted_opens_nothing(
         else:
             organizations.delete_organization(root, "acme-corner")
     for operation in world.operations:
-        assert _is_envelope(world.call(operation, world.acme.ids, world.token), 401), operation.id
+        assert is_envelope(world.call(operation, world.acme.ids, world.token), 401), operation.id
 
 
 def test_js7_another_method_is_405_and_says_which_are_allowed(world: World) -> None:
@@ -164,7 +144,7 @@ def test_js7_another_method_is_405_and_says_which_are_allowed(world: World) -> N
         for name, value in world.acme.ids.items():
             target = target.replace(f"{{{name}}}", value)
         answer = world.http.patch(target, json={}, headers=bearer_header(world.token))
-        assert _is_envelope(answer, 405), (path, answer.text)
+        assert is_envelope(answer, 405), (path, answer.text)
         assert allowed <= set(answer.headers["Allow"].replace(" ", "").split(",")), path
 
 
@@ -184,21 +164,3 @@ def _acting(operation: Operation) -> dict[str, str]:
 def test_the_permissions_of_the_matrix_are_those_of_the_table(world: World) -> None:
     assert {RARE, COMMON} <= set(PERMISSIONS)
     assert COMMON not in {operation.scope for operation in world.operations if operation.scope == RARE}
-
-
-def _rows_of(database: Database, corner: Corner) -> dict[str, list[str]]:
-    """Every row of the organization, in every table; its last uses aside, which its own calls move."""
-    key = corner.organization.id.encode()
-    rows = {}
-    for table in Base.metadata.tables:
-        found = [
-            row
-            for row in database.query(f"SELECT * FROM {table}")
-            if key in [_raw(value) for value in row[:2]]
-        ]
-        rows[table] = sorted(map(repr, found))
-    return rows
-
-
-def _raw(value: Any) -> Any:
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value

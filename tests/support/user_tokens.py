@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from flask import Flask
 
-from app.rules.people.permissions import PERMISSIONS
+from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.protocol.pkce import challenge_of
 from tests.factories import Factory, MadeUser
 
@@ -16,7 +16,8 @@ _CALLBACK = "https://console.example/callback"
 
 def user_token(app: Flask, make: Factory, user: MadeUser) -> str:
     """A token with every management scope: what it may do is what the user may."""
-    scopes = " ".join(sorted(PERMISSIONS))
+    held = set(PERMISSIONS) | (set(ROOT_ONLY) if user.organization.is_root else set())
+    scopes = " ".join(sorted(held))
     client = make.client(
         user.organization,
         scopes=scopes.split(),

@@ -1,0 +1,137 @@
+"""The matrix of rights (TN-1, PO-1): operations x roles x own, somebody else's, foreign, deleted, absent, malformed.
+
+What each role may is written in ``tests/support/rights/operations.txt``; an operation without a line there fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from flask import Flask
+from werkzeug.test import TestResponse
+
+from tests.factories import Factory
+from tests.support.answers import as_bytes, rows_of
+from tests.support.databases import Database
+from tests.support.matrix import World
+from tests.support.openapi import Operation
+from tests.support.rights import NONE, OWN, ROLES, ROOT, written
+from tests.support.rights.calls import call, in_order
+from tests.support.rights.people import OWNED, Person, person_of, spare_of, things_of
+from tests.support.world import absent
+
+TABLE = written("operations")
+# What is done without leaving a trace in the audit log, and why.
+UNTOLD = {
+    "revokeToken": "the token that the body names is nobody's: nothing ends",
+    "endUserSessions": "what there was to end ended just before",
+}
+# What is told although it changes nothing: somebody saw secrets.
+REVEALS = {"listCredentials", "getCredential"}
+MALFORMED = ("x", "' or 1=1 --", "usr_00000000000000000000000000")
+
+
+def test_po1_every_operation_has_a_line_and_every_line_an_operation(app: Flask, world: World) -> None:
+    """TN-1: deny by default; whoever adds an operation writes down whose it is."""
+    assert {operation.id for operation in world.operations} == set(TABLE)
+    assert all(set(row) == set(ROLES) for row in TABLE.values())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_tn1_people_of_each_role_may_what_is_written_and_nothing_else(
+    app: Flask, world: World, make: Factory, database: Database, role: str
+) -> None:
+    """TN-2, TN-3: another organization's things are as absent for every role, and its rows stay as they are."""
+    person = person_of(app, make, world.acme, role)
+    own = things_of(app, make, world.acme, person.user)
+    others = things_of(app, make, world.acme, make.user(world.acme.organization))
+    spare = spare_of(app, make, world.acme)
+    before = rows_of(database, world.globex)
+    done: dict[str, Operation] = {}
+    refused: list[str] = []
+    for operation in world.operations:
+        refused += _call_with_wrong_ids(world, person, operation, own)
+    for operation in in_order(world.operations):
+        may = TABLE[operation.id][role]
+        owned = [name for name in OWNED if f"{{{name}}}" in operation.path]
+        if owned:
+            answer = _call(world, person, operation, others)
+            _is_right(operation, role, {OWN: "absent"}.get(may, may), answer)
+            if answer.status_code >= 400:
+                refused.append(answer.headers["X-Request-Id"])
+        answer = _call(world, person, operation, {**own, **spare.get(operation.id, {})})
+        _is_right(operation, role, may, answer)
+        if may == OWN:
+            told = json.dumps(answer.get_json())
+            assert not [name for name in OWNED if others[name] in told], (
+                operation.id,
+                "tells of others' things",
+            )
+        done[answer.headers["X-Request-Id"]] = operation
+    assert rows_of(database, world.globex) == before, "TN-3: another organization's rows changed"
+    _is_told(database, role, done, refused)
+
+
+def _is_right(operation: Operation, role: str, may: str, answer: TestResponse) -> None:
+    allowed = {NONE: {403}, "absent": {404}}.get(may, {200, 201, 202})
+    assert answer.status_code in allowed, (operation.id, role, may, answer.status_code, answer.text)
+
+
+def _is_told(database: Database, role: str, done: dict[str, Operation], refused: list[str]) -> None:
+    """AU-1: each change left its event, with before and after where fields changed, and nothing else left any."""
+    told = defaultdict(list)
+    for request_id, action, before, after in database.query(
+        "SELECT request_id, action, `before`, `after` FROM audit_events WHERE request_id IS NOT NULL"
+    ):
+        told[_text(request_id)].append((action, before, after))
+    for request_id, operation in done.items():
+        events = told.pop(request_id, [])
+        if TABLE[operation.id][role] == NONE or operation.id in UNTOLD:
+            assert not events, (operation.id, role, events)
+        elif operation.method == "get":
+            assert bool(events) == (operation.id in REVEALS), (operation.id, role, events)
+        else:
+            assert events, (operation.id, role, "left no audit event")
+        if operation.method == "put" and events:
+            assert any(before and after for _, before, after in events), (operation.id, events)
+    assert not set(told) & set(refused), "what was refused left an audit event"
+
+
+def _call_with_wrong_ids(
+    world: World, person: Person, operation: Operation, own: dict[str, str]
+) -> list[str]:
+    """Foreign, deleted and absent ids get the same bytes, malformed ones the same status; none is let in.
+
+    Returns the ids of the requests.
+    """
+    may, never, asked = TABLE[operation.id][person.role], absent(world.acme), list[str]()
+    for name in (parameter["name"] for parameter in operation.parameters if parameter["in"] == "path"):
+        if name == "id" and person.role == ROOT:
+            continue  # Every organization is root's to name.
+        kinds = {"foreign": world.globex.ids[name], "absent": never[name]}
+        if name != "credentialId":  # A revoked secret stays in the ledger: it tells which one that was.
+            kinds["deleted"] = world.ended[name]
+        answers = {
+            kind: _call(world, person, operation, {**own, name: value}) for kind, value in kinds.items()
+        }
+        alike = {as_bytes(answer) for answer in answers.values()}
+        assert len(alike) == 1, (operation.id, person.role, name, alike)
+        for text in MALFORMED:
+            answers[text] = _call(world, person, operation, {**own, name: text})
+        refusals = {403, 404} if may == NONE else {404}
+        for kind, answer in answers.items():
+            assert answer.status_code in refusals, (operation.id, person.role, name, kind, answer.text)
+            asked.append(answer.headers["X-Request-Id"])
+    return asked
+
+
+def _call(world: World, person: Person, operation: Operation, ids: dict[str, str]) -> TestResponse:
+    body = {"client_id": ids["clientId"]} if operation.id == "revokeTokens" else None
+    return call(world, person, operation, ids, body)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,64 @@
+"""No row, no change (AU-1): where the audit event cannot be written, no operation changes anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.models import Base
+from app.operations import audit
+from app.operations.registration import credentials
+from app.rules.errors import Unavailable
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.matrix import BODIES, World
+from tests.support.rights import ROOT
+from tests.support.rights.calls import call
+from tests.support.rights.people import person_of, spare_of, things_of
+
+# Limits count what was tried, too.
+COUNTING = {"attempts"}
+
+
+class _Broken:
+    """The statement that writes audit events, on a bad day."""
+
+    def write(self, **_: Any) -> int:
+        raise Unavailable("The audit log cannot be written.")
+
+
+def test_au1_what_cannot_be_recorded_does_not_happen(
+    app: Flask, world: World, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each operation that writes is refused for want of its event, in whose transaction all it wrote is undone."""
+    person = person_of(app, make, world.acme, ROOT)
+    ids = things_of(app, make, world.acme, person.user)
+    spare = spare_of(app, make, world.acme)
+    revoked: dict[str, Any] = {
+        **dict(BODIES["revokeToken"] or {}),
+        "token": make.bearer(world.acme.organization),
+    }
+    with app.app_context():
+        credentials.rotate_credential(make.actor(world.acme.organization, user=person.user), ids["clientId"])
+    monkeypatch.setattr(audit, "_INSERT", _Broken())
+    before = _rows(database)
+    for operation in world.operations:
+        if operation.method == "get":
+            continue
+        body = revoked if operation.id == "revokeToken" else None
+        answer = call(world, person, operation, {**ids, **spare.get(operation.id, {})}, body)
+        assert answer.status_code == 503, (operation.id, "was done unrecorded, or not at all", answer.text)
+        after = _rows(database)
+        assert [table for table in after if after[table] != before[table]] == [], operation.id
+
+
+def _rows(database: Database) -> dict[str, list[str]]:
+    """Every row, apart from when something was used last: that a call was made is no change of anybody's."""
+    rows = {}
+    for name, table in Base.metadata.tables.items():
+        columns = [f"`{column.name}`" for column in table.columns if not column.name.startswith("last_used")]
+        if name not in COUNTING:
+            rows[name] = sorted(map(repr, database.query(f"SELECT {', '.join(columns)} FROM {name}")))
+    return rows

@@ -1,0 +1,34 @@
+"""The written permissions (PO-1): who may call which operation and open which page, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+# A role of an organization's own, beside the four that are built in.
+SUPPORT = "support"
+SUPPORT_PERMISSIONS = (
+    *("users:read", "users:write", "logs:read", "tokens:read", "tokens:revoke:own"),
+    *("consents:read", "consents:write:own"),
+)
+ROOT = "root"
+ROLES = ("admin", "developer", "auditor", "member", SUPPORT, ROOT)
+
+ALL, OWN, NONE = "all", "own", "-"
+
+Table = Mapping[str, Mapping[str, str]]
+
+
+def written(name: str) -> Table:
+    """By operation or page: what each role may. Raises ValueError for a line that says anything else."""
+    lines = [line.split() for line in (_HERE / f"{name}.txt").read_text().splitlines()]
+    head, *rows = [line for line in lines if line and not line[0].startswith("#")]
+    roles = tuple(head[1:])
+    table: dict[str, dict[str, str]] = {}
+    for key, *cells in rows:
+        if key in table or len(cells) != len(roles) or not set(cells) <= {ALL, OWN, NONE}:
+            raise ValueError(f"{name}: {key} has two lines, or one that cannot be read")
+        table[key] = dict(zip(roles, cells, strict=True))
+    return table

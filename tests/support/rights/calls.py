@@ -1,0 +1,52 @@
+"""Calls of people by the management API, in an order in which none takes away what another is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from werkzeug.test import TestResponse
+
+from tests.factories import bearer_header
+from tests.support.matrix import World
+from tests.support.openapi import Operation
+from tests.support.rights.people import Person
+
+# What ends what others still need comes after them: in this order, behind all else.
+_ENDINGS = (
+    *("rotateCredential", "steerRotation", "cancelRotation", "revokeCredential", "revokeCredentials"),
+    *("endUserSession", "resetUserSecondFactors", "endUserSessions", "resetUser", "deleteUser"),
+    *("revokeTokens", "deleteClient", "deleteOrganization"),
+)
+
+
+def in_order(operations: Iterable[Operation]) -> list[Operation]:
+    """The operations so that each finds what the ones before it left: readers, writers, and what ends things."""
+
+    def place(operation: Operation) -> tuple[int, int]:
+        ending = _ENDINGS.index(operation.id) + 1 if operation.id in _ENDINGS else 0
+        return ending, {"get": 0, "delete": 2}.get(operation.method, 1)
+
+    return sorted(operations, key=place)
+
+
+def call(
+    world: World,
+    person: Person,
+    operation: Operation,
+    ids: dict[str, str],
+    body: dict[str, Any] | None = None,
+) -> TestResponse:
+    """The operation's answer to the person; secrets are asked for in clear; ``body`` stands in for the good one."""
+    known = {parameter["name"] for parameter in operation.parameters if parameter["in"] == "query"}
+    asked = {**person.query, "reveal": "true"}
+    query = {name: value for name, value in asked.items() if name in known}
+    if body is None:
+        return world.call(operation, ids, person.token, **query)
+    path = operation.path
+    for name, value in ids.items():
+        path = path.replace(f"{{{name}}}", value)
+    headers = bearer_header(person.token)
+    return world.http.open(
+        path, method=operation.method.upper(), json=body, query_string=query, headers=headers
+    )
