@@ -9,16 +9,28 @@ from sqlalchemy import delete, select, update
 from app.extensions import db
 from app.models.passkey import Passkey
 from app.operations import audit
-from app.operations.passkeys.records import PREFIX, PasskeyView, passkeys_of, view_of
+from app.operations.passkeys.records import (
+    PREFIX,
+    PasskeyView,
+    has_passkey_that_signs_in,
+    passkeys_of,
+    view_of,
+)
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.second_factors.enrolment import own_account_of
 from app.operations.second_factors.removal import finish_removing
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
+from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import parse_public_id, public_id
 from app.rules.people.passkeys import checked_name
 from app.rules.people.second_factors import PASSKEY
+
+
+class LastWayIn(Conflict):
+    """Nobody signs in with a password here, and without this passkey its owner never would again."""
+
+    code = "last_way_in"
 
 
 @read
@@ -73,7 +85,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     """The passkey signs in nobody any more; other sign-ins and what apps hold have ended (SS-6).
 
     Returns the new value of this browser's cookie. Raises FreshSignInRequired, which asks for the second factor too,
-    NotFound, FactorDemanded. Audit: ``passkey.removed`` and ``second_factor.removed``.
+    NotFound, FactorDemanded, LastWayIn. Audit: ``passkey.removed`` and ``second_factor.removed``.
     """
     organization, user_id = own_account_of(actor)
     require_fresh_sign_in(actor)
@@ -83,6 +95,11 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
             delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
         )
     )
+    by_password = organization.settings["authentication"]["password"]["enabled"]
+    if not by_password and not has_passkey_that_signs_in(organization.id, user_id):
+        raise LastWayIn(
+            "Nobody signs in with a password here, so this is your only way in. Register another passkey first."
+        )
     audit.record(
         actor,
         "passkey.removed",

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.operations.passkeys.own import get_passkey, list_passkeys, remove_passkey, rename_passkey
+from app.operations.passkeys.own import LastWayIn, get_passkey, list_passkeys, remove_passkey, rename_passkey
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.second_factors import recovery_codes
 from app.operations.second_factors.removal import FactorDemanded
+from app.operations.second_factors.sign_in_ends import SignedIn
 from app.operations.tenancy.settings import update_settings
 from app.rules.errors import InvalidInput, NotFound
 from tests.oauth.conftest import audited
@@ -59,6 +60,22 @@ def test_the_last_one_stays_where_a_factor_is_demanded(make: Any, acme: Any, act
     registered(actor, Authenticator())
     remove_passkey(actor, list_passkeys(actor)[0].public_id)
     assert len(list_passkeys(actor)) == 1
+
+
+def test_the_last_one_stays_where_nobody_signs_in_with_a_password(
+    make: Any, acme: Any, actor: Any, key: Any, answer_of: Any
+) -> None:
+    """Nobody locks themselves out, the last administrator included: no link chooses a password there either."""
+    update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": False}}})
+    with pytest.raises(LastWayIn):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    assert isinstance(sign_in(acme, answer_of(key)), SignedIn)
+    registered(actor, Authenticator())
+    remove_passkey(actor, list_passkeys(actor)[1].public_id)
+    with pytest.raises(LastWayIn):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": True}}})
+    remove_passkey(actor, list_passkeys(actor)[0].public_id)
 
 
 def test_another_ones_passkey_is_as_absent(make: Any, acme: Any, actor: Any, key: Any) -> None:
