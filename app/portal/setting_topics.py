@@ -1,8 +1,7 @@
 """Topics of the settings: which page shows which paths, under which label.
 
 What a setting may be, its default and its reason come from the table in ``rules/tenancy/settings_table``; here are
-only the words of pages. Settings whose feature has no page or endpoint yet are left to the API: a form that promises
-what does not happen would be worse than none.
+only the words of pages.
 """
 
 from __future__ import annotations
@@ -72,6 +71,13 @@ _TOPICS = (
                     max_delay_seconds="Longest wait",
                 ),
             ),
+            (
+                "Forgotten passwords",
+                (
+                    ("authentication.recovery.password_reset", "People may reset a password by e-mail"),
+                    ("authentication.recovery.reset_ttl_seconds", "A reset link works for"),
+                ),
+            ),
         ),
     ),
     Topic(
@@ -126,6 +132,8 @@ _TOPICS = (
                     "authentication.registration",
                     mode="New people come",
                     verify_email="They prove their address first",
+                    allowed_email_domains="E-mail domains",
+                    default_roles="Roles of those who sign up",
                 ),
             ),
             (

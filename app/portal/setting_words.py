@@ -18,8 +18,8 @@ CHOICE_WORDS: dict[str, str] = {
     "refresh_token": "Refresh token",
     "client_credentials": "Client credentials",
     "urn:ietf:params:oauth:grant-type:device_code": "Device code",
+    "urn:ietf:params:oauth:grant-type:token-exchange": "Token exchange",
     "initial_access_token": "Whoever holds an initial access token of yours",
-    "open": "Everybody; agents that cannot bring an id of their own need this",
     "client_secret_basic": "Secret in the header (client_secret_basic)",
     "client_secret_post": "Secret in the body (client_secret_post)",
     "private_key_jwt": "Signed assertion (private_key_jwt)",
@@ -38,10 +38,15 @@ PATH_WORDS: dict[tuple[str, str], str] = {
     ("oauth.consent.members_may_allow", "verified"): "Reviewed clients; for others they ask an administrator",
     ("oauth.consent.members_may_allow", "none"): "First-party clients alone; for all others they ask",
     ("oauth.dynamic_registration.mode", "off"): "Nobody",
+    ("oauth.dynamic_registration.mode", "open"): "Everybody; agents that cannot bring an id of their own need this",
+    ("authentication.registration.mode", "closed"): "Nobody new",
+    ("authentication.registration.mode", "invite"): "By invitation",
+    ("authentication.registration.mode", "open"): "By invitation, or by making an account themselves",
 }
 # What leaving a field empty means where null is a value.
 NOTHING_WORDS: dict[str, str] = {
     "authentication.sessions.max_per_user": "no bound",
+    "authentication.registration.allowed_email_domains": "any domain",
     "oauth.consent.ttl_seconds": "for ever",
     "oauth.clients.secret_ttl_seconds": "never",
     "oauth.redirect_uris.allowed_hosts": "any host",

@@ -12,12 +12,8 @@ from app.rules.tenancy import settings as rules
 from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number
 from app.rules.tenancy.settings_table import SETTINGS
 
-# Their features have no page or endpoint yet, so that no form promises them.
+# A picture has a page of its own.
 API_ALONE = (
-    "authentication.recovery.",
-    "authentication.registration.",
-    "oauth.dynamic_registration.",
-    "oauth.require_",
     "branding.logo",
     "localization.",
 )
