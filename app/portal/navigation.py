@@ -30,6 +30,12 @@ _PAGES = (
     ("Administrators", "/administrators", "people", "admins:read"),
     ("Settings", "/settings", "settings", "settings:read"),
 )
+# Pages that stand below another one's entry, though not below its path.
+_ELSEWHERE = {
+    "/clients": ("/client-requests", "/registration-tokens"),
+    "/users": ("/registrations",),
+    "/settings": ("/revocations",),
+}
 _ROOT_PAGES = (
     ("Organizations", "/organizations", "building", "organizations:read"),
     ("Ceilings", "/ceilings", "shield", "instance:read"),
@@ -50,4 +56,7 @@ def entries(organization: OrganizationView, actor: Actor, path: str) -> list[Ent
 def _is_current(path: str, base: str, below: str) -> bool:
     if not below:
         return path == base
-    return path == f"{base}{below}" or path.startswith(f"{base}{below}/")
+    return any(
+        path == f"{base}{own}" or path.startswith(f"{base}{own}/")
+        for own in (below, *_ELSEWHERE.get(below, ()))
+    )

@@ -163,11 +163,15 @@ def _form(
         code=code or (400 if errors else 200),
         webhook=webhook,
         values=values,
-        groups=[(name, WEBHOOK_GROUPS.get(name, name), _members(name)) for name in (EVERYTHING, *GROUPS)],
+        groups=[(name, WEBHOOK_GROUPS[name], _members(name)) for name in (EVERYTHING, *_by_title())],
         single=[name for name in chosen if not name.endswith(EVERYTHING)],
         event_types=EVENT_TYPES,
         errors=errors,
     )
+
+
+def _by_title() -> list[str]:
+    return sorted(GROUPS, key=lambda name: WEBHOOK_GROUPS[name].removeprefix("The ").lower())
 
 
 def _members(group: str) -> str | None:
