@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, false, or_, select
+from sqlalchemy import Select, or_, select
 
 from app.extensions import db
 from app.models.client import DELETED, Client
@@ -17,14 +17,13 @@ from app.models.user import User
 from app.operations import clock
 from app.operations.consents.connected_apps import end_consent
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.protocol.allowances import conditions, visible
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import Findings, find_unknown
-from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, encode_uuid, parse_public_id, public_id
 
 PREFIX = "con"
-FILTERS = ("client_id", "user_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ def list_given_consents(
 ) -> Page[GivenConsent]:
     """A page of the consents that stand, the newest first; with ``consents:read:own`` those for one's own clients.
 
-    ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
+    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in _conditions(actor, filters or {}):
+    for condition in conditions(Consent, actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()
@@ -94,38 +93,13 @@ def _get(actor: Actor, consent_id: str, permission: str) -> Any:
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
-    actor.require_some(permission)
     columns: tuple[Any, ...] = (Consent, Client.name, User.email)
-    statement: Select[Any] = (
-        select(*columns)
-        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
-        .join(User, (User.organization_id == Consent.organization_id) & (User.id == Consent.user_id))
-        .where(
-            Consent.organization_id == actor.organization_id,
-            Client.status != DELETED,
-            or_(Consent.expires_at.is_(None), Consent.expires_at > clock.now()),
-        )
+    standing = or_(Consent.expires_at.is_(None), Consent.expires_at > clock.now())
+    return (
+        visible(select(*columns), Consent, actor, permission)
+        .where(Client.status != DELETED, standing)
         .execution_options(populate_existing=True)
     )
-    if actor.may(permission):
-        return statement
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
-
-
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = Findings()
-    find_unknown(findings, filters, FILTERS, noun="filter")
-    findings.raise_if_any()
-    if "client_id" in filters:
-        client = parse_client_id(filters["client_id"])
-        if client is None:
-            raise InvalidInput("This is no client_id of ours.", field="client_id")
-        yield Consent.client_id == client[1] if client[0] == actor.organization_id else false()
-    if "user_id" in filters:
-        user_id = parse_public_id("usr", filters["user_id"])
-        if user_id is None:
-            raise InvalidInput("This is no id of a user.", field="user_id")
-        yield Consent.user_id == user_id
 
 
 def _record(row: Any) -> GivenConsent:

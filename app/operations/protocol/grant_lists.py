@@ -5,13 +5,13 @@ Tokens themselves are nobody's to see; they live and end with their grant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, false, or_, select
+from sqlalchemy import Select, or_, select
 
 from app.extensions import db
 from app.models.client import Client
@@ -20,21 +20,19 @@ from app.models.user import User
 from app.operations import audit, clock
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.protocol import grants
+from app.operations.protocol.allowances import conditions, visible
 from app.operations.protocol.standing_grants import outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import Findings, find_unknown
+from app.rules.errors import NotFound
 from app.rules.identifiers import (
     client_id_of,
     encode_uuid,
-    parse_client_id,
     parse_public_id,
     public_id,
 )
 
 PREFIX = "grt"
-FILTERS = ("client_id", "user_id")
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
     *(Grant.created_at, Grant.expires_at, Grant.idle_expires_at, Grant.generation, Grant.refresh_digest),
@@ -79,10 +77,10 @@ def list_grants(
 ) -> Page[GrantRecord]:
     """A page of the living grants, the newest first; with ``tokens:read:own`` those of one's own clients.
 
-    ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
+    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in _conditions(actor, filters or {}):
+    for condition in conditions(Grant, actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
@@ -130,41 +128,13 @@ def _not_found() -> NotFound:
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
-    actor.require_some(permission)
     now = clock.now()
-    statement = (
-        select(*_COLUMNS)
-        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
-        .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
-        .where(
-            Grant.organization_id == actor.organization_id,
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > now,
-            or_(Grant.idle_expires_at.is_(None), Grant.idle_expires_at > now),
-            outlives_moments(),
-        )
+    return visible(select(*_COLUMNS), Grant, actor, permission).where(
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > now,
+        or_(Grant.idle_expires_at.is_(None), Grant.idle_expires_at > now),
+        outlives_moments(),
     )
-    if actor.may(permission):
-        return statement
-    # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
-
-
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = Findings()
-    find_unknown(findings, filters, FILTERS, noun="filter")
-    findings.raise_if_any()
-    if "client_id" in filters:
-        client = parse_client_id(filters["client_id"])
-        if client is None:
-            raise InvalidInput("This is no client_id of ours.", field="client_id")
-        is_own = client[0] == actor.organization_id
-        yield Grant.client_id == client[1] if is_own else false()
-    if "user_id" in filters:
-        user_id = parse_public_id("usr", filters["user_id"])
-        if user_id is None:
-            raise InvalidInput("This is no id of a user.", field="user_id")
-        yield Grant.user_id == user_id
 
 
 def _record(row: Any) -> GrantRecord:
