@@ -140,9 +140,11 @@ TOO_MUCH = [
     (f"$argon2id$v=19$m=64,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1024"),
     (f"$argon2id$v=19$m=65536,t=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
     (f"$scrypt$ln=18,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 to 17"),
-    (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 8"),
+    (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2 to 8"),
     (f"$scrypt$ln=17,r=8,p=3${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 2"),
     (f"$scrypt$ln=14,r=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
+    (f"$scrypt$ln=16,r=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
+    (f"$scrypt$ln=17,r=1,p=8${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
 ]
 MALFORMED: list[Any] = [
     *("", " ", "password", "5f4dcc3b5aa765d61d8327deb882cf99", "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="),

@@ -141,8 +141,10 @@ def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> Foreig
     if log_n not in SCRYPT_LOG_N:
         raise _beyond("scrypt's ln", log_n, SCRYPT_LOG_N)
     memory = (r << log_n) // 8
-    if r < 1 or memory > MOST_MEMORY_KIB:
-        raise _beyond("scrypt's r at this ln", r, range(1, (MOST_MEMORY_KIB * 8 >> log_n) + 1))
+    # N below 2^(16 r) is demanded by RFC 7914 section 2, and by whoever computes it.
+    least = log_n // 16 + 1
+    if r < least or memory > MOST_MEMORY_KIB:
+        raise _beyond("scrypt's r at this ln", r, range(least, (MOST_MEMORY_KIB * 8 >> log_n) + 1))
     if p < 1 or memory * p > MOST_SCRYPT_WORK:
         raise _beyond("scrypt's p at this ln and r", p, range(1, MOST_SCRYPT_WORK // max(1, memory) + 1))
     _require_size(salt, "salt", SALT_BYTES)
