@@ -104,6 +104,8 @@ def _snapshot() -> Iterator[Connection]:
         if plain.dialect.name != "sqlite":
             options["isolation_level"] = "REPEATABLE READ"
         connection = plain.execution_options(**options)
+        # It never goes back to the pool: whoever got it next would read by these rules.
+        connection.detach()
         with connection.begin():
             yield connection
 

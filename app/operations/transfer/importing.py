@@ -10,7 +10,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, BinaryIO
 
 from sqlalchemy import Table, delete, insert, or_, select, update
@@ -34,9 +33,6 @@ from app.rules.identifiers import is_routing_key
 
 _BATCH = 200
 _LEASE_SECONDS = 120
-_TIMES = frozenset(
-    {"settings_updated_at", "created_at", "tokens_valid_from", "tokens_not_before", "sessions_not_before"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +83,8 @@ def _opened(record: Any) -> dict[str, Any]:
         raise Unreadable("The file was made by a release that this one does not know.")
     if not is_routing_key(organization["id"]) or organization["status"] not in {ACTIVE, SUSPENDED}:
         raise Unreadable("The file holds no organization that could be imported.")
-    return {
-        name: datetime.fromisoformat(value) if name in _TIMES and value is not None else value
-        for name, value in organization.items()
-    }
+    values = as_row([organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"])
+    return {**values, "data_key": organization["data_key"]}
 
 
 @transaction

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from sqlalchemy import text, update
 
+from app.extensions import db
+from app.models.base import UtcDateTime
+from app.models.organization import Organization
 from app.operations import directory
 from app.operations.evidence.verification import verify_audit_log
 from app.operations.people.administrators import add_administrator
@@ -20,7 +25,7 @@ from app.operations.registration.credential_views import reveal_credential
 from app.operations.registration.credentials import list_credentials
 from app.operations.tenancy import organizations
 from app.operations.transfer.archive import ArchiveReader, ArchiveWriter, Unreadable
-from app.operations.transfer.exporting import export_organization
+from app.operations.transfer.exporting import COLUMNS, export_organization
 from app.operations.transfer.importing import import_organization
 from app.operations.upkeep import janitor
 from app.operations.user_administration.lists import list_users
@@ -289,3 +294,37 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         directory.organization_by_slug("acme")
     with there.app_context():
         assert not list_users(Actor.system(globex.id, "tests")).items
+
+
+def test_every_moment_of_an_organization_travels(
+    app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
+) -> None:
+    """One that demands second factors counts its time of grace on; one that ended all sign-ins knows when."""
+    make.root()
+    acme = make.organization("acme")
+    moments = [name for name in COLUMNS if isinstance(Organization.__table__.c[name].type, UtcDateTime)]
+    assert {"factor_demanded_at", "admins_factor_demanded_at", "sessions_not_before"} <= set(moments)
+    at = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+    with app.app_context():
+        db.session.execute(
+            update(Organization).where(Organization.id == acme.id).values(dict.fromkeys(moments, at))
+        )
+        db.session.commit()
+    there, _ = elsewhere
+    brought_in(there, exported(app, "acme"))
+    with there.app_context():
+        row = db.session.get_one(Organization, acme.id)
+        assert {name: getattr(row, name) for name in moments} == dict.fromkeys(moments, at)
+
+
+def test_who_reads_after_an_export_reads_by_the_rules_of_all_others(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """The snapshot's isolation stays with its connection: a loser of a race must see the winner's row."""
+    make.root()
+    make.organization("acme")
+    exported(app, "acme")
+    if database.engine != "mariadb":
+        return
+    with app.app_context():
+        assert db.session.scalar(text("SELECT @@tx_isolation")) == "READ-COMMITTED"
