@@ -15,6 +15,7 @@ from app.operations import clock, directory
 from app.operations.protocol import usage
 from app.operations.rotations import reminders
 from app.operations.upkeep.janitor import purge
+from app.rules.identifiers import parse_client_id
 from tests.factories import basic_header, bearer_header
 from tests.oauth.conftest import Flow
 from tests.support.mail_server import Mailbox, plain
@@ -184,3 +185,28 @@ def test_administrators_hear_once_that_it_ends_in_use(
     with flow.app.app_context():
         # Another end is another reminder, once its time has come.
         assert list(reminders.remind()) == [1]
+
+
+def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
+    """Whoever has many secrets that end soon keeps nobody else's people from hearing of theirs."""
+    others = [flow.make.client(flow.organization) for _ in range(3)]
+    with flow.app.app_context():
+        now = clock.now()
+        ends = now + timedelta(minutes=30)
+        # Not used since they got their end, and they end first.
+        db.session.execute(
+            update(Credential).values(
+                created_at=now - timedelta(days=9),
+                retiring_since=now - timedelta(minutes=9),
+                last_used_at=now - timedelta(minutes=20),
+                expires_at=ends,
+                notified_at=None,
+            )
+        )
+        mine = Credential.client_id == parse_client_id(others[-1].client_id)[1]
+        db.session.execute(
+            update(Credential).where(mine).values(last_used_at=now, expires_at=ends + timedelta(minutes=9))
+        )
+        db.session.commit()
+        assert list(reminders.remind(batch=1)) == [1]
+        assert list(reminders.remind(batch=2)) == []

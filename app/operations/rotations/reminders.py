@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import literal, select, true, tuple_, update
 
 from app.extensions import db
 from app.models.client import ACTIVE, Client
@@ -21,17 +22,27 @@ from app.rules.registration.rotation_verdict import EARLIEST_REMINDER, reminder_
 from app.tenant_fence import ACROSS
 
 BATCH = 200
+_Position = tuple[datetime, str, UUID]
+_KINDS = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
 
 
 def remind(batch: int = BATCH) -> Iterator[int]:
-    """How many reminders each page of ending secrets gave rise to; none is given twice for the same end."""
-    for organization_id, credential_id in _due(batch):
-        yield int(_remind(organization_id, credential_id))
+    """Whether each secret that is due gave rise to a reminder, 1 or 0; none is given twice for the same end."""
+    after: _Position | None = None
+    while True:
+        due, after = _page(batch, after)
+        for organization_id, credential_id in due:
+            yield int(_remind(organization_id, credential_id))
+        if after is None:
+            return
 
 
 @read
-def _due(batch: int) -> list[tuple[str, UUID]]:
+def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], _Position | None]:
+    """(the secrets of a page that are due, where the next page begins): others' that are not yet due hide none."""
     now = clock.now()
+    position = tuple_(Credential.expires_at, Credential.organization_id, Credential.id)
+    begin = true() if after is None else position > tuple_(*map(literal, after, _KINDS))
     rows = db.session.execute(
         select(
             Credential.organization_id,
@@ -47,12 +58,13 @@ def _due(batch: int) -> list[tuple[str, UUID]]:
             Credential.revoked_at.is_(None),
             Credential.notified_at.is_(None),
             Credential.last_used_at > now - EARLIEST_REMINDER,
+            begin,
         )
-        .order_by(Credential.expires_at)
+        .order_by(Credential.expires_at, Credential.organization_id, Credential.id)
         .limit(batch)
         .execution_options(**ACROSS)
     ).all()
-    return [
+    due = [
         (row.organization_id, row.id)
         for row in rows
         if reminder_due(
@@ -62,6 +74,8 @@ def _due(batch: int) -> list[tuple[str, UUID]]:
             last_used_at=row.last_used_at,
         )
     ]
+    last = rows[-1] if len(rows) == batch else None
+    return due, None if last is None else (last.expires_at, last.organization_id, last.id)
 
 
 @transaction
@@ -108,8 +122,8 @@ def _remind(organization_id: str, credential_id: UUID) -> bool:
     told = {
         "client": row.client,
         "secret": row.name,
-        "ends": f"{row.expires_at:%-d %B %Y, %H:%M} UTC",
-        "used": f"{row.last_used_at:%-d %B %Y, %H:%M} UTC",
+        "ends": row.expires_at.isoformat(),
+        "used": row.last_used_at.isoformat(),
         "link": f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/credentials",
     }
     system = Actor.system(organization_id)
