@@ -81,8 +81,9 @@ def _import_users() -> Schema:
         scope="users:write",
         description="A file of up to 32 MiB and 250,000 rows, in UTF-8. What is wrong with the file as a whole is "
         "refused at once; the people come in after the answer, and each row that is refused is listed. Rows say "
-        "`email`, `name`, `email_verified` (needs `settings:write` too), `password_hash`, `roles`, `status` and "
-        "standard claims; an existing user keeps password and address.",
+        "`email`, `name`, `email_verified` (needs `settings:write` too), `password_hash`, `roles` (others than the "
+        "default ones need `admins:write` too), `status` and standard claims; an existing user keeps password "
+        "and address.",
         parameters=("IdempotencyKey",),
         query=(
             query_parameter("name", text(maxLength=200), "What the file is called."),

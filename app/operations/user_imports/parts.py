@@ -102,10 +102,15 @@ def _require_allowed(part: Part, person: ImportedPerson) -> None:
         message = "Vouching for addresses needs the permission settings:write."
         raise Forbidden(message, permission="settings:write", field="email_verified")
     known = roles_of(part.organization.settings)
+    everybodys = part.organization.settings["authentication"]["registration"]["default_roles"]
     for role in person.roles:
         if role not in known:
             message = f"There is no role {role[:64]!r}. There are: {', '.join(known)}."
             raise InvalidInput(message, field="roles", code="unknown_role")
+        # As at every other door; who comes in by themselves has the default ones anyway.
+        if role not in everybodys and not part.importer.may("admins:write"):
+            message = f"Giving the role {role} needs the permission admins:write."
+            raise Forbidden(message, permission="admins:write", field="roles")
         try:
             require_holding(part.importer, part.organization, role)
         except Forbidden as refusal:

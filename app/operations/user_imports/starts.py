@@ -34,6 +34,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         )
         .values(
             status=RUNNING,
+            # Nobody sits in front of it now, even if it was the command line that checked it.
+            is_foreground=False,
             importer=document_of(actor),
             worked_at=clock.now(),
             ended_at=None,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, insert, select, update
@@ -29,6 +28,8 @@ from app.rules.people.import_files import FORMATS, Row, UnreadableFile, read_row
 from app.rules.people.user_import import ON_EXISTING
 
 PART_ROWS = 250
+PART_CHARACTERS = 1 << 20
+"""A part is one value of one row, and a server takes no statement of any length."""
 PIECE_BYTES = 64 * 1024
 MOST_UNFINISHED = 10
 """Imports of an organization that wait or run."""
@@ -71,7 +72,7 @@ def receive_upload(
     try:
         rows = parts = 0
         for part in _parts(read_rows(_pieces(read, digest.update), file_format)):
-            _keep_part(actor.organization_id, import_id, parts, json.dumps(part).encode())
+            _keep_part(actor.organization_id, import_id, parts, f"[{','.join(part)}]".encode())
             rows, parts = rows + len(part), parts + 1
             progress(rows)
         if not rows:
@@ -149,10 +150,11 @@ def _pieces(read: Reader, note: Callable[[bytes], None]) -> Iterator[bytes]:
             return
 
 
-def _parts(rows: Iterator[Row]) -> Iterator[list[Mapping[str, Any]]]:
-    """Rows by PART_ROWS; of those with one address the later ones say which row was first."""
+def _parts(rows: Iterator[Row]) -> Iterator[list[str]]:
+    """Rows in JSON by PART_ROWS, by fewer where they are long; with one address the later say which was first."""
     first: dict[bytes, int] = {}
-    part: list[Mapping[str, Any]] = []
+    part: list[str] = []
+    size = 0
     for row in rows:
         email = row.fields.get("email")
         canonical = canonical_email(email) if isinstance(email, str) else None
@@ -160,10 +162,11 @@ def _parts(rows: Iterator[Row]) -> Iterator[list[Mapping[str, Any]]]:
         if canonical is not None:
             same = first.setdefault(hashlib.blake2b(canonical.encode(), digest_size=12).digest(), row.number)
         problem = row.problem or (f"Row {same} has the same address." if same != row.number else None)
-        part.append({"number": row.number, "fields": dict(row.fields), "problem": problem})
-        if len(part) == PART_ROWS:
+        part.append(json.dumps({"number": row.number, "fields": dict(row.fields), "problem": problem}))
+        size += len(part[-1])
+        if len(part) == PART_ROWS or size >= PART_CHARACTERS:
             yield part
-            part = []
+            part, size = [], 0
     if part:
         yield part
 

@@ -63,10 +63,11 @@ def as_cells(fields: Mapping[str, Any]) -> dict[str, str]:
     address = flat.pop("address", None)
     if isinstance(address, Mapping):
         flat |= {f"address.{part}": value for part, value in address.items()}
-    return {name: _as_cell(value) for name, value in flat.items() if value is not None}
+    return {name: as_cell(value) for name, value in flat.items() if value is not None}
 
 
-def _as_cell(value: Any) -> str:
+def as_cell(value: Any) -> str:
+    """A value as one cell of a report."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = " ".join(value)
     if isinstance(value, bool):
@@ -120,14 +121,22 @@ def _bounded(line: str, number: int) -> str:
 
 
 def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
-    reader = csv.reader(_lines(texts), strict=True)
     header: list[str] | None = None
-    number = 0
+    number = size = 0
+
+    def lines() -> Iterator[str]:
+        # A row goes over many lines where a cell does: it is counted while it is read, not when it is in memory.
+        nonlocal size
+        for line in _lines(texts):
+            size += len(line)
+            if size > LONGEST_ROW + 1:
+                raise _unreadable(f"Row {number + 1} has more than {LONGEST_ROW} characters.")
+            yield line
+
+    reader = csv.reader(lines(), strict=True)
     try:
         for cells in reader:
-            number += 1
-            if sum(map(len, cells)) > LONGEST_ROW:
-                raise _unreadable(f"Row {number} has more than {LONGEST_ROW} characters.")
+            number, size = number + 1, 0
             if header is None:
                 header = _checked_header(cells)
             elif cells:

@@ -14,6 +14,7 @@ from app.models.user_import import UserImport, UserImportPart
 from app.operations.people.sign_in import SignedIn, sign_in
 from app.operations.people.users import find_user_by_email
 from app.operations.user_imports import endings, records, reports, running, starts
+from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tests.factories import PASSWORD
 from tests.support.importing import (
@@ -183,6 +184,54 @@ def test_nobody_grants_what_they_lack_nor_reaches_who_holds_more(make: Any) -> N
             begin(actor, people(1))
         with pytest.raises(Forbidden):
             records.list_refused_rows(actor, ended.public_id)
+
+
+def test_who_may_write_users_alone_gives_them_no_role_but_the_default_ones(make: Any) -> None:
+    """TN-11: as at every other door, whoever gives a role needs admins:write, though they hold all that it holds."""
+    role = {"name": "People", "description": "", "permissions": ["users:read", "users:write"]}
+    acme = make.organization(settings={"user_permissions": {"roles": {"people": role}}})
+    clerk = make.actor(acme, "users:read", "users:write", user=make.user(acme, role="people"))
+    text = "email,roles\nsecond@people.example,people\nthird@people.example,member\n"
+    ended = bring_in(clerk, text)
+    assert counts(ended) == ("done", 1, 0, 0, 1)
+    assert reasons(clerk, ended) == {2: [("roles", "insufficient_scope")]}
+    assert counts(bring_in(admin(make, acme), text)) == ("done", 1, 0, 1, 0)
+
+
+def test_what_the_command_line_checked_is_brought_in_by_whoever_starts_it(make: Any) -> None:
+    acme = make.organization()
+    record = begin(Actor.system(acme.id, "command line"), people(2), dry=True, is_foreground=True)
+    assert running.run_import(Actor.system(acme.id), record.public_id).status == "checked"
+    actor = admin(make, acme)
+    starts.start_import(actor, record.public_id)
+    assert running.work_on_imports(make.system(acme), holder="worker") == 1
+    assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
+
+
+def test_a_report_holds_no_column_that_its_author_makes_a_formula_nor_more_than_a_few(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    rows = [
+        {"email": "x", "errors": "none", "row": 7, "=cmd|' /C calc'!A0": 1},
+        *({"email": "x", **{f"k{number}_{column}": "" for column in range(50)}} for number in range(20)),
+    ]
+    ended = bring_in(actor, json.dumps(rows), file_format="json")
+    report = "".join(reports.refusal_report(actor, ended.public_id)).splitlines()
+    assert report[0].startswith("row,errors,email,'=cmd|' /C calc'!A0,k0_0,")
+    assert len(report[0].split(",")) == 3 + 20
+    assert report[1].startswith("1,") and "There is no such field" in report[1]
+
+
+def test_long_rows_come_in_parts_of_a_bounded_size(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    rows = [{"email": f"p{number}@people.example", "name": "é" * 60_000} for number in range(8)]
+    record = begin(
+        actor, "\n".join(json.dumps(row, ensure_ascii=False) for row in rows), file_format="ndjson"
+    )
+    sizes = [len(sealed) for sealed in db.session.scalars(select(UserImportPart.sealed_rows))]
+    assert record.parts == len(sizes) == 3 and max(sizes) < 2**20 + 8 * 2**16
+    assert counts(running.run_import(actor, record.public_id)) == ("done", 0, 0, 0, 8)
 
 
 def test_the_last_administrator_stays_whatever_a_file_says(make: Any) -> None:
