@@ -59,6 +59,22 @@ def test_tn11_a_role_neither_gains_nor_loses_what_its_editor_lacks(make: Factory
     roles.create_role(small, {"id": "meek", "permissions": ["clients:read:own", "invoices:approve"]})
 
 
+def test_tn11_nobody_who_signs_up_gets_what_the_one_who_says_so_lacks(make: Factory, acme: Any) -> None:
+    """Otherwise they would sign up themselves, and hold it."""
+    partial = {"authentication": {"registration": {"mode": "open", "default_roles": ["member", "developer"]}}}
+    roles.create_role(make.actor(acme), {"id": "ops", "permissions": [*ENOUGH]})
+    small = make.actor(acme, *ENOUGH, user=make.user(acme, role="ops"))
+    with pytest.raises(Forbidden) as refusal:
+        update_settings(small, acme.slug, partial)
+    assert refusal.value.permission == "clients:write:own"
+    update_settings(make.actor(acme), acme.slug, partial)
+    # What stands already, and what anybody has, is theirs to go on with.
+    update_settings(small, acme.slug, partial | {"branding": {"theme": "dark"}})
+    roles.create_role(small, {"id": "meek", "permissions": ["clients:read:own", "invoices:approve"]})
+    own = {"default_roles": ["developer", "meek"]}
+    update_settings(small, acme.slug, {"authentication": {"registration": own}})
+
+
 def test_settings_write_alone_defines_no_role_and_roles_write_alone_no_setting(
     make: Factory, acme: Any
 ) -> None:

@@ -24,12 +24,13 @@ from app.operations.tenancy.settings_impact import SECRET_DISPLAY, Impact, impac
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
-from app.rules.people.permissions import lacking, permissions_of, roles_of
+from app.rules.people.permissions import MEMBER, lacking, permissions_of, roles_of
 from app.rules.tenancy import ceilings
 from app.rules.tenancy import settings as rules
 from app.rules.tenancy.lock_out import require_way_back
 from app.rules.tenancy.settings_effect import warnings_for
 
+DEFAULT_ROLES = "authentication.registration.default_roles"
 WAITS_FOR_ADMINISTRATORS = (
     "authentication.registration.verify_email: No mail server is set up here, so nobody can prove an address. Who asks "
     "for an account waits until an administrator lets them in."
@@ -97,7 +98,8 @@ def update_settings(
     ``dry_run`` checks all and changes nothing. Where secrets are to be shown ``once`` from now on, the sealed copies
     of all secrets are gone in the same transaction (SE-7). Raises InvalidInput naming every wrong field,
     PreconditionFailed, WouldLockOut, RoleInUse, Forbidden for a role that gains or loses permissions which the actor
-    lacks, or changed without ``roles:write``. Audit: ``settings.updated`` with the changed paths.
+    lacks, would be everybody's who signs up, or is changed without ``roles:write``. Audit: ``settings.updated`` with
+    the changed paths.
     """
     inside, organization = acting_in(actor, slug)
     inside.require("settings:write")
@@ -181,6 +183,21 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
                 f"The role {role} would {turn} {missing[0]}, which you do not hold: nobody grants or takes what they "
                 "lack.",
                 permission=missing[0],
+            )
+    _require_grantable_to_all(actor, before, after)
+
+
+def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Nobody who signs up is given what the actor lacks: the actor could be the one who does."""
+    given = set(rules.value_at(after, DEFAULT_ROLES)) - set(rules.value_at(before, DEFAULT_ROLES))
+    for role in sorted(given):
+        missing = lacking(actor.permissions, permissions_of(role, after) - permissions_of(MEMBER, after))
+        if missing:
+            raise Forbidden(
+                f"Everybody who signs up would hold {missing[0]} by the role {role}, and you do not: nobody grants "
+                "what they lack.",
+                permission=missing[0],
+                field=DEFAULT_ROLES,
             )
 
 
