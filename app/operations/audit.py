@@ -59,7 +59,7 @@ def record(
     }
     _INSERT.write(**event)
     announce(event)
-    announce_root(actor, action)
+    announce_root(actor, action, before)
     witnessed_by(
         lambda: select(AuditEvent.id).where(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id

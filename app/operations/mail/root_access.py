@@ -1,7 +1,7 @@
 """Root in an organization: what its administrators are told when somebody of root acts there.
 
-The change itself puts a message into the outbox and nothing else: who is told, and whether anybody wants to be, is
-read when it is delivered, so that no change of root's waits for it.
+The change itself puts a message into the outbox and nothing else, where the organization wants to hear of it: who is
+told is read when it is delivered, so that no change of root's waits for it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ def register() -> None:
 def deliver(message: Message) -> None:
     """A letter to each administrator of the organization's own people is on its way.
 
-    Raises Refused where the organization does not want to hear of it or is gone.
+    Raises Refused where the organization is gone.
     """
     try:
         organization = organization_by_id(message.organization_id)
     except NotFound as gone:
         raise Refused("the organization is gone") from gone
-    if not organization.settings["audit"]["notify_root_access"]:
-        raise Refused("the organization does not want to hear of it")
     told: dict[str, Any] = dict(message.payload)
     values = {
         "by": str(told["by"]) or "A program",

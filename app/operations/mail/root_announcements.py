@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from app.config import current
+from app.operations.directory import organization_by_id
 from app.operations.people import attempts
 from app.operations.upkeep.messages import enqueue
 from app.rules.actor import Actor
+from app.rules.errors import NotFound
 
 KIND = "root_access"
+_SETTING = "audit.notify_root_access"
 _HOUR = timedelta(hours=1)
 
 
-def announce_root(actor: Actor, action: str) -> None:
+def announce_root(actor: Actor, action: str, before: Mapping[str, Any] | None) -> None:
     """The organization's administrators will be told that the actor of root did this in it; part of the unit that did.
 
     Whoever acts there again within the hour is not told of again. Nothing happens for anybody else, nor where there is
-    no mail server.
+    no mail server, nor where the organization did not want to hear of it ``before`` this was done.
     """
     is_visitor = actor.is_root and actor.organization_id != actor.home_organization_id
     if not is_visitor or actor.kind not in {"user", "client"} or current().mail_server is None:
+        return
+    if not _is_wanted(actor.organization_id, before or {}):
         return
     who = str(actor.user_id or actor.client_id)
     if not attempts.is_within(actor.organization_id, attempts.bucket_of("root access", who), 1, _HOUR):
         return
     payload = {"by": actor.label, "action": action, "address": actor.address or ""}
     enqueue(actor.organization_id, KIND, payload, receiver="administrators")
+
+
+def _is_wanted(organization_id: str, before: Mapping[str, Any]) -> bool:
+    # Whoever begins by switching the notices off is told of all the same.
+    if _SETTING in before:
+        return bool(before[_SETTING])
+    try:
+        settings = organization_by_id(organization_id, fresh=False).settings
+    except NotFound:
+        return False
+    return bool(settings["audit"]["notify_root_access"])

@@ -77,3 +77,27 @@ def test_an_organization_that_does_not_want_to_hear_of_it_does_not(
     act(visitor, quiet, "dark")
     deliver()
     assert box.mails == []
+
+
+def test_root_cannot_begin_by_switching_the_notices_off(
+    make: Factory, acme: Any, visitor: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    ada = make.user(acme, role="admin")
+    deliver()
+    box.mails.clear()
+    update_settings(visitor, acme.slug, {"audit": {"notify_root_access": False}})
+    act(visitor, acme, "dark")
+    deliver()
+    assert [mail["To"] for mail in box.mails] == [ada.email]
+
+
+def test_whoever_wanted_no_notices_hears_of_nothing_when_root_switches_them_on(
+    make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    quiet = make.organization(settings={"audit": {"notify_root_access": False}})
+    make.user(quiet, role="admin")
+    deliver()
+    box.mails.clear()
+    update_settings(visitor, quiet.slug, {"audit": {"notify_root_access": True}})
+    deliver()
+    assert box.mails == []
