@@ -169,6 +169,7 @@ HAPPENINGS: dict[str, str] = {
     "token.exchanged": "exchanged a token",
     "token.revoked": "revoked a token",
     "user.created": "created a user",
+    "user.imported": "imported a user",
     "user.deleted": "deleted a user",
     "user.disabled": "disabled a user",
     "user.enabled": "enabled a user",

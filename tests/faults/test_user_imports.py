@@ -61,7 +61,7 @@ def test_an_import_killed_three_times_brings_everybody_in_once(
         seen = database.count("users")
         assert 0 < seen < ROWS, (tmp_path / "import.log").read_text()
         # Whole parts, each with the events of its people.
-        assert seen % 250 == 0 and audited(database, "user.created") == seen
+        assert seen % 250 == 0 and audited(database, "user.imported") == seen
     refused = command()
     assert refused.wait(60) == 1
     assert "--resume" in (tmp_path / "import.log").read_text()
@@ -71,6 +71,6 @@ def test_an_import_killed_three_times_brings_everybody_in_once(
         f"created {ROWS}, updated 0, skipped 0, refused 0 of {ROWS} rows"
         in (tmp_path / "import.log").read_text()
     )
-    assert database.count("users") == ROWS == audited(database, "user.created")
+    assert database.count("users") == ROWS == audited(database, "user.imported")
     assert database.count("user_imports") == 1
     assert database.count("user_import_parts") == 0

@@ -34,5 +34,5 @@ def test_of_many_who_bring_one_part_in_one_does(app: Flask, make: Factory, datab
     with app.app_context():
         ended = get_import(system, begun.public_id)
     assert (ended.status, ended.created, ended.refused) == ("done", PARTS * PART_ROWS, 0)
-    assert database.count("users") == PARTS * PART_ROWS == audited(database, "user.created")
+    assert database.count("users") == PARTS * PART_ROWS == audited(database, "user.imported")
     assert audited(database, "user_import.ended") == 1

@@ -144,7 +144,7 @@ def _create(part: Part, people: Sequence[ImportedPerson]) -> None:
     for user_id, person in zip(ids, people, strict=True):
         audit.record(
             part.importer,
-            "user.created",
+            "user.imported",
             target_type="user",
             target_id=public_id("usr", user_id),
             after={

@@ -82,7 +82,7 @@ def test_a_part_counts_once_whoever_works_on_it(make: Any) -> None:
         work_on_part(stale)
     assert imported() == 250
     assert counts(running.run_import(actor, record.public_id)) == ("done", 600, 0, 0, 0)
-    assert imported() == 600 == len(events(acme, "user.created"))
+    assert imported() == 600 == len(events(acme, "user.imported"))
 
 
 def test_cancelled_it_brings_in_nobody_more(make: Any) -> None:
