@@ -15,7 +15,7 @@ from app.operations import clock
 from app.operations.leaks.reports import report_leaks
 from app.operations.transaction import transaction
 from app.operations.upkeep import outbox
-from app.operations.webhooks import sending
+from app.operations.webhooks import endpoints, sending
 from app.operations.webhooks.deliveries import redeliver, send_test
 from app.operations.webhooks.endpoints import create_webhook
 from app.operations.webhooks.listeners import forget_listeners
@@ -89,3 +89,14 @@ def test_a_leak_that_many_report_at_once_is_noted_once(app: Flask, make: Factory
             assert at_once(app, [act] * CROWD) == ["int"] * CROWD
         assert audited(database, "secret.leak_reported") == 2 * (number + 1)
         assert audited(database, "credential.revoked") == number + 1
+
+
+def test_many_who_add_webhooks_at_once_do_not_outgrow_the_bound(
+    app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "MOST_OF_AN_ORGANIZATION", 4)
+    ada = make.actor(make.organization())
+    body = {"url": "https://hooks.example/", "event_types": ["user.*"]}
+    results = at_once(app, [functools.partial(create_webhook, ada, body)] * CROWD)
+    assert sorted(results) == ["Conflict"] * (CROWD - 4) + ["SignedWebhook"] * 4
+    assert database.count("webhooks") == 4

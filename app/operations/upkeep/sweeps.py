@@ -121,7 +121,8 @@ SWEEPS = (
     _sweep(UsedIdentifier, "expires_at", timedelta()),
     _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
     _sweep(WebhookDelivery, "expires_at", timedelta()),
-    _sweep(Webhook, "deleted_at", timedelta(), unless=_has_deliveries),
+    # A worker that has not heard yet that it was deleted may still put down a delivery for it.
+    _sweep(Webhook, "deleted_at", timedelta(minutes=15), unless=_has_deliveries),
     _sweep(Revocation, "expires_at"),
     _sweep(RevocationReceipt, "expires_at", timedelta()),
     _sweep(SigningKey, "remove_at", timedelta(), before=note_removals),

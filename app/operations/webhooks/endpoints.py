@@ -16,6 +16,7 @@ from app.config import current
 from app.extensions import db
 from app.models.webhook import Webhook
 from app.operations import clock, keyring
+from app.operations.directory import touch_organization
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import current_unit, read, transaction
 from app.operations.webhooks.listeners import note_change
@@ -73,6 +74,8 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
     """
     require_writer(actor)
     values = check_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
+    # The organization's row first: who adds one at the same moment waits here, and counts this one too.
+    touch_organization(actor.organization_id)
     standing = select(func.count()).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )

@@ -131,6 +131,12 @@ def test_a_deleted_one_is_gone_for_everybody_and_its_row_goes_with_its_deliverie
     [(row,)] = database.query("SELECT sealed_secret FROM webhooks")
     assert row is None, "its secret went at once"
     change(WebhookDelivery, expires_at=ago(minutes=1))
+    change(Webhook, deleted_at=ago(minutes=11))
+    purge(system, pause=0)
+    assert database.count("webhooks") == 1, (
+        "a worker may have seen it ten minutes ago, and tell it of something"
+    )
+    change(Webhook, deleted_at=ago(minutes=16))
     purge(system, pause=0)
     assert (database.count("webhook_deliveries"), database.count("webhooks")) == (0, 0)
 
