@@ -69,7 +69,7 @@ def new_administrator(visit: Visit) -> Answer:
         "portal/administrators/new.html",
         code=400 if errors else 200,
         roles=roles_of(visit.organization.settings),
-        values={"email": text("email"), "name": text("name"), "role": role},
+        values={"email": text("email") or request.args.get("email", ""), "name": text("name"), "role": role},
         errors=errors,
     )
 

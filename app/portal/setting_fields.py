@@ -90,9 +90,14 @@ def base_values(topic: Topic, name: str = "base") -> Values:
 def _is_of_kind(path: str, value: Any) -> bool:
     """Whether ``typed`` could have made the value: text in place of a number is what somebody typed."""
     kind = SETTINGS[path].kind
-    if value is None or (isinstance(kind, Number) and isinstance(value, str)):
+    if value is None or is_no_number(path, value):
         return True
     return all(error.code != "wrong_type" for error in kind.check(path, value))
+
+
+def is_no_number(path: str, value: Any) -> bool:
+    """Whether something else than a number was typed where one is asked for."""
+    return isinstance(SETTINGS[path].kind, Number) and isinstance(value, str)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,6 +150,7 @@ def _field(
         if isinstance(kind.item, Choice):
             control, options = "choices", _options(setting, kind.item)
     why = _FOR_PROGRAMS.sub("", setting.why)
+    why = "" if why.rstrip(".") == label else why
     if "allowed" in limit:
         allowed = ", ".join(choice_words(path, word) for word in limit["allowed"])
         why += f" This installation allows only: {allowed}."

@@ -38,7 +38,7 @@ PATH_WORDS: dict[tuple[str, str], str] = {
     ("oauth.consent.members_may_allow", "verified"): "Reviewed clients; for others they ask an administrator",
     ("oauth.consent.members_may_allow", "none"): "First-party clients alone; for all others they ask",
     ("oauth.dynamic_registration.mode", "off"): "Nobody",
-    ("oauth.dynamic_registration.mode", "open"): "Everybody; agents that cannot bring an id of their own need this",
+    ("oauth.dynamic_registration.mode", "open"): "Everybody; agents without an id of their own need this",
     ("authentication.registration.mode", "closed"): "Nobody new",
     ("authentication.registration.mode", "invite"): "By invitation",
     ("authentication.registration.mode", "open"): "By invitation, or by making an account themselves",

@@ -16,6 +16,7 @@ from app.portal.setting_fields import (
     base_values,
     field_groups,
     in_words,
+    is_no_number,
     nested,
     typed,
     values_of,
@@ -96,15 +97,22 @@ def setting_topic(visit: Visit, topic: str) -> Answer:
         try:
             tried = _update(visit, changes, dry_run=True)
         except (InvalidInput, Conflict) as refusal:
-            return _form(visit, page, view, values, field_errors(refusal), code=400)
+            return _form(visit, page, view, values, _errors(refusal, values), code=400)
         return _form(visit, page, view, values, {}, impact=tried.impact, would_change=tried.changed)
     try:
         saved = _update(visit, changes, expected_version=version_read())
     except PreconditionFailed:
         return _conflict(visit, page, view, changes)
     except (InvalidInput, Conflict) as refusal:
-        return _form(visit, page, view, values, field_errors(refusal), code=400)
+        return _form(visit, page, view, values, _errors(refusal, values), code=400)
     return visit.done(f"/settings/{topic}", "saved" if saved.changed else "unchanged")
+
+
+def _errors(refusal: InvalidInput | Conflict, values: dict[str, Any]) -> dict[str, str]:
+    """The refusal by field; to a form, text in place of a number is no matter of types."""
+    told = {path: "Type a whole number, such as 30." for path in values if is_no_number(path, values[path])}
+    found = field_errors(refusal)
+    return found | {path: words for path, words in told.items() if path in found}
 
 
 def _changes(page: Topic) -> tuple[dict[str, Any], dict[str, Any]]:

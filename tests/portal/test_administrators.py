@@ -24,6 +24,15 @@ def test_known_person_gets_the_role_at_once(make: Any, acme: Any, ada: Any) -> N
     assert "Bob" in ada.text and "Auditor" in ada.text
 
 
+def test_page_of_a_user_leads_to_a_role_for_them(make: Any, acme: Any, ada: Any) -> None:
+    bob = make.user(acme, email="bob+1@acme.example", name="Bob")
+
+    shown = ada.get(f"/users/{bob.public_id}").text
+    link = re.search(r'href="[^"]*(/administrators/new\?email=[^"]+)"', shown)
+
+    assert link and 'value="bob+1@acme.example"' in ada.get(link[1]).text
+
+
 def test_unknown_address_is_invited_and_the_link_is_shown_once(ada: Any) -> None:
     answer = ada.send("/administrators/new", email="new@acme.example", name="New", role="developer")
 

@@ -60,6 +60,14 @@ def _overrides(database: Any) -> Any:
     return json.loads(row[0])
 
 
+def test_word_in_place_of_a_number_is_told_in_plain_words(ada: Any) -> None:
+    ada.get("/settings/sign-in")
+
+    _send(ada, "sign-in", _stored("sign-in") | {"authentication.password.min_length": "many"})
+
+    assert "Type a whole number" in ada.text and "integer" not in ada.text
+
+
 @pytest.mark.parametrize("topic", list(TOPICS))
 def test_form_sent_as_it_came_changes_nothing(ada: Any, database: Any, topic: str) -> None:
     ada.get(f"/settings/{topic}")
