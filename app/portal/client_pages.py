@@ -41,9 +41,15 @@ _TABS = (
 
 
 def client_page(
-    visit: Visit, client: ClientRecord, tab: str, *, code: int = 200, **context: Any
+    visit: Visit,
+    client: ClientRecord,
+    tab: str,
+    *,
+    code: int = 200,
+    template: str | None = None,
+    **context: Any,
 ) -> BaseResponse:
-    """One tab of the client's page."""
+    """One tab of the client's page, or with ``template`` a page behind that tab."""
     here = visit.url(f"/clients/{client.client_id}")
     tabs = [
         {"label": label, "url": f"{here}/{name}", "current": name == tab}
@@ -51,7 +57,7 @@ def client_page(
         if _has(visit, client, name)
     ]
     return visit.render(
-        f"portal/clients/{tab}.html",
+        f"portal/clients/{template or tab}.html",
         code=code,
         client=client,
         client_url=here,

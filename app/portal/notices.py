@@ -12,6 +12,7 @@ _TEXTS = {
     "client-request-approved": "The client is approved: members may allow it. Those who asked are told.",
     "client-request-declined": "The request is declined, and the member told.",
     "client-deleted": "The client is deleted. Its secrets, tokens and consents no longer work.",
+    "token-ended": "The access token no longer works.",
     "grant-revoked": "The grant is revoked. Its tokens no longer work.",
     "tokens-revoked": "Revoked. What was issued before no longer works, anywhere.",
     "session-ended": "The sign-in is over.",

@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.identifiers import new_id, public_id
 from tests.portal.conftest import Person
-from tests.support.world_rows import granted
+from tests.support.world_rows import granted, issued
 
 
 @pytest.fixture
@@ -69,3 +69,18 @@ def test_a_developer_sees_those_of_the_own_client(make: Any, person: Any, acme: 
     assert "bob@example.com" in grace.text
     grace.send(f"/clients/{own.client_id}/tokens/{grant}/revoke")
     assert "No living grants" in (grace.follow() and grace.text)
+
+
+def test_an_access_token_of_the_client_itself_is_listed_and_ended(
+    ada: Person, make: Any, acme: Any, orchard: Any
+) -> None:
+    with make.app.app_context():
+        token, of_another = issued(orchard), issued(make.client(acme))
+    here = f"/clients/{orchard.client_id}/tokens/access"
+    ada.get(here)
+    assert "The client itself" in ada.text
+    assert ada.send(f"{here}/{of_another}/end").status_code == 404
+    ada.get(here)
+    ada.send(f"{here}/{token}/end")
+    ada.follow()
+    assert "The access token no longer works" in ada.text and "No living access tokens" in ada.text

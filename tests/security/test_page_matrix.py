@@ -107,6 +107,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "api_id": corner.ids["resourceId"],
         "event_id": corner.ids["auditEventId"],
         "grant_id": corner.ids["grantId"],
+        "access_token_id": corner.ids["tokenId"],
         "revocation_id": corner.ids["revocationId"],
         "form": "csv",
         "failed_request_id": corner.ids["failedRequestId"],
@@ -198,7 +199,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
         if not re.search(
-            "<(client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|registration_id|user_id|webhook_id|slug)>",
+            "<(access_token_id|client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|registration_id|user_id|webhook_id|slug)>",
             pattern,
         ):
             continue

@@ -24,7 +24,7 @@ from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient
 from tests.support.importing import begin
-from tests.support.world_rows import consented, granted, refused, registered, told, wanted
+from tests.support.world_rows import consented, granted, issued, refused, registered, told, wanted
 
 RARE, COMMON = "clients:trust", "audit:read"
 """Two permissions, either of which opens no route that asks for another."""
@@ -57,6 +57,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "registrationTokenId": public_id("ria", new_id()),
         "auditEventId": public_id("evt", new_id()),
         "grantId": public_id("grt", new_id()),
+        "tokenId": public_id("tok", new_id()),
         "consentId": public_id("con", new_id()),
         "clientRequestId": public_id("crq", new_id()),
         "revocationId": public_id("rev", new_id()),
@@ -102,6 +103,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         endpoints.delete_webhook(actor, silent)
         withdrawn = consented(corner.client, make.user(corner.organization), ended=True)
         unanswered = wanted(corner.client, make.user(corner.organization), ended=True)
+        dead = issued(corner.client, ended=True)
         revoked = granted(corner.client, make.user(corner.organization), revoked=True)
         _, over = sessions.start_session(corner.organization, make.user(corner.organization).id)
         sessions.end_sessions(corner.organization.id, Session.id == over)
@@ -118,6 +120,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "registrationId": lapsed_registration,
         "registrationTokenId": spent,
         "grantId": revoked,
+        "tokenId": dead,
         "consentId": withdrawn,
         "clientRequestId": unanswered,
         # What retention removed, as the audit event below.
@@ -155,6 +158,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         imported = begin(make.actor(organization), "email\nwaiting@example.com\n", dry=True).public_id
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
         allowed = granted(client, make.user(organization))
+        token = issued(client)
         consent = consented(client, make.user(organization))
         request = wanted(client, make.user(organization))
         _, session = sessions.start_session(organization, member.id)
@@ -177,6 +181,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "registrationTokenId": initial.record.public_id,
         "auditEventId": happened,
         "grantId": allowed,
+        "tokenId": token,
         "consentId": consent,
         "clientRequestId": request,
         "revocationId": receipt,

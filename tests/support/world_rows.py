@@ -12,6 +12,7 @@ from app.models.account_link import Registration
 from app.models.client_request import ClientRequest
 from app.models.failed_request import FailedRequest
 from app.models.grant import Consent, Grant
+from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.evidence import refused_requests
@@ -73,6 +74,25 @@ def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str
     )
     db.session.commit()
     return public_id("grt", row_id)
+
+
+def issued(client: MadeClient, *, ended: bool = False) -> str:
+    """The id of an access token of the client itself."""
+    now, row_id = clock.now(), new_id()
+    db.session.execute(
+        insert(AccessToken).values(
+            organization_id=client.organization.id,
+            id=row_id,
+            digest=secrets.token_bytes(32),
+            client_id=client.registered.client.id,
+            scope="openid",
+            audience="https://orchard.example",
+            issued_at=now,
+            expires_at=now if ended else now + timedelta(hours=1),
+        )
+    )
+    db.session.commit()
+    return public_id("tok", row_id)
 
 
 def consented(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:

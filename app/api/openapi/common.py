@@ -99,6 +99,7 @@ PARAMETERS: Schema = {
     "ConsentId": _path("consentId", public_id("con"), "The consent."),
     "ClientRequestId": _path("clientRequestId", public_id("crq"), "The request of a member."),
     "GrantId": _path("grantId", public_id("grt"), "The grant."),
+    "TokenId": _path("tokenId", public_id("tok"), "The access token."),
     "AuditEventId": _path("auditEventId", public_id("evt"), "The event."),
     "FailedRequestId": _path("failedRequestId", public_id("flr"), "The refused request."),
     "RegistrationId": _path("registrationId", public_id("reg"), "The account that waits."),

@@ -84,11 +84,21 @@ def _revoke_access_token(actor: Actor, token: str) -> RevokedToken | None:
     if row is None:
         return None
     _require_own(actor, row.client_id)
+    return end_access_token(actor, row.id, row.client_id, row.user_id)
+
+
+def end_access_token(
+    actor: Actor, token_id: UUID, client_id: UUID, user_id: UUID | None = None
+) -> RevokedToken | None:
+    """The access token is dead; None when it had ended already. Part of the transaction under way.
+
+    The caller has found out that the actor may end it. Audit: ``token.revoked``.
+    """
     changed = count_changed(
         update(AccessToken)
         .where(
             AccessToken.organization_id == actor.organization_id,
-            AccessToken.id == row.id,
+            AccessToken.id == token_id,
             AccessToken.revoked_at.is_(None),
             AccessToken.expires_at > clock.now(),
         )
@@ -96,8 +106,8 @@ def _revoke_access_token(actor: Actor, token: str) -> RevokedToken | None:
     )
     if changed != 1:
         return None
-    grants.log_revocation(actor.organization_id, "token", row.id.bytes)
-    return _record(actor, RevokedToken("access_token", public_id("tok", row.id), row.client_id, row.user_id))
+    grants.log_revocation(actor.organization_id, "token", token_id.bytes)
+    return _record(actor, RevokedToken("access_token", public_id("tok", token_id), client_id, user_id))
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:

@@ -21,10 +21,10 @@ from tests.support.importing import begin
 from tests.support.rights import ROOT, SUPPORT, SUPPORT_PERMISSIONS
 from tests.support.user_tokens import user_token
 from tests.support.world import Corner
-from tests.support.world_rows import consented, granted, refused, registered, wanted
+from tests.support.world_rows import consented, granted, issued, refused, registered, wanted
 
 # Whoever holds ``:own`` reaches of these what they registered themselves, and sees no other.
-OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId", "consentId")
+OWNED = ("clientId", "credentialId", "resourceId", "failedRequestId", "grantId", "tokenId", "consentId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "resourceId": resource.public_id,
             "failedRequestId": refused(client, datetime.now(UTC)),
             "grantId": granted(client, make.user(corner.organization)),
+            "tokenId": issued(client),
             "consentId": consented(client, make.user(corner.organization)),
             "userId": somebody.public_id,
             "sessionId": public_id("ses", session),
