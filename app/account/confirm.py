@@ -6,6 +6,7 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
+from app.account.visit import Visit, own_account
 from app.operations.addresses.own_address import ProofEnded, ProofView, find_proof, use_proof
 from app.operations.addresses.registrations import (
     RegistrationEnded,
@@ -17,7 +18,6 @@ from app.operations.directory import OrganizationView, organization_by_slug
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of
-from app.web.browser_session import account_actor
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -47,26 +47,16 @@ def confirm_page(organization: str, token: str) -> Response:
 
 @account.route("/organizations/<organization>/confirm-address/<token>", methods=["GET", "POST"])
 @page_class("account")
-def confirm_address_page(organization: str, token: str) -> Response:
-    """A button, so that a program that looks at links in mails changes nothing; then the account or its sign-in."""
-    named = organization_by_slug(organization)
-    proof = find_proof(named, token)
+@own_account
+def confirm_address_page(visit: Visit, token: str) -> Response:
+    """A button, so that a program that looks at links in mails changes nothing; whose account it is signs in first."""
+    proof = find_proof(visit.actor, token)
     if proof is None:
         raise ProofEnded
     if request.method == "GET":
-        return _confirm_address(named, proof)
-    own = account_actor(named.id)
-    is_own = own is not None and own.user_id == proof.link.user_id
-    use_proof(
-        named,
-        token,
-        keep=own.session_id if own is not None and is_own else None,
-        address=request.remote_addr,
-        request_id=request_id(),
-    )
-    if is_own:
-        return redirect(f"/organizations/{named.slug}/account/email?done=address", 303)
-    return redirect(f"/organizations/{named.slug}/login?confirmed=1", 303)
+        return _confirm_address(visit.organization, proof)
+    use_proof(visit.actor, token)
+    return visit.done("/email", "address")
 
 
 def _confirm(

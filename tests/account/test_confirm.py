@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask import Flask
@@ -91,8 +92,9 @@ def test_without_a_mail_server_the_page_says_who_lets_people_in(visitor: Visitor
 @pytest.mark.parametrize("page", ["confirm", "confirm-address"])
 @pytest.mark.parametrize("token", ["x", "gth_ev_00000000" + "A" * 43 + "00000000", "%00", "a" * 3000])
 def test_a_link_that_is_none_is_a_page_and_changes_nothing(
-    visitor: Visitor, acme: Any, page: str, token: str
+    visitor: Visitor, acme: Any, ada: Any, page: str, token: str
 ) -> None:
+    visitor.sign_in(ada)
     answer = visitor.get(f"/organizations/{acme.slug}/{page}/{token}")
     assert answer.status_code == 409
     assert "has expired" in answer.text
@@ -113,6 +115,30 @@ def test_one_s_address_is_changed_by_the_link_that_went_to_it(
     visitor.get(link)
     assert visitor.post(link).location == f"{page}?done=address"
     assert NEW in visitor.get(page).text, "still signed in here"
+
+
+def test_oi5_the_button_in_the_mail_asks_whose_account_it_is(
+    app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """A stranger who reads the mail cannot make the address that of the one who asked for it."""
+    visitor.sign_in(ada)
+    page = f"/organizations/{acme.slug}/account/email"
+    visitor.get(page)
+    visitor.post(page, email=NEW)
+    deliver()
+    link = box.links()[0].removeprefix("http://localhost")
+    stranger = Visitor(app)
+    assert stranger.get(link).location == f"/organizations/{acme.slug}/login?next={quote(link, safe='')}"
+    stranger.get(f"/organizations/{acme.slug}/login")
+    assert "/login" in stranger.post(link).location
+    stranger.sign_in(make.user(acme))
+    assert (answer := stranger.get(link)).status_code == 403 and "another account" in answer.text
+    assert stranger.post(link).status_code == 403
+    assert ada.email in visitor.get(page).text
+    elsewhere = Visitor(app)
+    elsewhere.sign_in(ada)
+    elsewhere.get(link)
+    assert elsewhere.post(link).location == f"{page}?done=address"
 
 
 def test_the_cookie_of_known_browsers_lasts_a_year_and_signs_nobody_in(

@@ -61,7 +61,6 @@ WITHOUT_ACTOR = {
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
         *("registrations.find_registration", "registrations.confirm_registration"),
-        *("own_address.find_proof", "own_address.use_proof"),
         *("password_resets.find_reset", "password_resets.reset_password"),
         *("setup.is_set_up", "setup.is_setup_token", "setup.issue_setup_token", "setup.complete_setup"),
     },

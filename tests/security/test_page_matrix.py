@@ -43,7 +43,6 @@ PUBLIC = {
     "account.passkey_enrol": "the sign-in that waits is bound to the browser",
     "account.accept_page": "its token is the proof",
     "account.confirm_page": "its token is the proof",
-    "account.confirm_address_page": "its token is the proof",
     "account.reset_page": "its token is the proof",
     "account.forgot_page": "says the same to everybody",
     "account.sign_up_page": "where one makes an account",
@@ -127,6 +126,7 @@ def _path(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "setting": "oauth.access_token.ttl_seconds",
         "topic": "sessions",
         "algorithm": "EdDSA",
+        "token": "x",
     }
     return re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: quote(values[match[1]]), pattern)
 

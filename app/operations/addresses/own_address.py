@@ -55,6 +55,18 @@ class ProofEnded(Conflict):
         )
 
 
+class AnotherAccount(Forbidden):
+    """The link belongs to an account that the one who opens it is not signed in to.
+
+    Whoever reads a mailbox would otherwise lend it to the account of somebody who has asked for it.
+    """
+
+    code = "another_account"
+
+    def __init__(self) -> None:
+        super().__init__("This link is for another account. Sign in to that one, and open the link again.")
+
+
 @dataclass(frozen=True, slots=True)
 class ProofView:
     """Which address of whose a link proves; ``is_change`` says that the account has another one now."""
@@ -130,6 +142,8 @@ def _send(actor: Actor, organization: OrganizationView, user_id: UUID, email: st
     if holder is not None and holder.id != user_id:
         values = {"email": email, "link": f"{home}/login", "forgot": f"{home}/forgot"}
         letters.send(organization, email, "account_exists", values)
+        # As a new link does: by whether the one before still works, the asker would learn of the account (EN-1).
+        account_links.end_links(organization.id, user_id, EMAIL_PROOF)
     else:
         token, expires_at = account_links.make_link(
             organization.id,
@@ -156,11 +170,17 @@ def _send(actor: Actor, organization: OrganizationView, user_id: UUID, email: st
 
 
 @read
-def find_proof(organization: OrganizationView, token: str) -> ProofView | None:
-    """What the link proves, or None when it has ended or the account is another by now."""
+def find_proof(actor: Actor, token: str) -> ProofView | None:
+    """What the link proves of the actor's account, or None when it has ended or the account is another by now.
+
+    Raises AnotherAccount.
+    """
+    organization = organization_by_id(actor.organization_id)
     link = account_links.find_link(organization.id, token, EMAIL_PROOF)
     if link is None or not organization.is_active:
         return None
+    if link.user_id != actor.user_id:
+        raise AnotherAccount
     row = db.session.execute(
         select(User.email, User.email_canonical, AccountLink.address)
         .join(
@@ -180,25 +200,18 @@ def find_proof(organization: OrganizationView, token: str) -> ProofView | None:
 
 
 @transaction
-def use_proof(
-    organization: OrganizationView,
-    token: str,
-    *,
-    keep: UUID | None = None,
-    address: str | None = None,
-    request_id: str | None = None,
-) -> ProofView:
-    """The address is the account's, and verified: whoever holds the link reads its mailbox (OI-5).
+def use_proof(actor: Actor, token: str) -> ProofView:
+    """The address is the account's, and verified: the actor, whose account it is, reads its mailbox (OI-5).
 
-    Where it is another one than before, every sign-in but ``keep`` and what apps could refresh have ended (SS-6), and
-    the old address is told. Raises ProofEnded, also when somebody else has the address by now. Audit:
+    Where it is another one than before, every other sign-in and what apps could refresh have ended (SS-6), and the old
+    address is told. Raises ProofEnded, also when somebody else has the address by now, AnotherAccount. Audit:
     ``user.email_changed`` or ``user.email_verified``.
     """
-    proof = find_proof(organization, token)
+    proof = find_proof(actor, token)
     if proof is None or not account_links.use_link(proof.link):
         raise ProofEnded
+    organization = organization_by_id(actor.organization_id)
     user_id = proof.link.user_id
-    actor = Actor.anonymous(organization.id, address, request_id)
     _store(organization.id, user_id, proof)
     if not proof.is_change:
         audit.record(
@@ -211,7 +224,7 @@ def use_proof(
         return proof
     # The old address may be somebody else's by now, and a link that was sent there must not choose the password.
     account_links.end_links(organization.id, user_id)
-    ended = end_sessions_of_user(organization.id, user_id, keep=keep)
+    ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     grants = revocation.revoke_grants_of_user(actor, user_id, reason="email_changed")
     audit.record(
         actor,

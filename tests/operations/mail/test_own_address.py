@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,13 @@ from app.models.account_link import AccountLink
 from app.models.user import User
 from app.operations import clock
 from app.operations.addresses import own_address as operation
-from app.operations.addresses.own_address import ProofEnded, find_proof, request_proof, use_proof
+from app.operations.addresses.own_address import (
+    AnotherAccount,
+    ProofEnded,
+    find_proof,
+    request_proof,
+    use_proof,
+)
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.people.password_resets import issue_reset_link
 from app.operations.people.sessions import find_session
@@ -76,7 +83,7 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
     deliver()
     (mail,) = box.mails
     assert mail["To"] == NEW
-    use_proof(acme, token_in(mail), keep=here.session_id)
+    use_proof(replace(as_herself(ada), session_id=here.session_id), token_in(mail))
     user = get_user(acme.id, ada.id)
     assert (user.email, user.email_verified) == (NEW, True)
     assert find_session(here.token) is not None and find_session(there.token) is None
@@ -88,7 +95,7 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
     assert enter(ada, NEW)
     assert audited(database, "user.email_changed") == 1
     with pytest.raises(ProofEnded):
-        use_proof(acme, token_in(mail))
+        use_proof(as_herself(ada), token_in(mail))
 
 
 def test_one_s_unproven_address_is_proven_and_nothing_ends(
@@ -100,7 +107,7 @@ def test_one_s_unproven_address_is_proven_and_nothing_ends(
     standing = enter(ada, ada.email)
     request_proof(as_herself(ada), "Ada@Acme.example")
     deliver()
-    use_proof(acme, token_in(box.mails[0]))
+    use_proof(as_herself(ada), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email_verified
     assert find_session(standing.token) is not None
     assert audited(database, "user.email_verified") == 1
@@ -121,6 +128,30 @@ def test_somebody_else_s_address_is_not_told_of_and_not_taken(
     assert "confirm-address" not in plain(mail)
 
 
+def test_en1_the_link_before_ends_whether_or_not_somebody_has_the_address(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """Else whoever asks learns it by trying the link to their own mailbox."""
+    make.user(acme, email="bob@acme.example")
+    request_proof(as_herself(ada), NEW)
+    deliver()
+    request_proof(as_herself(ada), "bob@acme.example")
+    assert find_proof(as_herself(ada), token_in(box.mails[0])) is None
+
+
+def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """An account that asks for a stranger's address, and a stranger who presses the button in the mail."""
+    stranger = make.user(acme, email="stranger@acme.example")
+    request_proof(as_herself(ada), NEW)
+    deliver()
+    for act in (find_proof, use_proof):
+        with pytest.raises(AnotherAccount):
+            act(as_herself(stranger), token_in(box.mails[0]))
+    assert get_user(acme.id, ada.id).email == ada.email
+
+
 def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
@@ -128,7 +159,7 @@ def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
     deliver()
     make.user(acme, email=NEW)
     with pytest.raises(ProofEnded):
-        use_proof(acme, token_in(box.mails[0]))
+        use_proof(as_herself(ada), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email == ada.email
 
 
@@ -139,18 +170,18 @@ def test_a_link_ends_by_age_by_a_newer_one_and_by_a_new_password(
     request_proof(as_herself(ada), NEW)
     deliver()
     older, newer = (token_in(mail) for mail in box.mails)
-    assert find_proof(acme, older) is None and find_proof(acme, newer) is not None
+    assert find_proof(as_herself(ada), older) is None and find_proof(as_herself(ada), newer) is not None
     with db.engine.begin() as connection:
         connection.execute(update(User).values(password_hash="another"))
-    assert find_proof(acme, newer) is None
+    assert find_proof(as_herself(ada), newer) is None
     with db.engine.begin() as connection:
         connection.execute(update(AccountLink).values(expires_at=clock.now()))
-    assert find_proof(acme, newer) is None
+    assert find_proof(as_herself(ada), newer) is None
 
 
 def test_a_reset_link_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
     link = issue_reset_link(make.actor(acme), ada.id).link
-    assert link is not None and find_proof(acme, link.rpartition("/")[2]) is None
+    assert link is not None and find_proof(as_herself(ada), link.rpartition("/")[2]) is None
 
 
 def test_tn6_another_organization_s_link_is_none(
@@ -159,7 +190,7 @@ def test_tn6_another_organization_s_link_is_none(
     request_proof(as_herself(ada), NEW)
     deliver()
     with pytest.raises(ProofEnded):
-        use_proof(make.organization(), token_in(box.mails[0]))
+        use_proof(as_herself(make.user(make.organization())), token_in(box.mails[0]))
 
 
 def test_a_sign_in_of_long_ago_asks_for_another(ada: Any, box: Mailbox) -> None:
