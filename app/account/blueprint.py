@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.people.freshness import FreshSignInRequired
 from app.rules.errors import DomainError, NotFound
+from app.web.branding import branding_of_path
 from app.web.request_log import request_id
 
 account = Blueprint("account", __name__)
@@ -29,6 +30,7 @@ def refuse(error: DomainError) -> BaseResponse:
         hint=None,
         error_code=error.code,
         request_id=request_id(),
+        **(branding_of_path() if error.status < 500 else {}),
         back_url="/login" if is_lost else f"/organizations/{slug}/account",
         back_label="Choose an organization" if is_lost else "Back to my account",
     )

@@ -10,6 +10,7 @@ from app.account.visit import Visit, own_account
 from app.operations.user_administration.own_account import delete_own_account, preview_own_end
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
+from app.web.branding import branding_of
 from app.web.browser_session import clear_sign_in
 
 
@@ -23,7 +24,11 @@ def delete_page(visit: Visit) -> Response:
         delete_own_account(visit.actor, email=forms.text("email"))
     except (InvalidInput, Conflict) as error:
         return _page(visit, error)
-    page = make_response(render_template("account/deleted.html", organization=visit.organization))
+    page = make_response(
+        render_template(
+            "account/deleted.html", organization=visit.organization, **branding_of(visit.organization)
+        )
+    )
     clear_sign_in(page, visit.organization.id)
     return page
 

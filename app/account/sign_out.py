@@ -8,6 +8,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.operations.directory import organization_by_slug
 from app.operations.people.own_sessions import end_session
+from app.web.branding import branding_of
 from app.web.browser_session import account_actor, clear_sign_in, session_for
 from app.web.headers import page_class
 
@@ -17,7 +18,9 @@ from app.web.headers import page_class
 def ask_to_sign_out(organization: str) -> Response:
     """A question for somebody signed in; for anybody else the news that nobody is."""
     named = organization_by_slug(organization)
-    page = render_template("account/sign_out.html", organization=named, session=session_for(named.id))
+    page = render_template(
+        "account/sign_out.html", organization=named, session=session_for(named.id), **branding_of(named)
+    )
     return make_response(page)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.tenancy import settings
+from app.operations.tenancy import organization_logos, settings
 from app.operations.tenancy.settings import SettingsView, UpdatedSettings
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
-from app.web.json_api import envelope, read_object
+from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import flag
+from app.web.uploads import body_reader, place_to_upload
+
+IMAGES = ("image/png", "image/jpeg", "image/webp")
 
 
 @api.get("/organizations/<slug>/settings")
@@ -35,6 +38,28 @@ def update_settings(call: Call, slug: str) -> Response:
         expected_version=expected_version(),
         dry_run=flag(call.parameters, "dry_run"),
     )
+    return _answer(updated.settings, updated)
+
+
+@api.put("/organizations/<slug>/logo")
+@management(names_organization=False)
+def set_logo(call: Call, slug: str) -> Response:
+    """The image of the body stands on the organization's pages."""
+    version = expected_version()
+    organization_logos.require_settable(call.actor, slug)
+    if request.mimetype not in IMAGES:
+        raise UnsupportedMediaType(f"Send the image itself, as {', '.join(IMAGES)}.")
+    with place_to_upload():
+        content = body_reader(organization_logos.MOST_BYTES)(organization_logos.MOST_BYTES + 1)
+        updated = organization_logos.set_logo(call.actor, slug, content, expected_version=version)
+    return _answer(updated.settings, updated)
+
+
+@api.delete("/organizations/<slug>/logo")
+@management(names_organization=False)
+def remove_logo(call: Call, slug: str) -> Response:
+    """The organization's initials stand there again."""
+    updated = organization_logos.remove_logo(call.actor, slug, expected_version=expected_version())
     return _answer(updated.settings, updated)
 
 

@@ -127,6 +127,9 @@ def _device_pages() -> Blueprint:
 def _pictures() -> Blueprint:
     blueprint = Blueprint("logos", __name__)
     blueprint.add_url_rule("/logos/<client_id>/<digest>.png", "show", logos.show)
+    blueprint.add_url_rule(
+        "/logos/organizations/<organization_id>/<digest>.png", "organization", logos.show_of_organization
+    )
     return blueprint
 
 

@@ -14,7 +14,7 @@ from app.rules.errors import DomainError, TooManyRequests
 from app.rules.protocol.oauth_errors import ClientBlocked
 from app.rules.protocol.redirects import host_of, with_parameters
 from app.rules.protocol.response_modes import FORM_POST, mode_of
-from app.web.branding import branding_of
+from app.web.branding import branding_of, branding_of_client
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
@@ -53,6 +53,7 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         error_code=error.code,
         request_id=request_id(),
         inspect_url=address_of_entry(call) if call is not None else None,
+        **branding_of_client((call.sent or {}).get("client_id") if call is not None else None),
     )
     if isinstance(error, TooManyRequests):
         return Response(page, error.status, {"Retry-After": str(error.retry_after)})

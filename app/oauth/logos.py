@@ -1,14 +1,24 @@
-"""Logos of clients, from our own address: the name says the content, so it may be kept for ever."""
+"""Logos of clients and organizations, from our own address: the name says the content, so it may be kept for ever."""
 
 from __future__ import annotations
 
 from flask import Response
 
-from app.operations.registration.logos import get_picture
+from app.operations.registration import logos
+from app.operations.tenancy import organization_logos
 
 
 def show(client_id: str, digest: str) -> Response:
-    """The picture. Raises NotFound."""
-    answer = Response(get_picture(client_id, digest), mimetype="image/png")
+    """The picture of a client. Raises NotFound."""
+    return _picture(logos.get_picture(client_id, digest))
+
+
+def show_of_organization(organization_id: str, digest: str) -> Response:
+    """The picture of an organization. Raises NotFound."""
+    return _picture(organization_logos.get_picture(organization_id, digest))
+
+
+def _picture(content: bytes) -> Response:
+    answer = Response(content, mimetype="image/png")
     answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     return answer

@@ -13,7 +13,8 @@ _PAGES = (
     "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "credentials", "settings",
     "signing_keys",
     "roles", "users", "user_imports", "administrators", "organizations", "logs", "audit", "tokens",
-    "ceilings", "theme", "setup", "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
+    "ceilings", "theme", "organization_logo", "setup",
+    "registration_tokens", "registrations", "webhooks", "revocations", "rotations",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from app.operations.directory import organization_by_slug
 from app.operations.people.freshness import FreshSignInRequired
 from app.portal.visit import home_slug, sign_in_url
 from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests, Unavailable
+from app.web.branding import branding_of_path
 from app.web.browser_session import actor_for
 from app.web.request_log import request_id
 
@@ -41,6 +42,7 @@ def refuse(error: DomainError) -> BaseResponse:
         hint=_words(_HINTS, error),
         error_code=error.code,
         request_id=request_id(),
+        **(branding_of_path() if error.status < 500 else {}),
         back_url=back_url,
         back_label=back_label,
     )

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from app.operations.directory import ClientView, OrganizationView
+from flask import g, request
+
+from app.operations.directory import ClientView, OrganizationView, organization_by_id, organization_by_slug
 from app.operations.registration.logos import digest_of_logo
-from app.rules.identifiers import client_id_of
+from app.rules.errors import DomainError
+from app.rules.identifiers import client_id_of, parse_client_id
 from app.rules.tenancy.colors import DEFAULT_ACCENT
 
 
 def branding_of(organization: OrganizationView) -> dict[str, str | None]:
-    """The variables ``theme`` and ``accent`` of base.html."""
+    """The variables ``theme``, ``accent`` and ``brand_logo`` of base.html and the cards on it."""
     branding = organization.settings["branding"]
     accent = str(branding["accent_color"]).lower()
     return {
         "theme": branding["theme"],
         "accent": None if accent == DEFAULT_ACCENT else accent.removeprefix("#"),
+        "brand_logo": branding["logo"],
     }
+
+
+def branding_of_path() -> dict[str, str | None]:
+    """The same of the organization that the path names, for pages that say no; nothing where none stands there."""
+    slug = getattr(g, "organization_slug", None) or (request.view_args or {}).get("organization")
+    try:
+        return branding_of(organization_by_slug(slug, fresh=False)) if slug else {}
+    except DomainError:
+        return {}
+
+
+def branding_of_client(client_id: str | None) -> dict[str, str | None]:
+    """The same of the organization that a client's id names, however wrong the rest of its request is."""
+    named = parse_client_id(client_id or "")
+    try:
+        return branding_of(organization_by_id(named[0], fresh=False)) if named else branding_of_path()
+    except DomainError:
+        return {}
 
 
 def logo_of(client: ClientView) -> str | None:

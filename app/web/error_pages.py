@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
 from app.web import json_api
+from app.web.branding import branding_of_path
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
@@ -85,7 +86,14 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
 
 def _page(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
     page = render_template(
-        "error.html", title=title, message=message, hint=hint, error_code=code, request_id=request_id()
+        "error.html",
+        title=title,
+        message=message,
+        hint=hint,
+        error_code=code,
+        request_id=request_id(),
+        # A fault may be that nothing can be read: its page asks for nothing.
+        **(branding_of_path() if status < 500 else {}),
     )
     return make_response(page, status)
 

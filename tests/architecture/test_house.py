@@ -57,7 +57,11 @@ WITHOUT_ACTOR = {
             "proven_clients.remember",
         ),
     },
-    "it stands on pages that strangers see": {"logos.digest_of_logo", "logos.get_picture"},
+    "it stands on pages that strangers see": {
+        "logos.digest_of_logo",
+        "logos.get_picture",
+        "organization_logos.get_picture",
+    },
     "a link that was handed to a person is all the right there is": {
         *("invitations.find_invitation", "invitations.accept_invitation"),
         *("registrations.find_registration", "registrations.confirm_registration"),

@@ -103,6 +103,7 @@ def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -
         *OF_NO_ORGANIZATION,
         *("users", "role_assignments", "resources", "scopes", "clients", "client_credentials", "consents"),
         *("client_registrations", "client_logos"),  # as long as their clients
+        "organization_logos",  # as long as the setting that names it
         *("authenticator_apps", "recovery_codes", "passkeys", "passkey_handles"),  # as long as their users
         *("audit_events", "audit_links", "audit_chains"),  # by each organization's own retention
     }

@@ -19,6 +19,7 @@ from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
 from app.rules.tenancy.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.support.asked_place import CALLBACK, Place, numbers
+from tests.support.pictures import PNG
 from tests.support.servers import WORKERS, LiveServer
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,10 @@ def _login(needle: str) -> Callable[[Place], Any]:
 
 def _account(page: str, needle: str) -> Callable[[Place], Any]:
     return lambda place: needle in place.page(f"/account/{page}", signed_in=True)
+
+
+def _has_logo(place: Place) -> Any:
+    return 'id="brand-logo"' in place.page("/login")
 
 
 def _registers(**fields: Any) -> Callable[[Place], Any]:
@@ -175,6 +180,7 @@ EFFECTS: dict[str, Effect] = {
         _account("profile", "/account/delete"), [(True, True), (False, False)], {},
     ),
     "branding.display_name": (_login("Orchard Works"), [("Orchard Works", True), ("Meadow", False)], {}),
+    "branding.logo": (_has_logo, [(PNG, True), (None, False)], {}),
     "branding.accent_color": (_login("a1b2c3"), [("#a1b2c3", True), ("#102030", False)], {}),
     "branding.theme": (_login('data-theme="dark"'), [("dark", True), ("light", False)], {}),
     "branding.support_email": (

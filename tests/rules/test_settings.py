@@ -9,7 +9,7 @@ import pytest
 from app.rules.errors import InvalidInput
 from app.rules.tenancy import ceilings, settings
 from app.rules.tenancy.lock_out import Caller, WouldLockOut, require_way_back
-from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
+from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Ours, Text
 from app.rules.tenancy.settings_table import SETTINGS
 
 
@@ -41,6 +41,7 @@ WRONG: dict[type, list[tuple[Any, str]]] = {
         ("a\u202eb", "forbidden_character"),
         ("x" * 600, "too_long"),
     ],
+    Ours: [("https://evil.example/logo.png", "read_only"), (5, "read_only")],
     Listing: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), (["x"] * 101, "too_many")],
 }
 

@@ -11,10 +11,11 @@ from werkzeug.test import TestResponse
 
 from tests.factories import Factory, bearer_header
 from tests.support.openapi import Operation, operations
+from tests.support.pictures import PNG
 from tests.support.world import Corner, build, ended
 
 # A body that each operation takes: nothing but the id or the token is wrong in this file.
-BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
+BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listClients": None,
     "registerClient": {"name": "New", "redirect_uris": ["https://new.example/cb"]},
     "getClient": None,
@@ -43,6 +44,8 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     "deleteRole": None,
     "getSettings": None,
     "updateSettings": {"branding": {"theme": "dark"}},
+    "setLogo": PNG,
+    "removeLogo": None,
     "listAdministrators": None,
     "addAdministrator": {"email": "somebody@example.com"},
     "getAdministrator": None,
@@ -144,12 +147,15 @@ class World:
         for name, value in ids.items():
             path = path.replace(f"{{{name}}}", value)
         body = BODIES[operation.id]
+        sent: dict[str, Any] = (
+            {"data": body, "content_type": "image/png"} if isinstance(body, bytes) else {"json": body}
+        )
         return self.http.open(
             path,
             method=operation.method.upper(),
-            json=body,
             query_string=query,
             headers=bearer_header(token) if token else {},
+            **sent,
         )
 
 

@@ -131,6 +131,25 @@ _ANSWER = answer("The effective document.", success(ref("Settings"), ref("Settin
 _DRY_RUN = query_parameter(
     "dry_run", {"type": "boolean", "default": False}, "Check and count; change nothing."
 )
+_IMAGE: Schema = {"schema": {"type": "string", "format": "binary", "minLength": 1, "maxLength": 1024 * 1024}}
+
+
+def _set_logo() -> Schema:
+    made = operation(
+        "setLogo",
+        "Set the logo",
+        tag="Settings",
+        scope="settings:write",
+        description="The body is the image: PNG, JPEG or WebP, at most 1 MiB and four million pixels. It is made anew "
+        "as a PNG of at most 256 by 256 pixels and stands on sign-in, consent and the other pages that people see, on "
+        "white. `branding.logo` of the settings is its address here.",
+        parameters=("IfMatch",),
+        answers={"200": _ANSWER},
+        extra=("404", "409", "413", "415"),
+    )
+    kinds = ("image/png", "image/jpeg", "image/webp")
+    return made | {"requestBody": {"required": True, "content": dict.fromkeys(kinds, _IMAGE)}}
+
 
 PATHS: Schema = {
     "/organizations/{id}/settings": path_item(
@@ -156,6 +175,20 @@ PATHS: Schema = {
             parameters=("IfMatch",),
             query=(_DRY_RUN,),
             body=ref("SettingsChange"),
+            answers={"200": _ANSWER},
+            extra=("404", "409"),
+        ),
+    ),
+    "/organizations/{id}/logo": path_item(
+        ("OrganizationId",),
+        put=_set_logo(),
+        delete=operation(
+            "removeLogo",
+            "Remove the logo",
+            tag="Settings",
+            scope="settings:write",
+            description="As setting `branding.logo` to null: the organization's initials stand on its pages.",
+            parameters=("IfMatch",),
             answers={"200": _ANSWER},
             extra=("404", "409"),
         ),

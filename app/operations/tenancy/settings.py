@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from app.extensions import db
 from app.models.credential import Credential
+from app.models.logo import OrganizationLogo
 from app.models.organization import Organization
 from app.operations import audit, clock, view_changes
 from app.operations.directory import OrganizationView
@@ -30,6 +31,7 @@ from app.rules.tenancy import settings as rules
 from app.rules.tenancy.lock_out import require_way_back
 from app.rules.tenancy.settings_effect import warnings_for
 
+LOGO = "branding.logo"
 DEFAULT_ROLES = "authentication.registration.default_roles"
 WAITS_FOR_ADMINISTRATORS = (
     "authentication.registration.verify_email: No mail server is set up here, so nobody can prove an address. Who asks "
@@ -114,13 +116,17 @@ def store_settings(
     *,
     expected_version: int | None = None,
     dry_run: bool = False,
+    made_here: frozenset[str] = frozenset(),
 ) -> UpdatedSettings:
-    """As ``update_settings``, for whoever has been let: the door to settings and the one to roles lead here."""
+    """As ``update_settings``, for whoever has been let: the doors to settings, to roles and to the logo lead here.
+
+    ``made_here`` are the paths whose value this service has just made.
+    """
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
     bounds = standing_bounds()
-    overrides = rules.merge(row.settings, partial, bounds)
+    overrides = rules.merge(row.settings, partial, bounds, made_here=made_here)
     before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
@@ -153,6 +159,8 @@ def store_settings(
     view_changes.mark(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
+    if LOGO in changed:
+        _forget_logo(organization.id)
     note_policy(organization.id, before, after)
     audit.record(
         inside,
@@ -207,6 +215,11 @@ def _wipe_sealed_secrets(organization_id: str) -> None:
         .where(Credential.organization_id == organization_id, Credential.sealed.is_not(None))
         .values(sealed=None)
     )
+
+
+def _forget_logo(organization_id: str) -> None:
+    mine = OrganizationLogo.organization_id == organization_id
+    db.session.execute(delete(OrganizationLogo).where(mine).execution_options(synchronize_session=False))
 
 
 def _values(document: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ TRAVELS = frozenset(
         "client_credentials",
         "client_registrations",
         "client_logos",
+        "organization_logos",
         "registration_tokens",
         "signing_keys",
         "consents",

@@ -9,26 +9,26 @@ MOST_BYTES = 256 * 1024
 MOST_PIXELS = 2048 * 2048
 SIDE = 256
 # No SVG: it is a program. What else Pillow could read is not tried.
-_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
 
 class NoPicture(ValueError):
     """The bytes are no picture of the kinds and sizes that are taken."""
 
 
-def as_logo(content: bytes) -> bytes:
+def as_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, most_bytes: int = MOST_BYTES) -> bytes:
     """A PNG of at most 256x256 pixels, with nothing of the original but its first frame's colours.
 
-    Raises NoPicture for anything but PNG, JPEG, GIF and WebP, more than 256 KiB, and more than four million pixels,
+    Raises NoPicture for anything but the ``formats``, more than ``most_bytes``, and more than four million pixels,
     which are counted before a single one is unpacked.
     """
     # Read when there is a picture at last: it is megabytes of memory that most workers never need.
     from PIL import Image
 
-    if len(content) > MOST_BYTES:
-        raise NoPicture("it is larger than 256 KiB")
+    if len(content) > most_bytes:
+        raise NoPicture(f"it is larger than {most_bytes // 1024} KiB")
     try:
-        with Image.open(io.BytesIO(content), formats=_FORMATS) as found:
+        with Image.open(io.BytesIO(content), formats=formats) as found:
             width, height = found.size
             if width * height > MOST_PIXELS:
                 raise NoPicture(f"it has {width}x{height} pixels")
@@ -48,7 +48,7 @@ def as_logo(content: bytes) -> bytes:
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:
-        raise NoPicture("it cannot be read as PNG, JPEG, GIF or WebP") from error
+        raise NoPicture(f"it cannot be read as {_listed(formats)}") from error
     drawn.thumbnail((SIDE, SIDE))
     # A new canvas: whatever the reader noted of the file, colour profile and comments too, stays behind.
     logo = Image.new("RGBA", drawn.size)
@@ -56,3 +56,8 @@ def as_logo(content: bytes) -> bytes:
     made = io.BytesIO()
     logo.save(made, "PNG", optimize=True)
     return made.getvalue()
+
+
+def _listed(formats: tuple[str, ...]) -> str:
+    words = ["WebP" if name == "WEBP" else name for name in formats]
+    return f"{', '.join(words[:-1])} or {words[-1]}"

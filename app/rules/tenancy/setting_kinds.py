@@ -135,16 +135,23 @@ class Listing(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing(Kind):
-    """A place that is kept: null alone is accepted, with the reason."""
+class Ours(Kind):
+    """A value that this service makes: sent back as it stands it changes nothing, and any other is refused."""
 
+    pattern: str
     reason: str
 
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        yield FieldError(path, "not_allowed", self.reason)
+        # One that has the form is held against what stands, where a request is merged.
+        if not isinstance(value, str) or re.fullmatch(self.pattern, value) is None:
+            yield self.refusal(path)
+
+    def refusal(self, path: str) -> FieldError:
+        """Why a value that somebody else made is not taken."""
+        return FieldError(path, "read_only", self.reason)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "null"}
+        return {"type": "string", "pattern": f"^{self.pattern}$"}
 
 
 def _domain(value: str) -> str | None:

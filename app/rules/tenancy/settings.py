@@ -16,7 +16,7 @@ from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.people.permissions import ADMIN, BUILT_IN_ROLES, covers, is_app_permission
 from app.rules.tenancy.ceilings import ORDERED, Bounds, beyond, bounded
-from app.rules.tenancy.setting_kinds import wrong_type
+from app.rules.tenancy.setting_kinds import Ours, wrong_type
 from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
 
 ROLES_PATH = "user_permissions.roles"
@@ -81,13 +81,20 @@ def overridden(overrides: Mapping[str, Any]) -> list[str]:
     return [path for path, _ in _leaves(effective(overrides)) if path in stored]
 
 
-def merge(overrides: Mapping[str, Any], partial: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
+def merge(
+    overrides: Mapping[str, Any],
+    partial: Mapping[str, Any],
+    bounds: Bounds = NO_BOUNDS,
+    *,
+    made_here: frozenset[str] = frozenset(),
+) -> Document:
     """The overrides after a request; raises InvalidInput naming every wrong field at once.
 
     Fields left out keep their value, ``null`` returns to the default (and removes a role of the organization's
     own), and a value that equals the default is not stored. What is sent back as a ceiling made it changes nothing.
+    ``made_here`` are the paths whose value is ours and was just made.
     """
-    errors = list(_problems(partial))
+    errors = list(_problems(partial)) or list(_made_elsewhere(overrides, partial, made_here))
     if not errors:
         errors = [
             FieldError(path, "beyond_ceiling", reason)
@@ -162,6 +169,17 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             yield FieldError(
                 path[:200], "unknown_field", f"There is no such setting.{suggestion(key, known)}"
             )
+
+
+def _made_elsewhere(
+    overrides: Mapping[str, Any], partial: Mapping[str, Any], made_here: frozenset[str]
+) -> Iterator[FieldError]:
+    """Every value that only this service makes, where another is sent than stands."""
+    stored = dict(_leaves(overrides))
+    for path, value in _leaves(partial):
+        kind = SETTINGS[path].kind if path in SETTINGS else None
+        if isinstance(kind, Ours) and value not in (None, stored.get(path)) and path not in made_here:
+            yield kind.refusal(path)
 
 
 def _value_problems(path: str, value: Any) -> Iterator[FieldError]:

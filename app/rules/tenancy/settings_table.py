@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.tenancy.setting_kinds import Choice, Flag, Kind, Listing, Nothing, Number, Text
+from app.rules.tenancy.setting_kinds import Choice, Flag, Kind, Listing, Number, Ours, Text
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -36,6 +36,9 @@ TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 # What an organization starts with; whoever wants more says so.
 GRANT_TYPES = ("authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT)
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+
+# The routing key of the organization, and the picture's digest.
+LOGO_PATH = r"/logos/organizations/[0-9a-z]{8}/[0-9a-f]{64}\.png"
 
 # fmt: off
 _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
@@ -97,7 +100,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("user_permissions.members_can_edit_profile", Flag(), True, "Members change their own name and profile."),
     ("user_permissions.members_can_delete_account", Flag(), False, "Members delete their own account."),
     ("branding.display_name", Text(100), None, "Name on the sign-in page; null: the organization's name."),
-    ("branding.logo", Nothing("Images are never taken from an address; only null is accepted here."), None, "The re-encoded image on the sign-in page."),
+    ("branding.logo", Ours(LOGO_PATH, "Images are never taken from an address: send the image itself by PUT /organizations/{id}/logo. null removes it."), None, "The image on the sign-in page, at our own address: uploaded, and made anew here."),
     ("branding.accent_color", Text(7, "color"), "#3347c9", "Colour of buttons on the sign-in page."),
     ("branding.theme", _words("auto", "light", "dark"), "auto", "Whether the pages are light or dark."),
     ("branding.support_email", Text(254, "email"), None, "Where people ask for help."),

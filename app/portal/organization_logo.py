@@ -1,0 +1,90 @@
+"""The logo of the organization: a form beside those of its branding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import request
+
+from app.operations.directory import organization_by_slug
+from app.operations.tenancy import organization_logos
+from app.operations.tenancy.settings import UpdatedSettings, get_settings
+from app.portal.blueprint import portal
+from app.portal.visit import Answer, Visit, visiting
+from app.rules.errors import Conflict, DomainError, InvalidInput, Unavailable
+from app.web.browser_session import actor_for
+from app.web.forms import field_errors
+from app.web.uploads import place_to_upload
+
+_UPLOAD = "portal.logo_upload"
+_PAGE = "/settings/branding/logo"
+# What stands around the file in a form.
+_FORM_BYTES = 64 * 1024
+
+
+@portal.url_value_preprocessor
+def let_pictures_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """The form of the logo may be larger than others, of those alone whom it would not refuse.
+
+    It is read before any view is asked, for its token.
+    """
+    if endpoint != _UPLOAD or request.method != "POST":
+        return
+    try:
+        slug = (values or {})["organization"]
+        organization_logos.require_settable(actor_for(organization_by_slug(slug)), slug)
+    except DomainError:
+        return
+    request.max_content_length = organization_logos.MOST_BYTES + _FORM_BYTES
+    # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
+    request.max_form_memory_size = 4 * _FORM_BYTES
+
+
+@portal.get("/portal/<organization>/settings/branding/logo")
+@visiting
+def logo_page(visit: Visit) -> Answer:
+    """The logo as it is, and the form for another."""
+    return _page(visit)
+
+
+@portal.post("/portal/<organization>/settings/branding/logo")
+@visiting
+def logo_upload(visit: Visit) -> Answer:
+    """The picture stands on the organization's pages."""
+    slug = visit.organization.slug
+    organization_logos.require_settable(visit.actor, slug)
+    file = request.files.get("logo")
+    if file is None or not file.filename:
+        return _page(visit, code=400, errors={"logo": "Choose a file."})
+    try:
+        with place_to_upload():
+            content = file.stream.read(organization_logos.MOST_BYTES + 1)
+            saved = organization_logos.set_logo(visit.actor, slug, content)
+    except (InvalidInput, Conflict, Unavailable) as refusal:
+        return _page(visit, code=refusal.status, errors=field_errors(refusal))
+    return _done(visit, saved)
+
+
+@portal.post("/portal/<organization>/settings/branding/logo/remove")
+@visiting
+def logo_remove(visit: Visit) -> Answer:
+    """The initials stand there again."""
+    try:
+        return _done(visit, organization_logos.remove_logo(visit.actor, visit.organization.slug))
+    except Conflict as refusal:
+        return _page(visit, code=409, errors=field_errors(refusal))
+
+
+def _done(visit: Visit, saved: UpdatedSettings) -> Answer:
+    return visit.done(_PAGE, "saved" if saved.changed else "unchanged")
+
+
+def _page(visit: Visit, *, code: int = 200, errors: dict[str, str] | None = None) -> Answer:
+    view = get_settings(visit.actor, visit.organization.slug)
+    return visit.render(
+        "portal/settings/logo.html",
+        code=code,
+        logo=view.document["branding"]["logo"],
+        errors=errors or {},
+        most_mib=organization_logos.MOST_BYTES // 1024 // 1024,
+    )

@@ -1,0 +1,100 @@
+"""The logo of an organization over HTTP: sent as the body, seen on every page of the organization, removed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from flask.testing import FlaskClient
+
+from app.operations.tenancy.organization_logos import MOST_BYTES
+from tests.factories import Factory, bearer_header
+from tests.support.pictures import PNG, SVG, bomb, picture
+
+
+def test_a_picture_is_set_served_and_removed(http: FlaskClient, make: Factory) -> None:
+    """PO-2: served from our own address, made anew, and kept for ever by whoever asks."""
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}"
+    answer = http.put(f"{path}/logo", data=PNG, content_type="image/png", headers=headers)
+    assert answer.status_code == 200, answer.text
+    address = answer.get_json()["data"]["branding"]["logo"]
+    assert answer.get_json()["meta"]["changed"] == ["branding.logo"]
+    assert answer.headers["ETag"] == http.get(f"{path}/settings", headers=headers).headers["ETag"]
+    image = http.get(address)
+    assert (image.status_code, image.mimetype) == (200, "image/png")
+    assert image.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert image.headers["X-Content-Type-Options"] == "nosniff"
+    assert image.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "Set-Cookie" not in image.headers and image.data != PNG
+    gone = http.delete(f"{path}/logo", headers=headers)
+    assert gone.get_json()["data"]["branding"]["logo"] is None
+    assert http.get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        (bomb(), "image/png", 400, "invalid_image"),
+        (SVG, "image/png", 400, "invalid_image"),
+        (SVG, "image/svg+xml", 415, "unsupported_media_type"),
+        (b"{}", "application/json", 415, "unsupported_media_type"),
+        (b"", "image/png", 400, "invalid_image"),
+        (b"\0" * (MOST_BYTES + 1), "image/png", 413, "too_large"),
+    ],
+    ids=["a bomb", "a program", "a program by its name", "no picture", "nothing", "too much"],
+)
+def test_what_is_no_picture_is_refused(
+    http: FlaskClient, make: Factory, body: bytes, kind: str, status: int, code: str
+) -> None:
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}"
+    answer = http.put(f"{path}/logo", data=body, content_type=kind, headers=headers)
+    assert (answer.status_code, answer.get_json()["error"]) == (status, code)
+    assert http.get(f"{path}/settings", headers=headers).get_json()["data"]["branding"]["logo"] is None
+
+
+def test_a_large_picture_within_the_limit_is_taken(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    sent = picture(size=(600, 600), kind="PNG")
+    padded = sent + b"\0" * (MOST_BYTES - len(sent))
+    headers = bearer_header(make.bearer(acme))
+    answer = http.put(
+        f"/organizations/{acme.slug}/logo", data=padded, content_type="image/png", headers=headers
+    )
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_stale_version_changes_nothing(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    headers = bearer_header(make.bearer(acme)) | {"If-Match": '"7"'}
+    path = f"/organizations/{acme.slug}/logo"
+    assert http.put(path, data=PNG, content_type="image/png", headers=headers).status_code == 412
+    assert http.delete(path, headers=headers).status_code == 412
+
+
+PAGES = {
+    "sign-in": "login",
+    "sign-up": "register",
+    "forgotten password": "forgot",
+    "device": "device",
+    "sign-out": "logout",
+    "an error": "invite/nothing",
+    "an unknown app": "oauth/authorize?client_id=nobody",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_that_a_stranger_sees_shows_it(http: FlaskClient, make: Factory, page: str) -> None:
+    acme = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
+    sent = http.put(
+        f"/organizations/{acme.slug}/logo",
+        data=PNG,
+        content_type="image/png",
+        headers=bearer_header(make.bearer(acme)),
+    )
+    address = sent.get_json()["data"]["branding"]["logo"]
+    text = http.get(
+        f"/organizations/{acme.slug}/{PAGES[page]}", headers={"Accept": "text/html"}, follow_redirects=True
+    ).text
+    assert re.findall(r'<img id="brand-logo" src="([^"]+)"', text) == [address], text[:4000]

@@ -1,0 +1,87 @@
+"""The logo in the portal: a file of up to 1 MiB, seen as people see it, refused beside the field, removed."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import pytest
+from werkzeug.datastructures import FileStorage
+from werkzeug.test import encode_multipart
+
+from tests.support.databases import Database
+from tests.support.pictures import PNG, SVG, bomb, picture
+
+PAGE = "/settings/branding/logo"
+
+
+def upload(person: Any, content: bytes, name: str = "logo.png") -> int:
+    person.get(PAGE)
+    return int(person.send(PAGE, logo=(io.BytesIO(content), name)).status_code)
+
+
+def noise() -> bytes:
+    """A picture that no compression makes smaller than 64 KiB."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.frombytes("RGB", (350, 350), os.urandom(367_500)).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_an_image_larger_than_other_forms_is_taken_shown_and_removed(ada: Any, database: Database) -> None:
+    content = noise()
+    assert len(content) > 256 * 1024
+    ada.get("/settings/branding")
+    assert "Add a logo" in ada.text
+    assert upload(ada, content) == 303
+    page = ada.follow()
+    assert '<img id="brand-logo" src="/logos/organizations/' in page.text and "Saved" in ada.text
+    ada.get("/settings/branding")
+    assert "Change the logo" in ada.text
+    ada.get(PAGE)
+    assert ada.send(f"{PAGE}/remove").status_code == 303
+    assert "brand-logo" not in ada.follow().text
+    assert database.count("organization_logos") == 0
+
+
+@pytest.mark.parametrize(
+    "content", [SVG, bomb(), b"", picture(kind="GIF")], ids=["svg", "bomb", "empty", "gif"]
+)
+def test_what_is_no_picture_is_said_beside_the_field(ada: Any, database: Database, content: bytes) -> None:
+    assert upload(ada, content) == 400
+    assert "This image was not taken" in ada.text and "This picture cannot be shown" in ada.text
+    assert database.count("organization_logos") == 0
+
+
+def test_no_file_is_said_beside_the_field(ada: Any) -> None:
+    ada.get(PAGE)
+    assert ada.send(PAGE).status_code == 400
+    assert "Choose a file." in ada.text
+
+
+def test_a_file_that_is_too_large_is_a_page_and_nothing_else(ada: Any, database: Database) -> None:
+    ada.get(PAGE)
+    large = FileStorage(io.BytesIO(PNG + b"\0" * 2_000_000), "logo.png")
+    fields = {"csrf_token": ada.hidden("csrf_token"), "logo": large}
+    boundary, body = encode_multipart(fields)
+    answer = ada.http.post(
+        ada.address(PAGE),
+        data=body,
+        content_type=f"multipart/form-data; boundary={boundary}",
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    assert answer.status_code == 413
+    assert database.count("organization_logos") == 0
+
+
+def test_who_may_not_write_settings_sees_the_logo_alone(acme: Any, person: Any, database: Database) -> None:
+    auditor, member = person(acme, "auditor"), person(acme, None)
+    assert auditor.get(PAGE).status_code == 200
+    assert 'type="file"' not in auditor.page.text
+    assert upload(auditor, PNG) == 403
+    # Their form is read no further than any other.
+    assert upload(auditor, noise()) == 413
+    assert member.get(PAGE).status_code in (403, 404)
+    assert database.count("organization_logos") == 0
