@@ -15,7 +15,7 @@ from app.operations.transaction import transaction
 from app.rules.actor import Actor
 
 MOST_AN_HOUR = 10
-"""To one person, of all kinds: whoever provokes them must not fill a mailbox."""
+"""To one person, of each kind: whoever provokes one must neither fill a mailbox nor keep the others from it."""
 
 Notice = Literal[
     "account_deleted",
@@ -43,7 +43,7 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
     if not letters.is_possible():
         return
     organization = organization_by_id(actor.organization_id)
-    bucket = attempts.bucket_of("notice", str(user_id))
+    bucket = attempts.bucket_of("notice", notice, str(user_id))
     if not attempts.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)

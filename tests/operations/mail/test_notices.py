@@ -78,6 +78,15 @@ def test_nobody_gets_more_than_so_many_an_hour(
     assert told.count(grace.email) == 1
 
 
+def test_many_of_one_kind_silence_no_other(ada: Any, box: Mailbox, deliver: Deliver) -> None:
+    """Who signs in from ten new browsers, and then changes the address, does not do that in silence."""
+    for _ in range(notices.MOST_AN_HOUR + 1):
+        notify_user(as_herself(ada), ada.id, "new_browser", browser="Firefox")
+    notify_user(as_herself(ada), ada.id, "email_changed", to="old@acme.example", new=ada.email)
+    deliver()
+    assert [mail["To"] for mail in box.mails] == [ada.email] * notices.MOST_AN_HOUR + ["old@acme.example"]
+
+
 def test_without_a_mail_server_nothing_is_counted(ada: Any, database: Database) -> None:
     notify_user(as_herself(ada), ada.id, "password_changed")
     assert database.count("outbox") == 0 and database.count("attempts") == 0
