@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from sqlalchemy import func, select, update
@@ -20,6 +21,7 @@ from app.rules.evidence.webhooks import DISABLED_AFTER, MOST_WAITING
 from app.rules.identifiers import public_id
 
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
+_BEHIND = timedelta(minutes=10)
 _WORDS = {
     GONE: "it answered that it is gone for good",
     FAILING: f"it has not taken anything for {DISABLED_AFTER.days} days",
@@ -28,8 +30,12 @@ _WORDS = {
 
 
 @transaction
-def note_success(organization_id: str, webhook_id: UUID) -> None:
-    """What failed before counts no more."""
+def note_success(organization_id: str, webhook_id: UUID, *, waited: timedelta) -> None:
+    """What failed before counts no more; one that takes all, but too slowly, is disabled when too much waits.
+
+    ``waited`` is how old the event is that it took: as long as it keeps up, nothing is counted. Audit:
+    ``webhook.disabled``.
+    """
     failing = (
         select(Webhook.failing_since)
         .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
@@ -37,6 +43,10 @@ def note_success(organization_id: str, webhook_id: UUID) -> None:
     )
     if db.session.scalar(failing) is not None:
         _set_failing(organization_id, webhook_id, None)
+    if waited >= _BEHIND and _waiting(organization_id, webhook_id) >= MOST_WAITING:
+        row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+        if row is not None:
+            _disable(row, BACKLOG)
 
 
 @transaction

@@ -74,7 +74,8 @@ def deliver(message: Message) -> None:
     is_gone = attempt.status == _GONE
     _note(message, parcel, attempt, is_gone=is_gone)
     if attempt.failure is None:
-        note_success(message.organization_id, parcel.webhook_id)
+        waited = clock.now() - message.created_at
+        note_success(message.organization_id, parcel.webhook_id, waited=waited)
         return
     if is_gone:
         note_gone(message.organization_id, parcel.webhook_id)

@@ -12,6 +12,7 @@ import pytest
 from flask import Flask
 from standardwebhooks.webhooks import WebhookVerificationError
 
+from app.models.event import OutboxMessage
 from app.models.webhook import Webhook
 from app.operations.evidence.audit_events import list_audit_events
 from app.operations.mail import delivery
@@ -167,6 +168,22 @@ def test_one_that_lets_too_much_wait_is_disabled(
         send_test(ada, hook.record.public_id)
     deliver()
     assert get_webhook(ada, hook.record.public_id).disabled_because == "backlog"
+
+
+def test_one_that_takes_all_but_too_slowly_is_disabled_too(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MOST_WAITING", 3)
+    for _ in range(6):
+        send_test(ada, hook.record.public_id)
+    deliver()
+    assert get_webhook(ada, hook.record.public_id).is_enabled and len(receiver.heard) == 6, "it keeps up"
+    for _ in range(6):
+        send_test(ada, hook.record.public_id)
+    change(OutboxMessage, created_at=ago(minutes=11))
+    deliver()
+    assert get_webhook(ada, hook.record.public_id).disabled_because == "backlog"
+    assert len(receiver.heard) == 6 + 1, "what waits goes nowhere"
 
 
 def test_a_suspended_organization_tells_nothing_until_it_works_again(
