@@ -75,6 +75,7 @@ def client_request(record: ClientRequestRecord, call: Call) -> dict[str, Any]:
         "client_id": record.client_id,
         "client_name": record.client_name,
         "client_trust": record.trust,
+        "client_version": record.client_version,
         "user_id": record.user_id,
         "user_email": record.user_email,
         "status": record.status,

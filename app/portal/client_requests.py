@@ -13,7 +13,7 @@ from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import REQUEST_STATUS, TRUST
 from app.rules.consents.client_requests import LONGEST_REASON
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import field_errors, is_ticked, text
+from app.web.forms import field_errors, is_ticked, text, version_read
 
 _LIST = "portal client requests"
 
@@ -47,7 +47,8 @@ def approve_request(visit: Visit, request_id: str) -> Answer:
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
-            approve_client_request(visit.actor, request_id, {"verified": is_ticked("verified")})
+            sent = {"verified": is_ticked("verified"), "client_version": version_read()}
+            approve_client_request(visit.actor, request_id, sent)
         except Conflict as refusal:
             errors = {"": refusal.description}
         else:

@@ -53,6 +53,8 @@ def place(app: Flask, http: FlaskClient, make: Factory) -> Place:
 def test_a_request_is_listed_approved_and_over(place: Place) -> None:
     place.ask()
     [waiting] = place.call("GET", "/client-requests", status="open").get_json()["data"]
+    stale = place.call("POST", f"/client-requests/{waiting['id']}/approve", {"client_version": 99})
+    assert stale.status_code == 409 and "Look again" in stale.get_json()["error_msg"]
     assert (waiting["user_email"], waiting["client_trust"]) == (place.user.email, "unverified")
     path = f"/client-requests/{waiting['id']}"
     assert place.call("GET", path).get_json()["data"] == waiting
@@ -88,6 +90,7 @@ def test_without_a_body_nothing_more_is_said(place: Place) -> None:
     [
         ("approve", {"verified": 1}, "verified"),
         ("approve", {"verifed": True}, "verifed"),
+        ("approve", {"client_version": True}, "client_version"),
         ("decline", {"message": "x" * 301}, "message"),
         ("decline", {"reason": "no"}, "reason"),
     ],

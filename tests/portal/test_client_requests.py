@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from flask import Flask
 
 from app.operations import directory
 from app.operations.consents.client_requests import ask_for_client
-from app.operations.registration.clients import get_client
+from app.operations.registration.clients import get_client, update_client
 from tests.factories import Factory
 from tests.portal.conftest import Person
 
@@ -64,6 +65,20 @@ def test_the_queue_is_found_read_and_decided(
     assert "grace@acme.example" in boss.text
     late = boss.send(f"{path}/decline")
     assert late.status_code == 409 and "Somebody decided about this request already" in boss.text
+
+
+def test_what_changed_since_the_page_is_looked_at_again(
+    app: Flask, make: Factory, acme: Any, client: Any, boss: Person
+) -> None:
+    ask(app, make, client, make.user(acme))
+    path = boss.get("/client-requests").text.split("/approve")[0].rsplit('href="', 1)[1]
+    seen = re.search(r'name="version" value="(\d+)"', boss.get(f"{path}/approve").text)
+    assert seen is not None
+    with app.app_context():
+        update_client(make.actor(acme), client.client_id, {"name": "Payroll"})
+    assert boss.send(f"{path}/approve", version=seen[1]).status_code == 409
+    assert "Look again" in boss.text and "Payroll" in boss.text
+    assert standing(app, make, client).approval is None
 
 
 def test_a_refusal_keeps_what_was_typed_and_says_what_is_wrong(

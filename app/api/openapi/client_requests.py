@@ -36,6 +36,10 @@ SCHEMAS: Schema = {
             "client_id": CLIENT_ID,
             "client_name": text(),
             "client_trust": text(enum=list(TRUST)),
+            "client_version": {
+                "type": "integer",
+                "description": "Another number once the client is changed.",
+            },
             "user_id": public_id("usr"),
             "user_email": text(),
             "status": text(enum=list(STATUSES)),
@@ -48,7 +52,15 @@ SCHEMAS: Schema = {
         }
     ),
     "ClientApproval": _optional(
-        {"verified": {"type": "boolean", "description": "The client gets the mark of review, too."}}
+        {
+            "verified": {"type": "boolean", "description": "The client gets the mark of review, too."},
+            "client_version": nullable(
+                {
+                    "type": "integer",
+                    "description": "The one that was looked at: 409 where it is another by now.",
+                }
+            ),
+        }
     ),
     "ClientRefusal": _optional(
         {"message": nullable(text("Words for the member.", maxLength=LONGEST_REASON))}

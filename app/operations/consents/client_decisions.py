@@ -34,6 +34,12 @@ MOST_TOLD = 50
 _UNVERIFIED, _VERIFIED = "unverified", "verified"
 
 
+class ClientChanged(Conflict):
+    """The client is not what was looked at any more: whoever registered it could have another approved in its place."""
+
+    code = "client_changed"
+
+
 class AlreadyDecided(Conflict):
     """Somebody decided about the request before, or it went with the client's block."""
 
@@ -46,8 +52,9 @@ def approve_client_request(
 ) -> ClientRequestRecord:
     """Members may allow the client; this request and all others for it are closed, and their members told.
 
-    ``fields``: ``verified`` gives the client the mark of review, too. Raises NotFound, Forbidden, InvalidInput,
-    AlreadyDecided, Conflict for a client that is blocked. Audit: ``client_request.approved``, ``client.updated``.
+    ``fields``: ``verified`` gives the client the mark of review, too; ``client_version`` is the version of the client
+    that was looked at, and no other one is approved then. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided,
+    ClientChanged, Conflict for a client that is blocked. Audit: ``client_request.approved``, ``client.updated``.
     """
     actor.require("clients:trust")
     wanted = check_approval(fields or {})
@@ -57,6 +64,8 @@ def approve_client_request(
     client = get_client(decider, request.client_id)
     if client.approval == BLOCKED:
         raise Conflict("This client is blocked. Unblock it on its page first.", code="client_blocked")
+    if wanted.client_version not in {None, client.version}:
+        raise ClientChanged("The client was changed since you looked at it. Look again before you decide.")
     _decide(actor, request, APPROVED, None)
     changes: dict[str, Any] = {"approval": approval_after(client.approval)}
     if wanted.verified and client.trust == _UNVERIFIED:

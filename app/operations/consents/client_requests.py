@@ -44,6 +44,7 @@ _COLUMNS: tuple[Any, ...] = (
     *ClientRequest.__table__.columns,
     Client.name.label("client_name"),
     Client.trust,
+    Client.version.label("client_version"),
     User.email.label("user_email"),
 )
 
@@ -64,6 +65,7 @@ class ClientRequestRecord:
     client_id: str
     client_name: str
     trust: str
+    client_version: int
     user_id: str
     user_email: str
     status: str
@@ -274,6 +276,7 @@ def _record(row: Any) -> ClientRequestRecord:
         client_id=client_id_of(row.organization_id, row.client_id),
         client_name=row.client_name,
         trust=row.trust,
+        client_version=row.client_version,
         user_id=public_id("usr", row.user_id),
         user_email=row.user_email,
         status=row.status,

@@ -19,9 +19,13 @@ KEPT_DECIDED = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What an administrator says yes to: members may allow the client, and whether it gets the mark of review."""
+    """What an administrator says yes to: members may allow the client, and whether it gets the mark of review.
+
+    ``client_version`` is the client's as the administrator saw it; None for whoever does not say.
+    """
 
     verified: bool
+    client_version: int | None = None
 
 
 def check_reason(text: str) -> str:
@@ -39,12 +43,15 @@ def check_reason(text: str) -> str:
 def check_approval(fields: Mapping[str, Any]) -> Approval:
     """What the approver sent. Raises InvalidInput naming every wrong field."""
     findings = Findings()
-    find_unknown(findings, fields, ("verified",))
+    find_unknown(findings, fields, ("verified", "client_version"))
     verified = fields.get("verified", False)
     if not isinstance(verified, bool):
         findings.add("verified", "wrong_type", f"This must be true or false, not {type_name(verified)}.")
+    version = fields.get("client_version")
+    if version is not None and type(version) is not int:
+        findings.add("client_version", "wrong_type", f"This must be a number, not {type_name(version)}.")
     findings.raise_if_any()
-    return Approval(bool(verified))
+    return Approval(bool(verified), version)
 
 
 def check_refusal(fields: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from app.operations import clock, directory
 from app.operations.consents import client_requests
 from app.operations.consents.client_decisions import (
     AlreadyDecided,
+    ClientChanged,
     approve_client_request,
     decline_client_request,
 )
@@ -86,6 +87,22 @@ def test_the_mark_of_review_is_given_along_where_that_was_said(make: Factory, ma
     ask(make, made)
     approve_client_request(make.actor(made[0]), waiting(make, made)[0].public_id, {"verified": True})
     assert get_client(make.actor(made[0]), made[1].client_id).trust == "verified"
+
+
+def test_another_client_than_the_one_that_was_looked_at_is_not_approved(make: Factory, made: Made) -> None:
+    """Whoever registered it would else have its addresses changed between the page and the button."""
+    ask(make, made)
+    [record] = waiting(make, made)
+    update_client(
+        make.actor(made[0]), record.client_id, {"redirect_uris": ["https://elsewhere.example/callback"]}
+    )
+    boss = make.actor(made[0])
+    with pytest.raises(ClientChanged):
+        approve_client_request(boss, record.public_id, {"client_version": record.client_version})
+    assert approval(make, made) == "review" and len(waiting(make, made)) == 1
+    seen = get_client_request(boss, record.public_id).client_version
+    approve_client_request(boss, record.public_id, {"client_version": seen})
+    assert approval(make, made) == "allowed"
 
 
 def test_a_refusal_closes_one_request_alone(make: Factory, made: Made) -> None:
