@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.operations.addresses.waiting import count_registrations
+from app.operations.consents.client_requests import count_open_requests
 from app.operations.tenancy.overview import CEILING, get_overview
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
@@ -18,6 +20,8 @@ def overview(visit: Visit) -> Answer:
         "portal/overview.html",
         figures=figures,
         ceiling=CEILING,
+        requests=count_open_requests(visit.actor),
+        registrations=count_registrations(visit.actor),
         happening_words=HAPPENINGS,
         has_colleague=has_colleague,
         is_new=not (figures.clients and figures.tokens_last_day and has_colleague),

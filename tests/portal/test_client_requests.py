@@ -46,6 +46,8 @@ def test_the_queue_is_found_read_and_decided(
     app: Flask, make: Factory, acme: Any, client: Any, boss: Person
 ) -> None:
     ask(app, make, client, make.user(acme, email="grace@acme.example"))
+    boss.get("")
+    assert "Needs attention 1 request for a client waits" in boss.text
     boss.get("/clients")
     assert "Requests 1 waiting" in boss.text
     page = boss.get("/client-requests")
