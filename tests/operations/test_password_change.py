@@ -9,10 +9,11 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.audit import AuditEvent
+from app.operations.people import password_change
 from app.operations.people.password_change import change_password
 from app.operations.people.sessions import find_session
 from app.operations.people.sign_in import SignedIn, sign_in
-from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
+from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -100,3 +101,18 @@ def test_root_visiting_has_no_password_here(make: Any, acme: Any, ada: Any) -> N
     visiting = make.actor(make.root(), user=ada).acting_in(acme.id, frozenset({"users:write"}))
     with pytest.raises(Forbidden):
         change_password(visiting, PASSWORD, NEW)
+
+
+def test_a_crowd_at_the_hashes_is_no_wrong_password(
+    ada: Any, here: Any, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for guesses that they have not made."""
+
+    def crowded(*_: object, **__: object) -> None:
+        raise Unavailable("Too many people are signing in at this moment.", retry_after=3)
+
+    monkeypatch.setattr(password_change, "verify_password", crowded)
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            change_password(actor_of(here), PASSWORD, NEW)
+    assert database.count("attempts") == 0

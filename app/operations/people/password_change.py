@@ -18,7 +18,7 @@ from app.operations.protocol import revocation
 from app.operations.sign_in_safety import known_browsers
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import public_id
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
@@ -52,7 +52,12 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
             f"Too many wrong passwords. Try again in {claim.wait} seconds.", retry_after=claim.wait
         )
     place = {"organization_id": organization.id, "address": actor.address}
-    if not verify_password(stored_hash, current, **place)[0]:
+    try:
+        is_right, _ = verify_password(stored_hash, current, **place)
+    except Unavailable:
+        attempts.take_back(organization.id, claim.attempts)
+        raise
+    if not is_right:
         raise InvalidInput(
             "This is not your current password.", field="current_password", code="wrong_password"
         )
