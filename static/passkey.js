@@ -37,12 +37,6 @@ async function renew(form) {
   form.made = Date.now();
 }
 
-const WORDS = {
-  NotAllowedError: "No passkey was used. Try again, or use another way.",
-  InvalidStateError: "This device has a passkey of this account already.",
-  SecurityError: "Passkeys do not work at this address.",
-};
-
 async function offer(form) {
   form.options = JSON.parse(form.dataset.passkey);
   form.made = Date.now();
@@ -55,7 +49,8 @@ async function offer(form) {
       await renew(form);
       await ask(form);
     } catch (error) {
-      note.textContent = WORDS[error.name] ?? "That did not work. Load the page again.";
+      const words = JSON.parse(form.dataset.words);
+      note.textContent = words[error.name] ?? words.other;
       note.hidden = false;
       autofill(form);
     }

@@ -8,8 +8,9 @@ from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.consents.connected_apps import ConsentRecord, list_consents, withdraw_consent
 from app.operations.registration.login_addresses import login_addresses
-from app.operations.registration.scopes import list_scopes
+from app.operations.registration.scopes import ScopeRecord, list_scopes
 from app.rules.errors import NotFound
+from app.web.languages import in_page_language
 
 
 @account.get("/organizations/<organization>/account/apps")
@@ -45,4 +46,10 @@ def _find(visit: Visit, consent_id: str) -> ConsentRecord:
 
 
 def _words(visit: Visit) -> dict[str, str]:
-    return {scope.name: scope.title or scope.name for scope in list_scopes(visit.actor)}
+    return {scope.name: _title(scope) for scope in list_scopes(visit.actor)}
+
+
+def _title(scope: ScopeRecord) -> str:
+    """Ours in the page's language; an organization's own in the words that it chose."""
+    title = scope.title or scope.name
+    return in_page_language(title) if scope.is_identity else title

@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.people.freshness import FreshSignInRequired
 from app.rules.errors import DomainError, NotFound
+from app.rules.languages.sentences import sentence
 from app.web.branding import branding_of_path
 from app.web.request_log import request_id
 
@@ -25,14 +26,14 @@ def refuse(error: DomainError) -> BaseResponse:
     is_lost = isinstance(error, NotFound) or not slug or not request.path.endswith("/account")
     page = render_template(
         "error.html",
-        title="This page does not exist" if isinstance(error, NotFound) else "That did not work",
+        title=sentence("This page does not exist") if isinstance(error, NotFound) else sentence("That did not work"),
         message=error.description,
         hint=None,
         error_code=error.code,
         request_id=request_id(),
         **(branding_of_path() if error.status < 500 else {}),
         back_url="/login" if is_lost else f"/organizations/{slug}/account",
-        back_label="Choose an organization" if is_lost else "Back to my account",
+        back_label=sentence("Choose an organization") if is_lost else sentence("Back to my account"),
     )
     response: Response = make_response(page, error.status)
     retry_after = getattr(error, "retry_after", None)

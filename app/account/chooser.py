@@ -11,6 +11,7 @@ from app.account.blueprint import account
 from app.operations.directory import organization_by_slug
 from app.operations.tenancy.setup import is_set_up
 from app.rules.errors import NotFound
+from app.rules.languages.sentences import sentence
 from app.web.browser_session import current_sessions
 from app.web.headers import page_class
 from app.web.local_paths import own_path
@@ -33,7 +34,7 @@ def choose_organization() -> Response:
         try:
             organization = organization_by_slug(named)
         except NotFound:
-            errors["organization"] = "There is no such organization. Ask whoever invited you for its address."
+            errors["organization"] = sentence("There is no such organization. Ask whoever invited you for its address.")
         else:
             query = f"?{urlencode({'next': following})}" if following else ""
             return redirect(f"/organizations/{organization.slug}/login{query}", 303)

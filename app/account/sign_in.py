@@ -26,6 +26,7 @@ from app.web import forms
 from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, known_browser, session_for, set_sign_in, sign_in_token
 from app.web.headers import page_class
+from app.web.languages import follow_request
 from app.web.local_paths import own_path
 from app.web.request_log import request_id
 
@@ -134,6 +135,7 @@ def pending_request(organization: OrganizationView) -> AuthorizationRequestView 
     pending = find_request(organization.id, token, browser_id())
     if pending is None:
         raise RequestEnded
+    follow_request(pending.sent, pending.client.organization)
     return pending
 
 

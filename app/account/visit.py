@@ -13,30 +13,42 @@ from werkzeug.wrappers import Response
 
 from app.operations.directory import OrganizationView, organization_by_slug
 from app.rules.actor import Actor
+from app.rules.languages.sentences import sentence
 from app.web.branding import branding_of
 from app.web.browser_session import account_actor
+from app.web.languages import in_page_language
 
 _PAGES = (
-    ("Profile", "/profile", "person"),
-    ("Connected apps", "/apps", "link"),
-    ("Sign-ins", "/sessions", "screen"),
-    ("Security", "/security", "key"),
-    ("Activity", "/activity", "book"),
+    (sentence("Profile"), "/profile", "person"),
+    (sentence("Connected apps"), "/apps", "link"),
+    (sentence("Sign-ins"), "/sessions", "screen"),
+    (sentence("Security"), "/security", "key"),
+    (sentence("Activity"), "/activity", "book"),
 )
 _WITHIN = {"/security": ("/password",)}
 _NOTICES = {
-    "saved": "Saved.",
-    "removed": "Access is removed. The app's tokens no longer work.",
-    "ended": "That browser is signed out.",
-    "forgotten": "That browser is forgotten. The next sign-in there is told to you by mail.",
-    "proof": "A link is on its way. Your account has the address once you have opened it.",
-    "address": "Your address is confirmed.",
-    "factor-added": "Your second factor is set up. Other browsers are signed out, and apps must ask you again.",
-    "factor-removed": "The second factor is removed. Other browsers are signed out, and apps must ask you again.",
-    "others-ended": "Every other browser is signed out.",
-    "passkey-added": "Your passkey is ready. Other browsers are signed out, and apps must ask you again.",
-    "passkey-removed": "The passkey is removed. Remove it from your device too, so that it is not offered.",
-    "password": "Your password is changed. Other browsers are signed out, and apps must ask you again.",
+    "saved": sentence("Saved."),
+    "removed": sentence("Access is removed. The app's tokens no longer work."),
+    "ended": sentence("That browser is signed out."),
+    "forgotten": sentence("That browser is forgotten. The next sign-in there is told to you by mail."),
+    "proof": sentence("A link is on its way. Your account has the address once you have opened it."),
+    "address": sentence("Your address is confirmed."),
+    "factor-added": sentence(
+        "Your second factor is set up. Other browsers are signed out, and apps must ask you again."
+    ),
+    "factor-removed": sentence(
+        "The second factor is removed. Other browsers are signed out, and apps must ask you again."
+    ),
+    "others-ended": sentence("Every other browser is signed out."),
+    "passkey-added": sentence(
+        "Your passkey is ready. Other browsers are signed out, and apps must ask you again."
+    ),
+    "passkey-removed": sentence(
+        "The passkey is removed. Remove it from your device too, so that it is not offered."
+    ),
+    "password": sentence(
+        "Your password is changed. Other browsers are signed out, and apps must ask you again."
+    ),
 }
 
 
@@ -55,7 +67,7 @@ class Visit:
         """The page within the shell; ``code`` is its HTTP status."""
         navigation = [
             {
-                "label": label,
+                "label": in_page_language(label),
                 "url": self.url(path),
                 "icon": icon,
                 "current": request.path.startswith((self.url(path), *map(self.url, _WITHIN.get(path, ())))),
@@ -64,7 +76,7 @@ class Visit:
         ]
         if self.actor.permissions:
             portal = {
-                "label": "Portal",
+                "label": sentence("Portal"),
                 "url": f"/portal/{self.organization.slug}",
                 "icon": "apps",
                 "current": False,
@@ -81,7 +93,7 @@ class Visit:
             switch_url="/login",
             **branding_of(self.organization),
             base=self.url(),
-            status=_NOTICES.get(request.args.get("done", "")),
+            status=in_page_language(_NOTICES.get(request.args.get("done", ""), "")),
             **context,
         )
         return make_response(page, code)

@@ -11,6 +11,7 @@ from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory import ClientView
 from app.rules.errors import DomainError, TooManyRequests
+from app.rules.languages.sentences import sentence
 from app.rules.protocol.oauth_errors import ClientBlocked
 from app.rules.protocol.redirects import host_of, with_parameters
 from app.rules.protocol.response_modes import FORM_POST, mode_of
@@ -18,8 +19,8 @@ from app.web.branding import branding_of, branding_of_client
 from app.web.headers import page_policy
 from app.web.request_log import request_id
 
-_HINT = "Go back to the app and try again. If it happens again, tell the people who make the app."
-_BLOCKED = ("This app is blocked", "If you need it, ask an administrator of your organization.")
+_HINT = sentence("Go back to the app and try again. If it happens again, tell the people who make the app.")
+_BLOCKED = (sentence("This app is blocked"), sentence("If you need it, ask an administrator of your organization."))
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -47,7 +48,7 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         note_refusal(error, call)
     page = render_template(
         "error.html",
-        title=_BLOCKED[0] if isinstance(error, ClientBlocked) else "This app's request cannot be answered",
+        title=_BLOCKED[0] if isinstance(error, ClientBlocked) else sentence("This app's request cannot be answered"),
         message=error.description,
         hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
         error_code=error.code,

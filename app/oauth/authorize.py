@@ -41,6 +41,7 @@ from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
+from app.web.languages import follow_request
 from app.web.request_log import request_id
 
 _PAGES = {
@@ -58,6 +59,7 @@ def begin() -> BaseResponse:
         parameters = read_authorization_request(Call.current())
     except OAuthRefusal as error:
         return error_page(error)
+    follow_request(parameters.sent)
     if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
         # Browsers keep our cookies back from another site's form; the GET that follows brings them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
@@ -83,6 +85,7 @@ def select_account() -> BaseResponse:
     stored = authorization_requests.find_request(g.organization_id, token, browser_id())
     if stored is None:
         return error_page(RequestEnded())
+    follow_request(stored.sent, stored.client.organization)
     session = session_for(stored.organization_id)
     if session is None:
         return redirect(_address_of(stored.client, Step.SIGN_IN, token), _SEE_OTHER)
@@ -99,6 +102,7 @@ def _proceed_stored(decision: str | None) -> BaseResponse:
         stored = authorization_requests.find_request(g.organization_id, token, browser_id())
         if stored is None:
             raise RequestEnded
+        follow_request(stored.sent, stored.client.organization)
         return _proceed(stored.sent, frozenset(), stored, token=token, decision=decision)
     except RequestEnded as error:
         return error_page(error)
@@ -119,6 +123,7 @@ def _proceed(
     try:
         grant.validate_consent_request()
         client = grant.client.view
+        follow_request(grant.request.form, client.organization)
         session = session_for(client.organization.id)
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:

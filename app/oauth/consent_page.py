@@ -20,6 +20,7 @@ from app.rules.protocol.redirects import host_of
 from app.rules.protocol.scopes import narrow
 from app.web.branding import branding_of, logo_of
 from app.web.forms import field_errors
+from app.web.languages import in_page_language
 
 
 def consent_words(
@@ -44,8 +45,10 @@ def consent_words(
         "scopes": [
             {
                 "name": scope.name,
-                "title": scope.title,
-                "description": scope.description,
+                "title": in_page_language(scope.title or "") if scope.is_identity else scope.title,
+                "description": in_page_language(scope.description or "")
+                if scope.is_identity
+                else scope.description,
                 "api": scope.resource_name,
                 "is_identity": scope.is_identity,
                 "required": scope.name not in optional,

@@ -29,12 +29,14 @@ from app.operations.protocol.consents import Standing, standing_consent
 from app.operations.protocol.interactions import may_allow_client, must_ask
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, TooManyRequests
+from app.rules.languages.sentences import sentence
 from app.rules.protocol.authorization_request import AuthorizationParameters
 from app.rules.protocol.user_codes import read_user_code, shown
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
+from app.web.languages import in_page_language, ngettext
 from app.web.request_log import request_id
 
 _SEE_OTHER = 303
@@ -51,7 +53,7 @@ def choose_organization() -> Response:
             organization = directory.organization_by_slug(named)
         except NotFound:
             errors["organization"] = (
-                "There is no such organization. Its name is in the address that the device shows."
+                sentence("There is no such organization. Its name is in the address that the device shows.")
             )
         else:
             return redirect(_address(organization.slug, typed), _SEE_OTHER)
@@ -187,7 +189,8 @@ def _readable(typed: str) -> str:
 
 
 def _words(refused: WrongUserCode) -> str:
-    if refused.tries_left is None:
-        return refused.description
-    tries = "one more try" if refused.tries_left == 1 else f"{refused.tries_left} more tries"
-    return f"{refused.description} You have {tries}." if refused.tries_left else refused.description
+    said = in_page_language(refused.description)
+    if not refused.tries_left:
+        return said
+    more = ngettext("You have one more try.", "You have %(num)s more tries.", refused.tries_left)
+    return f"{said} {more}"

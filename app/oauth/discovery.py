@@ -10,6 +10,7 @@ from app.operations.directory import OrganizationView
 from app.operations.protocol import signing_keys
 from app.operations.registration import scopes
 from app.rules.actor import Actor
+from app.rules.languages.choice import LANGUAGES
 from app.rules.people.registration import is_open
 from app.rules.protocol import authentication_contexts, client_jwt, dpop
 from app.rules.protocol.authorization_request import PROMPTS
@@ -69,7 +70,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         # Those of pushed requests alone are taken, which this field is not about (RFC 9126 section 5).
         "request_uri_parameter_supported": False,
         "require_request_uri_registration": False,
-        "ui_locales_supported": ["en"],
+        "ui_locales_supported": list(LANGUAGES),
     }
     return document | _for_unknown_clients(organization)
 

@@ -17,10 +17,12 @@ from app.oauth.wire import read_authorization_request
 from app.operations.logout.requests import LogoutRequest, read_logout_request
 from app.operations.people.own_sessions import end_session
 from app.rules.errors import DomainError
+from app.rules.languages.sentences import sentence
 from app.rules.protocol.oauth_errors import OAuthRefusal
 from app.web.branding import branding_of, branding_of_path
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class
+from app.web.languages import follow_request
 from app.web.request_log import request_id
 
 PARAMETERS = (
@@ -43,10 +45,11 @@ def begin() -> BaseResponse:
         return _error_page(error)
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(OAuthRefusal("It names neither an organization nor an app that is known here."))
+        return _error_page(OAuthRefusal(sentence("It names neither an organization nor an app that is known here.")))
     if request.method == "POST" and sign_in_token(wanted.organization.id) is None:
         # Sent by another site's form, a POST comes without our cookies; browsers send them when they follow this.
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)
+    follow_request(sent, wanted.organization)
     session = session_for(wanted.organization.id)
     if session is not None and not wanted.may_end_at_once(session.user_id):
         page = render_template(
@@ -67,7 +70,7 @@ def confirm() -> BaseResponse:
     sent = {name: request.form[name] for name in PARAMETERS if request.form.get(name)}
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(OAuthRefusal("This organization is not at work."))
+        return _error_page(OAuthRefusal(sentence("This organization is not at work.")))
     return _end(wanted)
 
 
@@ -94,9 +97,9 @@ def _end(wanted: LogoutRequest) -> BaseResponse:
 def _error_page(error: DomainError) -> BaseResponse:
     page = render_template(
         "error.html",
-        title="This app's request to sign you out cannot be answered",
+        title=sentence("This app's request to sign you out cannot be answered"),
         message=error.description,
-        hint="You may still be signed in here. Choose the organization to sign out of.",
+        hint=sentence("You may still be signed in here. Choose the organization to sign out of."),
         error_code=error.code,
         request_id=request_id(),
         **branding_of_path(),

@@ -271,6 +271,7 @@ _TOPICS = (
                 ),
             ),
             ("Help", _rows("branding", support_email="E-mail address", support_uri="Web address")),
+            ("Language", _rows("localization", default_locale="Language of pages and mails")),
         ),
     ),
     Topic(

@@ -14,6 +14,8 @@ CHOICE_WORDS: dict[str, str] = {
     "auto": "As the visitor’s device says",
     "light": "Light",
     "dark": "Dark",
+    "en": "English",
+    "de": "German (Deutsch)",
     "authorization_code": "Authorization code",
     "refresh_token": "Refresh token",
     "client_credentials": "Client credentials",

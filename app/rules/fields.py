@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from app.rules.errors import FieldError, InvalidInput
+from app.rules.languages.sentences import sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,24 @@ def text_problem(value: Any, *, longest: int, shortest: int = 1, lines: bool = F
     same must be the same. ``lines`` lets line feeds through.
     """
     if not isinstance(value, str):
-        return Problem("wrong_type", f"This must be a string, not {type_name(value)}.")
+        return Problem("wrong_type", sentence("This must be a string, not %(type)s.", type=type_name(value)))
     if len(value) > longest:
-        return Problem("too_long", f"This has {len(value)} characters; at most {longest} are allowed.")
+        return Problem(
+            "too_long",
+            sentence(
+                "This has %(length)s characters; at most %(most)s are allowed.",
+                length=len(value),
+                most=longest,
+            ),
+        )
     if value != value.strip():
         return Problem("surrounding_space", "Remove the spaces at the beginning or the end.")
     if len(value) < shortest:
         return Problem(
-            "too_short", "This must not be empty." if shortest == 1 else f"At least {shortest} characters."
+            "too_short",
+            sentence("This must not be empty.")
+            if shortest == 1
+            else sentence("At least %(least)s characters.", least=shortest),
         )
     if not unicodedata.is_normalized("NFC", value):
         return Problem("not_normalized", "Send this text in Unicode's composed form, NFC.")

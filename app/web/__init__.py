@@ -6,7 +6,16 @@ from flask import Flask
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.config import Config
-from app.web import browser_session, error_pages, failed_requests, headers, health, request_log, wording
+from app.web import (
+    browser_session,
+    error_pages,
+    failed_requests,
+    headers,
+    health,
+    languages,
+    request_log,
+    wording,
+)
 
 
 def register(app: Flask, config: Config) -> None:
@@ -17,5 +26,14 @@ def register(app: Flask, config: Config) -> None:
     if config.proxy_hops:
         hops = config.proxy_hops
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=0, x_prefix=0)  # type: ignore[method-assign]
-    for part in (browser_session, headers, health, error_pages, wording, request_log, failed_requests):
+    for part in (
+        browser_session,
+        languages,
+        headers,
+        health,
+        error_pages,
+        wording,
+        request_log,
+        failed_requests,
+    ):
         part.register(app)

@@ -13,6 +13,7 @@ from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.rules.errors import DomainError
+from app.rules.languages.sentences import sentence
 from app.web import json_api
 from app.web.branding import branding_of_path
 from app.web.request_log import request_id
@@ -22,16 +23,37 @@ _PAGES = re.compile(
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
 _WORDS = {
-    400: ("This request cannot be understood", "The address or form is incomplete. Go back and try again."),
-    403: ("You may not do this", "Sign in with another account, or ask an administrator."),
-    404: ("This page does not exist", "Check the address, or start again from the front page."),
-    405: ("This page does not exist", "Check the address, or start again from the front page."),
-    413: ("That is too much", "What was sent is larger than this service takes."),
-    415: ("This request cannot be understood", "It was sent in a format that is not read here."),
-    429: ("Too many tries", "Wait a little, then try again."),
-    503: ("Please try again in a moment", "The service cannot answer right now. Nothing was lost."),
+    400: (
+        sentence("This request cannot be understood"),
+        sentence("The address or form is incomplete. Go back and try again."),
+    ),
+    403: (
+        sentence("You may not do this"),
+        sentence("Sign in with another account, or ask an administrator."),
+    ),
+    404: (
+        sentence("This page does not exist"),
+        sentence("Check the address, or start again from the front page."),
+    ),
+    405: (
+        sentence("This page does not exist"),
+        sentence("Check the address, or start again from the front page."),
+    ),
+    413: (sentence("That is too much"), sentence("What was sent is larger than this service takes.")),
+    415: (
+        sentence("This request cannot be understood"),
+        sentence("It was sent in a format that is not read here."),
+    ),
+    429: (sentence("Too many tries"), sentence("Wait a little, then try again.")),
+    503: (
+        sentence("Please try again in a moment"),
+        sentence("The service cannot answer right now. Nothing was lost."),
+    ),
 }
-_FAULT = ("Something went wrong here", "It is not your fault, and it was noted. Try again in a moment.")
+_FAULT = (
+    sentence("Something went wrong here"),
+    sentence("It is not your fault, and it was noted. Try again in a moment."),
+)
 
 
 def register(app: Flask) -> None:
@@ -45,9 +67,11 @@ def register(app: Flask) -> None:
 def _expired_form(error: CSRFError) -> Response:
     page = render_template(
         "error.html",
-        title="This form can no longer be sent",
-        message="It was open while you signed in or out, or your browser does not keep cookies for this site.",
-        hint="Go back, load the page again, and send the form once more. Nothing was changed.",
+        title=sentence("This form can no longer be sent"),
+        message=sentence(
+            "It was open while you signed in or out, or your browser does not keep cookies for this site."
+        ),
+        hint=sentence("Go back, load the page again, and send the form once more. Nothing was changed."),
         error_code="form_expired",
         request_id=request_id(),
     )

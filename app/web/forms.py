@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from flask import request
 
 from app.rules.errors import DomainError
+from app.web.languages import in_page_language
 
 _VERSION = re.compile(r"[0-9]{1,10}")
 _INDEX = re.compile(r"\[(\d+)\].*")
@@ -40,7 +41,7 @@ def is_ticked(name: str) -> bool:
 
 
 def field_errors(error: DomainError, form_fields: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The refusal as field name to message, for the macros of ``macros/forms.html``.
+    """The refusal as field name to message in the page's language, for the macros of ``macros/forms.html``.
 
     ``form_fields`` names the form's own field for one of the operation. ``redirect_uris[1]`` lands at
     ``redirect_uris`` and says which line is meant; what belongs to no field stands under the empty name.
@@ -50,6 +51,8 @@ def field_errors(error: DomainError, form_fields: Mapping[str, str] | None = Non
         index = _INDEX.search(wrong.field)
         name = _INDEX.sub("", wrong.field)
         name = (form_fields or {}).get(name, name)
-        message = f"Line {int(index[1]) + 1}: {wrong.message}" if index else wrong.message
+        message = in_page_language(wrong.message)
+        if index:
+            message = f"Line {int(index[1]) + 1}: {message}"
         found[name] = f"{found[name]} {message}" if name in found else message
-    return found or {"": error.description}
+    return found or {"": in_page_language(error.description)}

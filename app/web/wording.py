@@ -7,7 +7,17 @@ from datetime import UTC, datetime, timedelta
 from flask import Flask
 from markupsafe import Markup, escape
 
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+from app.rules.languages.moments import (
+    coming_span,
+    count_of,
+    day_of,
+    exact_span,
+    moment_of,
+    past_span,
+)
+from app.web.languages import gettext, page_language
+
+_LONG = timedelta(days=60)
 
 
 def register(app: Flask) -> None:
@@ -31,9 +41,10 @@ def ago(value: datetime | None, never: str = "never") -> Markup:
     if value is None:
         return escape(never)
     passed = datetime.now(UTC) - value
-    if passed > timedelta(days=60):
-        return _time(value, _day(value))
-    return _time(value, f"{_rough(passed)} ago" if passed >= timedelta(seconds=5) else "just now")
+    if passed > _LONG:
+        return _time(value, day_of(value, page_language()))
+    is_now = passed < timedelta(seconds=5)
+    return _time(value, gettext("just now") if is_now else past_span(passed, page_language()))
 
 
 def until(value: datetime | None, never: str = "never") -> Markup:
@@ -43,52 +54,33 @@ def until(value: datetime | None, never: str = "never") -> Markup:
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
-    return _time(value, _day(value) if left > timedelta(days=60) else f"in {_rough(left, rounded=True)}")
+    language = page_language()
+    return _time(value, day_of(value, language) if left > _LONG else coming_span(left, language))
 
 
 def day(value: datetime | None, never: str = "never") -> Markup:
     """``21 Nov 2026``."""
-    return escape(never) if value is None else _time(value, _day(value))
+    return escape(never) if value is None else _time(value, day_of(value, page_language()))
 
 
 def moment(value: datetime | None, never: str = "never") -> Markup:
     """``21 Nov 2026, 14:02 UTC``."""
-    if value is None:
-        return escape(never)
-    return _time(value, f"{_day(value)}, {value.astimezone(UTC):%H:%M} UTC")
+    return escape(never) if value is None else _time(value, moment_of(value, page_language()))
 
 
 def duration(seconds: int | None, never: str = "for ever") -> str:
     """``1 day``, ``90 minutes``: the largest unit that divides the seconds."""
-    if seconds is None:
-        return never
-    for size, unit in _UNITS:
-        if seconds % size == 0 and seconds >= size:
-            return counted(seconds // size, unit)
-    return "0 seconds"
+    return never if seconds is None else exact_span(seconds, page_language())
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 client``, ``12 clients``, ``1,204 clients``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _rough(span: timedelta, *, rounded: bool = False) -> str:
-    # What is to come is rounded: a day that has just begun has 24 hours left, not 23.
-    seconds = int(span.total_seconds())
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return counted((seconds + (size // 2 if rounded else 0)) // size, unit)
-    return "a second"
-
-
-def _day(value: datetime) -> str:
-    value = value.astimezone(UTC)
-    return f"{value.day} {value:%b} {value.year}"
+    """``1 client``, ``12 clients``, ``1,204 clients``, on pages that are English alone."""
+    return count_of(number, noun, plural)
 
 
 def _time(value: datetime, text: str) -> Markup:
-    exact = value.astimezone(UTC)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        exact.isoformat(timespec="seconds"), f"{_day(value)}, {exact:%H:%M:%S} UTC", text
+        value.astimezone(UTC).isoformat(timespec="seconds"),
+        moment_of(value, page_language(), seconds=True),
+        text,
     )

@@ -53,14 +53,21 @@ def test_a_dry_run_tells_the_impact_and_stores_nothing(http: FlaskClient, make: 
     assert http.get(path, headers=headers).get_json()["data"] == defaults()
 
 
-def test_what_has_no_effect_yet_is_told(http: FlaskClient, make: Factory) -> None:
+def test_a_setting_that_counts_is_changed_without_a_warning(http: FlaskClient, make: Factory) -> None:
     acme = make.organization()
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
     body = {"localization": {"default_locale": "de"}, "branding": {"theme": "dark"}}
-    meta = http.put(path, json=body, headers=headers).get_json()["meta"]
-    assert meta["warnings"] == ["localization.default_locale: Stored, and without effect in this release."]
-    again = http.put(path, json={"branding": {"theme": "light"}}, headers=headers).get_json()
-    assert "warnings" not in again["meta"]
+    changed = http.put(path, json=body, headers=headers).get_json()
+    assert "warnings" not in changed["meta"]
+    assert changed["data"]["localization"] == {"default_locale": "de"}
+
+
+def test_a_language_that_nobody_speaks_here_is_refused(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
+    refused = http.put(path, json={"localization": {"default_locale": "pt-BR"}}, headers=headers)
+    assert refused.status_code == 400
+    assert refused.get_json()["error"]["fields"][0]["message"] == "Must be one of: en, de."
 
 
 def test_a_stale_version_is_412_and_a_lock_out_409(http: FlaskClient, make: Factory) -> None:

@@ -15,7 +15,6 @@ from app.rules.tenancy.settings_table import SETTINGS
 # A picture has a page of its own.
 API_ALONE = (
     "branding.logo",
-    "localization.",
 )
 
 

@@ -50,6 +50,4 @@ def test_a_default_is_never_refused() -> None:
 
 
 def test_a_change_without_effect_is_told() -> None:
-    assert warnings_for(["branding.theme", "localization.default_locale"]) == (
-        f"localization.default_locale: {WITHOUT_EFFECT}",
-    )
+    assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)

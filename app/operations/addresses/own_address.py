@@ -157,7 +157,7 @@ def _send(actor: Actor, organization: OrganizationView, user_id: UUID, email: st
         values = {
             "email": email,
             "link": f"{home}/confirm-address/{token}",
-            "until": f"{expires_at:%-d %B %Y, %H:%M} UTC",
+            "until": expires_at.isoformat(),
         }
         letters.send(organization, email, "confirm_address", values, until=expires_at)
     audit.record(

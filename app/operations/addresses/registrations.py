@@ -32,6 +32,7 @@ from app.operations.upkeep.outbox import Message, Refused
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 from app.rules.people.registration import is_open
@@ -107,7 +108,7 @@ def answer(message: Message) -> None:
         "name": view.name,
         "email": view.email,
         "link": f"{home}/confirm/{token}",
-        "until": f"{view.expires_at:%-d %B %Y, %H:%M} UTC",
+        "until": view.expires_at.isoformat(),
     }
     letters.send(organization, view.email, "confirm_registration", values, until=view.expires_at)
 
@@ -140,7 +141,8 @@ def confirm_registration(
     claim = attempts.claim_attempt(organization.id, limit)
     if claim.wait:
         raise TooManyRequests(
-            f"Too many wrong passwords. Try again in {claim.wait} seconds.", retry_after=claim.wait
+            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.wait),
+            retry_after=claim.wait,
         )
     try:
         is_right, _ = verify_password(

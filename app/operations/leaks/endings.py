@@ -31,6 +31,7 @@ from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
+from app.rules.languages.sentences import sentence
 from app.rules.protocol import tokens
 from app.rules.protocol.tokens import digest
 
@@ -74,14 +75,16 @@ def _client_secret(actor: Actor, token: str) -> Ended | None:
     if not counts.credentials and not flagged:
         return None
     facts = {"client_id": client_id, "name": row.name}
-    return Ended("A client secret", "credential", secret, row.client_id, None, tuple(flagged), facts)
+    return Ended(
+        sentence("A client secret"), "credential", secret, row.client_id, None, tuple(flagged), facts
+    )
 
 
 def _token(actor: Actor, token: str) -> Ended | None:
     revoked = revoke_token(actor, token)
     if revoked is None:
         return None
-    words = "A refresh token" if revoked.kind == "refresh_token" else "An access token"
+    words = sentence("A refresh token") if revoked.kind == "refresh_token" else sentence("An access token")
     facts = {"client_id": client_id_of(actor.organization_id, revoked.client_id)}
     return Ended(words, revoked.kind, revoked.public_id, revoked.client_id, revoked.user_id, facts=facts)
 
@@ -91,7 +94,9 @@ def _session(actor: Actor, token: str) -> Ended | None:
     row = db.session.execute(select(Session.id, Session.user_id).where(mine)).first()
     if row is None or not end_sessions(actor.organization_id, Session.id == row.id):
         return None
-    return Ended("The cookie of a sign-in", "session", public_id("ses", row.id), user_id=row.user_id)
+    return Ended(
+        sentence("The cookie of a sign-in"), "session", public_id("ses", row.id), user_id=row.user_id
+    )
 
 
 def _initial_access(actor: Actor, token: str) -> Ended | None:
@@ -104,7 +109,7 @@ def _initial_access(actor: Actor, token: str) -> Ended | None:
     if count_changed(update(RegistrationToken).where(mine).values(revoked_at=clock.now())) != 1:
         return None
     target = None if row_id is None else public_id("ria", row_id)
-    return Ended("An initial access token", "registration_token", target)
+    return Ended(sentence("An initial access token"), "registration_token", target)
 
 
 def _registration_access(actor: Actor, token: str) -> Ended | None:
@@ -126,7 +131,7 @@ def _registration_access(actor: Actor, token: str) -> Ended | None:
         .values(access_digest=None)
     )
     target = client_id_of(actor.organization_id, row_id)
-    words = "The registration access token of a client"
+    words = sentence("The registration access token of a client")
     return Ended(words, "client", target, row_id, facts={"client_id": target}) if changed == 1 else None
 
 
@@ -142,7 +147,7 @@ def _invitation(actor: Actor, token: str) -> Ended | None:
     if count_changed(update(Invitation).where(mine).values(revoked_at=clock.now())) != 1:
         return None
     target = None if row_id is None else public_id("inv", row_id)
-    return Ended("The link of an invitation", "invitation", target)
+    return Ended(sentence("The link of an invitation"), "invitation", target)
 
 
 def _account_link(actor: Actor, token: str) -> Ended | None:
@@ -154,7 +159,7 @@ def _account_link(actor: Actor, token: str) -> Ended | None:
     user_id = db.session.scalar(select(AccountLink.user_id).where(mine))
     if user_id is None or count_changed(delete(AccountLink).where(mine)) != 1:
         return None
-    return Ended("A link to an account", "user", public_id("usr", user_id), user_id=user_id)
+    return Ended(sentence("A link to an account"), "user", public_id("usr", user_id), user_id=user_id)
 
 
 def _known_browser(actor: Actor, token: str) -> Ended | None:
@@ -162,7 +167,9 @@ def _known_browser(actor: Actor, token: str) -> Ended | None:
     user_id = db.session.scalar(select(KnownBrowser.user_id).where(mine))
     if user_id is None or count_changed(delete(KnownBrowser).where(mine)) != 1:
         return None
-    return Ended("The cookie of a known browser", "user", public_id("usr", user_id), user_id=user_id)
+    return Ended(
+        sentence("The cookie of a known browser"), "user", public_id("usr", user_id), user_id=user_id
+    )
 
 
 def _passing(model: Any, words: str, target_type: str) -> Callable[[Actor, str], Ended | None]:
@@ -195,13 +202,15 @@ _ENDINGS: Mapping[str, Callable[[Actor, str], Ended | None]] = {
     tokens.PASSWORD_RESET: _account_link,
     tokens.EMAIL_PROOF: _account_link,
     tokens.KNOWN_BROWSER: _known_browser,
-    tokens.AUTHORIZATION_CODE: _passing(AuthorizationCode, "An authorization code", "authorization_code"),
-    tokens.DEVICE_CODE: _passing(DeviceCode, "A device code", "device_code"),
-    tokens.AUTHORIZATION_REQUEST: _passing(
-        AuthorizationRequest, "A request for authorization", "authorization_request"
+    tokens.AUTHORIZATION_CODE: _passing(
+        AuthorizationCode, sentence("An authorization code"), "authorization_code"
     ),
-    tokens.PUSHED_REQUEST: _passing(PushedRequest, "A pushed request", "pushed_request"),
-    tokens.PENDING_SIGN_IN: _passing(PendingSignIn, "A sign-in under way", "pending_sign_in"),
+    tokens.DEVICE_CODE: _passing(DeviceCode, sentence("A device code"), "device_code"),
+    tokens.AUTHORIZATION_REQUEST: _passing(
+        AuthorizationRequest, sentence("A request for authorization"), "authorization_request"
+    ),
+    tokens.PUSHED_REQUEST: _passing(PushedRequest, sentence("A pushed request"), "pushed_request"),
+    tokens.PENDING_SIGN_IN: _passing(PendingSignIn, sentence("A sign-in under way"), "pending_sign_in"),
 }
 KINDS = frozenset(_ENDINGS) | {tokens.SETUP}
 

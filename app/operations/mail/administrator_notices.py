@@ -40,8 +40,8 @@ def notify_administrators(
     ):
         return
     values = {
-        "by": actor.label or "A program",
-        "at": f"{clock.now():%-d %B %Y, %H:%M} UTC",
+        "by": actor.label,
+        "at": clock.now().isoformat(),
         "address": actor.address or "",
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
         **told,

@@ -14,6 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.config import ROOT
 from app.operations.directory import OrganizationView
+from app.rules.languages.catalogs import catalog_of
+from app.rules.languages.choice import ENGLISH
+from app.rules.languages.moments import written_moment
+from app.rules.languages.sentences import said
 
 
 def compose(
@@ -25,8 +29,9 @@ def compose(
     sender: str,
     message_id: str,
     written_at: datetime,
+    language: str = ENGLISH,
 ) -> EmailMessage:
-    """The mail that says what the template says in the organization's name.
+    """The mail that says what the template says, in the organization's name and in the language.
 
     The template's first paragraph is the subject; a paragraph that is an address becomes a button in the HTML part.
     ``message_id`` is the same for each attempt at a message, so that mailboxes know a second copy. Values are put
@@ -35,7 +40,7 @@ def compose(
     branding = organization.settings["branding"]
     title = _line(branding["display_name"] or organization.name)
     told = {name: _line(value) for name, value in values.items()}
-    text = _texts().get_template(f"{template}.txt").render(told, title=title)
+    text = _texts(language).get_template(f"{template}.txt").render(told, title=title)
     subject, *paragraphs = [_line(part) for part in text.split("\n\n") if part.strip()]
     mail = EmailMessage()
     mail["Subject"] = subject
@@ -48,11 +53,14 @@ def compose(
     if branding["support_email"]:
         mail["Reply-To"] = branding["support_email"]
     mail.set_content("\n\n".join(paragraphs) + "\n")
-    page = _pages().get_template("message.html")
+    page = _pages(language).get_template("message.html")
     accent = branding["accent_color"]
     mail.add_alternative(
-        page.render(subject=subject, paragraphs=paragraphs, title=title, accent=accent), subtype="html"
+        page.render(subject=subject, paragraphs=paragraphs, title=title, accent=accent, language=language),
+        subtype="html",
     )
+    # After the parts: making them takes such headers away.
+    mail["Content-Language"] = language
     return mail
 
 
@@ -61,14 +69,25 @@ def _line(text: str) -> str:
 
 
 @functools.cache
-def _texts() -> Environment:
+def _texts(language: str) -> Environment:
     # Plain text: what HTML needs escaped is escaped in the HTML part.
-    return Environment(loader=_loader(), undefined=StrictUndefined, autoescape=False)  # noqa: S701
+    return _speaking(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=False))  # noqa: S701
 
 
 @functools.cache
-def _pages() -> Environment:
-    return Environment(loader=_loader(), undefined=StrictUndefined, autoescape=True)
+def _pages(language: str) -> Environment:
+    return _speaking(language, Environment(loader=_loader(), undefined=StrictUndefined, autoescape=True))
+
+
+def _speaking(language: str, environment: Environment) -> Environment:
+    """The environment, whose templates translate, and read moments as the language writes them."""
+    catalog = catalog_of(language)
+    environment.add_extension("jinja2.ext.i18n")
+    environment.install_gettext_callables(catalog.gettext, catalog.ngettext, newstyle=True)  # type: ignore[attr-defined]
+    environment.policies["ext.i18n.trimmed"] = True
+    environment.filters["moment"] = lambda at: written_moment(datetime.fromisoformat(at), language)
+    environment.filters["said"] = lambda text: said(text, catalog.gettext)
+    return environment
 
 
 def _loader() -> FileSystemLoader:

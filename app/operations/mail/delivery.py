@@ -10,6 +10,7 @@ from app.operations import audit, clock
 from app.operations.directory import organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.compose import compose
+from app.operations.mail.languages import language_of_address
 from app.operations.mail.letters import Letter
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
 from app.operations.outgoing import OutgoingFailed
@@ -48,6 +49,7 @@ def deliver(message: Message) -> None:
         letter.values,
         to=letter.to,
         sender=server.sender,
+        language=letter.language or language_of_address(organization, letter.to),
         message_id=public_id("out", message.id),
         written_at=message.created_at,
     )

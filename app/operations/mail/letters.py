@@ -19,12 +19,16 @@ RECEIVER = "mail"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What is sent to whom; ``until`` is when it would say something that is true no more."""
+    """What is sent to whom; ``until`` is when it would say something that is true no more.
+
+    ``language`` is chosen when it leaves, by the address, where nobody has chosen one.
+    """
 
     to: str
     template: str
     values: Mapping[str, str]
     until: str | None = None
+    language: str | None = None
 
 
 def is_possible() -> bool:
@@ -39,16 +43,18 @@ def send(
     values: Mapping[str, str] | None = None,
     *,
     until: datetime | None = None,
+    language: str | None = None,
 ) -> None:
     """The letter leaves once the unit under way has committed; nothing happens where there is no mail server.
 
-    ``template`` is the name of a file of templates/mail; ``until`` is when a link in it ends. The address is used in
-    its canonical form: that is the one which no two accounts share.
+    ``template`` is the name of a file of templates/mail, in which moments are in ISO 8601; ``until`` is when a link in
+    it ends. The address is used in its canonical form: that is the one which no two accounts share. ``language`` is
+    that of the receiver, whose address tells it where it is left out.
     """
     address = canonical_email(to)
     if address is None or not is_possible():
         return
-    letter = Letter(address, template, dict(values or {}), until.isoformat() if until else None)
+    letter = Letter(address, template, dict(values or {}), until.isoformat() if until else None, language)
     outbox.enqueue(
         organization.id, KIND, seal_payload(organization.id, KIND, asdict(letter)), receiver=RECEIVER
     )

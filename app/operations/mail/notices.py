@@ -9,10 +9,13 @@ from uuid import UUID
 from app.operations import clock
 from app.operations.directory import organization_by_id
 from app.operations.mail import letters
+from app.operations.mail.languages import language_of
 from app.operations.people import attempts
 from app.operations.people.users import get_user
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
+from app.rules.languages.catalogs import catalog_of
+from app.rules.languages.sentences import said
 
 MOST_AN_HOUR = 10
 """To one person, of each kind: whoever provokes one must neither fill a mailbox nor keep the others from it."""
@@ -47,14 +50,16 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
     if not attempts.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
+    # Chosen now: the account, or its address, may be another one when the letter leaves.
+    language = language_of(organization, user.profile)
     home = f"{organization.base_url}/organizations/{organization.slug}"
     values = {
         "email": user.email,
-        "at": f"{clock.now():%-d %B %Y, %H:%M} UTC",
+        "at": clock.now().isoformat(),
         "address": actor.address or "",
         "link": f"{home}/forgot",
         "apps": f"{home}/account/apps",
         "security": f"{home}/account/security",
-        **told,
+        **{name: said(value, catalog_of(language).gettext) for name, value in told.items()},
     }
-    letters.send(organization, to or user.email, notice, values)
+    letters.send(organization, to or user.email, notice, values, language=language)

@@ -44,9 +44,9 @@ def deliver(message: Message) -> None:
         raise Refused("the organization is gone") from gone
     told: dict[str, Any] = dict(message.payload)
     values = {
-        "by": str(told["by"]) or "A program",
+        "by": str(told["by"]),
         "action": str(told["action"]),
-        "at": f"{message.created_at:%-d %B %Y, %H:%M} UTC",
+        "at": message.created_at.isoformat(),
         "address": str(told["address"]),
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
     }

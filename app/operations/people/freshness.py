@@ -13,6 +13,7 @@ from app.operations.second_factors.enrolled import methods_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
+from app.rules.languages.sentences import sentence
 from app.rules.people.second_factors import are_offered, used_second_factor
 from app.rules.protocol.authentication_contexts import MULTI_FACTOR
 
@@ -28,8 +29,11 @@ class FreshSignInRequired(DomainError):
     code = "insufficient_user_authentication"
 
     def __init__(self, max_age: int, acr_values: str | None = None) -> None:
-        by = " with your second factor" if acr_values else ""
-        super().__init__(f"Sign in again{by} first: this is only for somebody who has just done so.")
+        plain = sentence("Sign in again first: this is only for somebody who has just done so.")
+        twice = sentence(
+            "Sign in again with your second factor first: this is only for somebody who has just done so."
+        )
+        super().__init__(twice if acr_values else plain)
         self.max_age = max_age
         self.acr_values = acr_values
 

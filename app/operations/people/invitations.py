@@ -81,7 +81,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     link = f"{organization.base_url}/organizations/{organization.slug}/invite/{token}"
     if not view.is_mailed:
         return NewInvitation(view, link)
-    until = f"{view.expires_at:%-d %B %Y, %H:%M} UTC"
+    until = view.expires_at.isoformat()
     values = {"link": link, "by": inside.label or organization.name, "until": until}
     letters.send(organization, view.email, "invitation", values, until=view.expires_at)
     return NewInvitation(view, None)

@@ -21,7 +21,7 @@ def living(organization: OrganizationView) -> ColumnElement[bool]:
 
 
 def find_living(organization: OrganizationView, digest: bytes) -> Any:
-    """The row of the living session of an active user, with the user's e-mail and name, or None."""
+    """The row of the living session of an active user, with the user's e-mail, name and profile, or None."""
     now = clock.now()
     made_after, seen_after = _limits(organization, now)
     return _FIND.first(
@@ -58,7 +58,7 @@ def _moment(name: str) -> Any:
 
 
 _FIND = Statement(
-    select(Session.__table__, User.email, User.name)
+    select(Session.__table__, User.email, User.name, User.profile)
     .join(User, (User.organization_id == Session.organization_id) & (User.id == Session.user_id))
     .where(
         Session.organization_id == bindparam("organization_id"),

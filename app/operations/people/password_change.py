@@ -20,6 +20,7 @@ from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import public_id
+from app.rules.languages.sentences import sentence
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
 
@@ -49,7 +50,8 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
     claim = attempts.claim_attempt(organization.id, limit)
     if claim.wait:
         raise TooManyRequests(
-            f"Too many wrong passwords. Try again in {claim.wait} seconds.", retry_after=claim.wait
+            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.wait),
+            retry_after=claim.wait,
         )
     place = {"organization_id": organization.id, "address": actor.address}
     try:

@@ -87,7 +87,7 @@ def is_mailable(organization: OrganizationView) -> bool:
 
 def send_reset(organization: OrganizationView, email: str, link: str, expires_at: datetime) -> None:
     """The link goes to the mailbox; part of the unit that made it."""
-    values = {"email": email, "link": link, "until": f"{expires_at:%-d %B %Y, %H:%M} UTC"}
+    values = {"email": email, "link": link, "until": expires_at.isoformat()}
     letters.send(organization, email, "password_reset", values, until=expires_at)
 
 

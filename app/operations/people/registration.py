@@ -20,6 +20,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, TooManyRequests
 from app.rules.fields import Findings
 from app.rules.identifiers import public_id
+from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
@@ -37,7 +38,12 @@ _PER_ADDRESS = Lockout(MOST_PER_ADDRESS, timedelta(hours=1), timedelta(hours=1),
 def require_open(organization: OrganizationView) -> None:
     """The organization lets people make accounts for themselves. Raises Forbidden."""
     if not organization.is_active or not is_open(organization.settings):
-        raise Forbidden(f"{organization.name} does not let people make accounts for themselves.")
+        raise Forbidden(
+            sentence(
+                "%(organization)s does not let people make accounts for themselves.",
+                organization=organization.name,
+            )
+        )
 
 
 def what_follows(organization: OrganizationView) -> Literal["mail", "administrator", "sign_in"]:

@@ -40,6 +40,7 @@ class SessionView:
     user_id: UUID
     user_email: str
     user_name: str
+    locale: str | None
     authenticated_at: datetime
     created_at: datetime
     last_seen_at: datetime
@@ -227,6 +228,7 @@ def _read_session(organization: OrganizationView, token_digest: bytes) -> Sessio
         user_id=row.user_id,
         user_email=row.email,
         user_name=row.name,
+        locale=(row.profile or {}).get("locale"),
         authenticated_at=row.authenticated_at,
         created_at=row.created_at,
         last_seen_at=row.last_seen_at,

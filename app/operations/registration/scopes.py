@@ -19,17 +19,18 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import new_id, public_id
+from app.rules.languages.sentences import sentence
 from app.rules.registration.resource_fields import check_words
 
 _WORDS = ("title", "description")
 
 IDENTITY_SCOPES = {
-    "openid": ("Sign you in", "Know which account is yours."),
-    "profile": ("See your name", "Your name and the other parts of your profile."),
-    "email": ("See your e-mail address", "Your address, and whether it was verified."),
-    "address": ("See your postal address", "The address in your profile."),
-    "phone": ("See your phone number", "The number in your profile, and whether it was verified."),
-    "offline_access": ("Keep access while you are away", "Until you remove it."),
+    "openid": (sentence("Sign you in"), sentence("Know which account is yours.")),
+    "profile": (sentence("See your name"), sentence("Your name and the other parts of your profile.")),
+    "email": (sentence("See your e-mail address"), sentence("Your address, and whether it was verified.")),
+    "address": (sentence("See your postal address"), sentence("The address in your profile.")),
+    "phone": (sentence("See your phone number"), sentence("The number in your profile, and whether it was verified.")),
+    "offline_access": (sentence("Keep access while you are away"), sentence("Until you remove it.")),
 }
 
 

@@ -19,6 +19,7 @@ from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
+from app.rules.languages.sentences import sentence
 from app.rules.people.second_factors import TOTP, Demand, allowed_methods
 
 
@@ -76,7 +77,10 @@ def finish_removing(actor: Actor, organization: OrganizationView, user_id: UUID,
         recovery_codes.remove_codes(organization.id, user_id)
         if verdict_of(organization, user_id, ()).demand is Demand.ENROL:
             raise FactorDemanded(
-                f"{organization.name} asks you for a second factor. Set up another one first."
+                sentence(
+                    "%(organization)s asks you for a second factor. Set up another one first.",
+                    organization=organization.name,
+                )
             )
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     grants = revocation.revoke_grants_of_user(actor, user_id, reason="second_factor_removed")

@@ -22,11 +22,6 @@ from app.rules.identifiers import public_id
 
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
 _BEHIND = timedelta(minutes=10)
-_WORDS = {
-    GONE: "it answered that it is gone for good",
-    FAILING: f"it has not taken anything for {DISABLED_AFTER.days} days",
-    BACKLOG: f"it takes events more slowly than they happen: {MOST_WAITING} wait",
-}
 
 
 @transaction
@@ -123,7 +118,9 @@ def _disable(row: Webhook, because: str) -> None:
     organization = organization_by_id(row.organization_id)
     values = {
         "url": str(shown(row)["url"]),
-        "because": _WORDS[because],
+        "because": because,
+        "days": str(DISABLED_AFTER.days),
+        "waiting": str(MOST_WAITING),
         "link": f"{organization.base_url}/portal/{organization.slug}/webhooks/{public_id(PREFIX, row.id)}",
     }
     write_to_administrators(organization, "webhook_disabled", values)

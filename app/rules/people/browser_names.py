@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.rules.languages.sentences import sentence
+
 # The first that is found counts: Edge and Opera also say Chrome, Chrome also says Safari.
 _BROWSERS = (
     ("Edg", "Edge"),
@@ -32,5 +34,7 @@ def browser_name(user_agent: str) -> str:
     browser = next((name for mark, name in _BROWSERS if mark.lower() in user_agent.lower()), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if browser and system:
-        return f"{browser} on {system}"
-    return browser or (f"A browser on {system}" if system else "An unknown browser")
+        return sentence("%(browser)s on %(system)s", browser=browser, system=system)
+    if browser:
+        return browser
+    return sentence("A browser on %(system)s", system=system) if system else sentence("An unknown browser")

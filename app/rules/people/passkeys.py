@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.rules.errors import InvalidInput
+from app.rules.languages.sentences import sentence
 
 MOST_PER_USER = 20
 LONGEST_NAME = 60
@@ -127,7 +128,7 @@ def checked_name(text: str) -> str:
     if not name:
         raise InvalidInput("Give it a name by which you know it.", field="name", code="required")
     if len(name) > LONGEST_NAME:
-        raise InvalidInput(f"At most {LONGEST_NAME} characters.", field="name", code="too_long")
+        raise InvalidInput(sentence("At most %(most)s characters.", most=LONGEST_NAME), field="name", code="too_long")
     return name
 
 

@@ -13,6 +13,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import Argon2Error, InvalidHashError
 
 from app.rules.errors import FieldError
+from app.rules.languages.sentences import sentence
 from app.rules.people import foreign_passwords
 from app.rules.people.common_passwords import is_on_the_list
 
@@ -91,13 +92,15 @@ def find_password_errors(
     """
     shortest = max(SHORTEST, int(policy.get("min_length", 12)))
     if len(password) > LONGEST:
-        return [FieldError(field, "too_long", f"Use at most {LONGEST} characters.")]
+        return [FieldError(field, "too_long", sentence("Use at most %(most)s characters.", most=LONGEST))]
     if not password.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs") for char in password):
         return [FieldError(field, "invalid_characters", "Leave out line breaks and control characters.")]
     if len(password) < shortest:
         return [
             FieldError(
-                field, "too_short", f"Use at least {shortest} characters; a few words in a row are good."
+                field,
+                "too_short",
+                sentence("Use at least %(least)s characters; a few words in a row are good.", least=shortest),
             )
         ]
     if policy.get("block_common", True) and is_common(password):
@@ -107,7 +110,7 @@ def find_password_errors(
             )
         ]
     if policy.get("block_personal", True) and is_personal(password, personal):
-        message = "This is mostly your name, address or organization. Use a few unrelated words."
+        message = sentence("This is mostly your name, address or organization. Use a few unrelated words.")
         return [FieldError(field, "too_personal", message)]
     return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.rules.errors import DomainError
+from app.rules.languages.sentences import sentence
 
 
 class OAuthRefusal(DomainError):
@@ -69,5 +70,8 @@ class ClientBlocked(PageRefusal):
     code = "client_blocked"
 
     def __init__(self, organization: str) -> None:
-        super().__init__(f"An administrator of {organization} blocked this app, so it cannot be used here.")
+        super().__init__(sentence(
+                "An administrator of %(organization)s blocked this app, so it cannot be used here.",
+                organization=organization,
+            ))
         self.because("client_blocked")

@@ -179,14 +179,6 @@ def _uri(value: str) -> str | None:
     return None if _HTTPS.fullmatch(value) else "Must be an https address."
 
 
-def _locale(value: str) -> str | None:
-    return (
-        None
-        if re.fullmatch(r"[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?", value)
-        else "Must be a language tag such as en or pt-BR."
-    )
-
-
 def _role(value: str) -> str | None:
     return (
         None
@@ -211,6 +203,5 @@ _FORMS: dict[str, Callable[[str], str | None]] = {
     "color": _color,
     "email": _email,
     "uri": _uri,
-    "locale": _locale,
     "role": _role,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from app.rules.languages.choice import ENGLISH, LANGUAGES
 from app.rules.tenancy.setting_kinds import Choice, Flag, Kind, Listing, Number, Ours, Text
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -106,7 +107,7 @@ _ROWS: tuple[tuple[str, Kind, Any, str], ...] = (
     ("branding.support_email", Text(254, "email"), None, "Where people ask for help."),
     ("branding.support_uri", Text(500, "uri"), None, "Where people find help."),
     ("branding.login_message", Text(500, lines=True), None, "A sentence on the sign-in page."),
-    ("localization.default_locale", Text(12, "locale"), "en", "Language where the person's own is not known."),
+    ("localization.default_locale", _words(*LANGUAGES), ENGLISH, "Language where the person's own is not known."),
     ("audit.retention_days", Number(30, 3650), 365, "How long audit events are kept."),
     ("audit.failed_requests", Flag(), True, "Requests of clients that were refused are kept, without secrets, so that their makers see why."),
     ("audit.log_retention_days", Number(1, 90), 14, "How long failed requests are kept, counted from each one."),

@@ -25,7 +25,7 @@ from tests.support.mail_server import Mailbox, mailing, plain
 
 pytestmark = pytest.mark.usefixtures("context")
 LINK = "https://id.example.com/organizations/acme/reset/gth_pw_canary"
-VALUES = {"email": "ada@acme.example", "link": LINK, "until": "noon"}
+VALUES = {"email": "ada@acme.example", "link": LINK, "until": "2026-11-21T12:00:00+00:00"}
 Deliver = Callable[[], int]
 
 

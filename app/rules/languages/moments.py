@@ -1,0 +1,94 @@
+"""Days, moments and spans of time as people read them, in UTC.
+
+English is written here, in the order that the whole product has; other languages are Babel's, loaded when somebody
+needs one.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from app.rules.languages.choice import ENGLISH
+
+Unit = Literal["day", "hour", "minute", "second"]
+_UNITS: tuple[tuple[int, Unit], ...] = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def day_of(value: datetime, language: str = ENGLISH) -> str:
+    """``21 Nov 2026``."""
+    value = value.astimezone(UTC)
+    if language == ENGLISH:
+        return f"{value.day} {value:%b} {value.year}"
+    from babel.dates import format_date
+
+    return format_date(value, "d. MMM y", locale=language)
+
+
+def moment_of(value: datetime, language: str = ENGLISH, *, seconds: bool = False) -> str:
+    """``21 Nov 2026, 14:02 UTC``."""
+    value = value.astimezone(UTC)
+    return f"{day_of(value, language)}, {value:{'%H:%M:%S' if seconds else '%H:%M'}} UTC"
+
+
+def written_moment(value: datetime, language: str = ENGLISH) -> str:
+    """``21 November 2026, 14:02 UTC``, for letters."""
+    value = value.astimezone(UTC)
+    if language == ENGLISH:
+        return f"{value:%-d %B %Y, %H:%M} UTC"
+    from babel.dates import format_date
+
+    return f"{format_date(value, 'long', locale=language)}, {value:%H:%M} UTC"
+
+
+def count_of(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 client``, ``12 clients``, ``1,204 clients``: English."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def exact_span(seconds: int, language: str = ENGLISH) -> str:
+    """``1 day``, ``90 minutes``: the largest unit that divides the seconds."""
+    for size, unit in _UNITS:
+        if seconds % size == 0 and seconds >= size:
+            return _units(seconds // size, unit, language)
+    return _units(0, "second", language)
+
+
+def rough_span(span: timedelta, language: str = ENGLISH, *, rounded: bool = False) -> str:
+    """``22 hours``. What is to come is ``rounded``: a day that has just begun has 24 hours left, not 23."""
+    return _units(*_rough(span, rounded=rounded), language)
+
+
+def past_span(span: timedelta, language: str = ENGLISH) -> str:
+    """``4 minutes ago``."""
+    return f"{rough_span(span)} ago" if language == ENGLISH else _directed(-1, span, language, rounded=False)
+
+
+def coming_span(span: timedelta, language: str = ENGLISH) -> str:
+    """``in 22 hours``."""
+    if language != ENGLISH:
+        return _directed(1, span, language, rounded=True)
+    return f"in {rough_span(span, rounded=True)}"
+
+
+def _rough(span: timedelta, *, rounded: bool) -> tuple[int, Unit]:
+    seconds = max(1, int(span.total_seconds()))
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
+    return (seconds + (size // 2 if rounded else 0)) // size, unit
+
+
+def _directed(sign: int, span: timedelta, language: str, *, rounded: bool) -> str:
+    """Relative to now, in words that know their case: ``vor 3 Tagen``, ``in 3 Tagen``."""
+    from babel.dates import format_timedelta
+
+    number, unit = _rough(span, rounded=rounded)
+    exact = timedelta(**{f"{unit}s": sign * number})
+    return format_timedelta(exact, granularity=unit, threshold=1e9, add_direction=True, locale=language)
+
+
+def _units(number: int, unit: str, language: str) -> str:
+    if language == ENGLISH:
+        return count_of(number, unit)
+    from babel.units import format_unit
+
+    return format_unit(number, f"duration-{unit}", locale=language)

@@ -1,0 +1,207 @@
+"""Which language a page is in, and that German pages are German: sign-in, second factor, account, refusals."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import event, update
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.tenancy.settings import update_settings
+from app.operations.transaction import transaction
+from app.rules.languages.catalogs import catalog_of
+from tests.account.conftest import Visitor
+from tests.factories import PASSWORD
+from tests.support.authenticator import with_app
+
+GERMAN = {"Accept-Language": "de-CH, en;q=0.5"}
+FRENCH = {"Accept-Language": "fr, it;q=0.8"}
+
+
+def speaks(app: Flask, make: Any, organization: Any, language: str) -> None:
+    with app.app_context():
+        update_settings(
+            make.actor(organization), organization.slug, {"localization": {"default_locale": language}}
+        )
+
+
+@transaction
+def _set_profile(user: Any, profile: dict[str, Any]) -> None:
+    db.session.execute(update(User).where(User.id == user.id).values(profile=profile))
+
+
+def reads(app: Flask, user: Any, language: str) -> None:
+    """The person's own language."""
+    with app.app_context():
+        _set_profile(user, {"locale": language})
+
+
+def language_of(page: Any) -> str:
+    """What the page says of itself, in both places."""
+    found = re.search(r'<html lang="([a-z]+)" dir="ltr"', page.text)
+    assert found is not None
+    assert page.headers["Content-Language"] == found[1]
+    return found[1]
+
+
+def untranslated(page: Any) -> list[str]:
+    """Sentences of the page that the German catalog has another text for."""
+    body = re.sub(r"<script.*?</script>|<[^>]+>", "\n", page.text, flags=re.DOTALL)
+    lines = {" ".join(unescape(line).split()) for line in body.splitlines()}
+    german = catalog_of("de")
+    return sorted(line for line in lines if len(line) > 3 and german.gettext(line) != line)
+
+
+def test_english_is_spoken_where_nobody_says_anything(visitor: Visitor, acme: Any) -> None:
+    page = visitor.get(f"/organizations/{acme.slug}/login")
+    assert (language_of(page), page.headers["Vary"]) == ("en", "Cookie, Accept-Language")
+    assert "Sign in to Acme" in page.text
+
+
+def test_the_browsers_language_counts_where_we_speak_it(visitor: Visitor, acme: Any) -> None:
+    page = visitor.get(f"/organizations/{acme.slug}/login", headers=GERMAN)
+    assert language_of(page) == "de"
+    assert "Bei Acme anmelden" in page.text and untranslated(page) == []
+    assert language_of(visitor.get(f"/organizations/{acme.slug}/login", headers=FRENCH)) == "en"
+
+
+def test_the_organizations_language_counts_where_the_browsers_is_not_spoken(
+    app: Flask, make: Any, visitor: Visitor, acme: Any
+) -> None:
+    speaks(app, make, acme, "de")
+    path = f"/organizations/{acme.slug}/login"
+    assert language_of(visitor.get(path)) == "de"
+    assert language_of(visitor.get(path, headers=FRENCH)) == "de"
+    assert language_of(visitor.get(path, headers={"Accept-Language": "en-US"})) == "en"
+    other = make.organization()
+    assert language_of(visitor.get(f"/organizations/{other.slug}/login")) == "en"
+
+
+def test_the_persons_own_language_counts_before_the_browsers(
+    app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any
+) -> None:
+    make.sign_in(ada, visitor.http)
+    home = f"/organizations/{acme.slug}/account/profile"
+    assert language_of(visitor.get(home)) == "en"
+    reads(app, ada, "de-AT")
+    assert language_of(visitor.get(home, headers={"Accept-Language": "en"})) == "de"
+    reads(app, ada, "fr")
+    assert language_of(visitor.get(home, headers={"Accept-Language": "de"})) == "de"
+
+
+def test_the_portal_is_english_as_a_whole(app: Flask, make: Any, visitor: Visitor, acme: Any) -> None:
+    boss = make.user(acme, role="admin")
+    reads(app, boss, "de")
+    speaks(app, make, acme, "de")
+    make.sign_in(boss, visitor.http)
+    page = visitor.get(f"/portal/{acme.slug}", headers=GERMAN)
+    assert (language_of(page), page.headers["Vary"]) == ("en", "Cookie")
+    assert "Sign out" in page.text and "Abmelden" not in page.text
+
+
+def test_a_refused_sign_in_is_told_in_german(visitor: Visitor, acme: Any, ada: Any) -> None:
+    path = f"/organizations/{acme.slug}/login"
+    visitor.get(path, headers=GERMAN)
+    headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
+    refused = visitor.post(path, headers, email=ada.email, password="not it at all")
+    assert refused.status_code == 400
+    assert "E-Mail und Passwort passen nicht zusammen. Noch 2 Versuche." in refused.text
+    assert "Prüfen Sie das Passwort" in refused.text and untranslated(refused) == []
+
+
+def test_the_second_factor_is_asked_for_in_german(app: Flask, visitor: Visitor, acme: Any, ada: Any) -> None:
+    with_app(app, ada)
+    visitor.sign_in(ada)
+    answer = visitor.sign_in(ada)
+    page = visitor.get(answer.headers["Location"], headers=GERMAN)
+    assert "Bestätigen Sie, dass Sie es sind" in page.text and untranslated(page) == []
+    fields = dict(re.findall(r'type="hidden" name="(sign_in)" value="([^"]*)"', page.text))
+    headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
+    wrong = visitor.post(f"/organizations/{acme.slug}/login/verify", headers, code="000000", **fields)
+    assert "Dieser Code gilt nicht." in wrong.text and untranslated(wrong) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("profile", "Weitere Vornamen"),
+        ("apps", "Keine App darf Ihr Konto verwenden"),
+        ("sessions", "zuletzt aktiv"),
+        ("security", "Ein Code Ihres Telefons zusätzlich zum Passwort"),
+        ("security/passkeys", "Noch kein Passkey"),
+        ("activity", "Angemeldet"),
+        ("password", "Jetziges Passwort"),
+        ("email", "Ihre Adresse"),
+    ],
+)
+def test_pages_of_the_account_are_german(
+    make: Any, visitor: Visitor, acme: Any, ada: Any, path: str, words: str
+) -> None:
+    make.sign_in(ada, visitor.http)
+    page = visitor.get(f"/organizations/{acme.slug}/account/{path}", headers=GERMAN)
+    assert page.status_code == 200
+    assert words in page.text and untranslated(page) == []
+
+
+def test_wrong_fields_are_told_in_german(visitor: Visitor, make: Any, acme: Any, ada: Any) -> None:
+    make.sign_in(ada, visitor.http)
+    headers = GERMAN | {"Sec-Fetch-Site": "same-origin"}
+    path = f"/organizations/{acme.slug}/account/password"
+    visitor.get(path)
+    short = visitor.post(path, headers, current_password=PASSWORD, new_password="short")
+    assert "Verwenden Sie mindestens 12 Zeichen; einige Wörter hintereinander sind gut." in short.text
+    assert untranslated(short) == []
+    profile = f"/organizations/{acme.slug}/account/profile"
+    visitor.get(profile)
+    wrong = visitor.post(profile, headers, name="Ada", locale="german please", nickname="x" * 101)
+    assert "Schreiben Sie ein Sprachkürzel, etwa de-CH (BCP 47)." in wrong.text
+    assert "Das sind 101 Zeichen; höchstens 100 sind erlaubt." in wrong.text
+    assert untranslated(wrong) == []
+
+
+def test_pages_that_say_no_are_german(visitor: Visitor, acme: Any) -> None:
+    nowhere = visitor.get(
+        f"/organizations/{acme.slug}/account/nowhere", headers=GERMAN | {"Accept": "text/html"}
+    )
+    assert (nowhere.status_code, language_of(nowhere)) == (404, "de")
+    assert "Diese Seite gibt es nicht" in nowhere.text and untranslated(nowhere) == []
+    unknown = visitor.get("/organizations/nobody-here/login", headers=GERMAN)
+    assert (unknown.status_code, language_of(unknown)) == (404, "de")
+    assert "Eine solche Organisation gibt es nicht." in unknown.text and untranslated(unknown) == []
+
+
+def test_an_organizations_own_words_are_never_translated(app: Flask, make: Any, visitor: Visitor) -> None:
+    branding = {"branding": {"login_message": "Sign in", "display_name": "Profile"}}
+    acme = make.organization(settings=branding)
+    page = visitor.get(f"/organizations/{acme.slug}/login", headers=GERMAN)
+    assert '<p class="muted">Sign in</p>' in page.text
+    assert "Bei Profile anmelden" in page.text
+
+
+@pytest.fixture
+def statements(app: Flask) -> list[str]:
+    """Statements that went to the database."""
+    seen: list[str] = []
+    with app.app_context():
+        engine = db.engine
+    event.listen(engine, "before_cursor_execute", lambda *told: seen.append(told[2]))
+    return seen
+
+
+def test_the_language_costs_no_statement(
+    app: Flask, make: Any, visitor: Visitor, acme: Any, ada: Any, statements: list[str]
+) -> None:
+    make.sign_in(ada, visitor.http)
+    path = f"/organizations/{acme.slug}/account/profile"
+    visitor.get(path)
+    statements.clear()
+    visitor.get(path, headers=GERMAN)
+    german = len(statements)
+    statements.clear()
+    visitor.get(path)
+    assert german == len(statements)

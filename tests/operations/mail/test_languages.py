@@ -1,0 +1,106 @@
+"""Letters in the language of who gets them: their own, else the organization's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.mail import letters
+from app.operations.mail.compose import compose
+from app.operations.mail.notices import notify_user
+from app.operations.transaction import transaction
+from app.rules.actor import Actor
+from app.rules.languages.sentences import sentence
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+ROOT = Path(__file__).parents[3]
+LETTERS = sorted(path.stem for path in (ROOT / "templates/mail").glob("*.txt"))
+AT = "2026-03-05T14:02:09+00:00"
+ENGLISH_WORDS = re.compile(r"\b(the|you|your|and|is|not|here|with)\b", re.IGNORECASE)
+Deliver = Callable[[], int]
+
+
+@transaction
+def set_locale(user: Any, tag: str) -> None:
+    db.session.execute(update(User).where(User.id == user.id).values(profile={"locale": tag}))
+
+
+@transaction
+def reset_letter(organization: Any, to: str) -> None:
+    values = {"email": to, "link": "https://id.example.com/x", "until": AT}
+    letters.send(organization, to, "password_reset", values)
+
+
+def test_a_letter_speaks_as_its_receiver_does(make: Any, box: Mailbox, deliver: Deliver) -> None:
+    acme = make.organization(name="Acme")
+    ada, bob = make.user(acme), make.user(acme)
+    set_locale(ada, "de-CH")
+    for somebody in (ada.email, bob.email):
+        reset_letter(acme, somebody)
+    deliver()
+    told = {mail["To"]: mail for mail in box.mails}
+    german, english = told[ada.email], told[bob.email]
+    assert german["Subject"] == "Neues Passwort bei Acme wählen"
+    assert german["Content-Language"] == "de"
+    assert "Der Link gilt einmal, bis 5. März 2026, 14:02 UTC." in plain(german)
+    assert '<html lang="de">' in german.get_body(("html",)).get_content()
+    assert (english["Subject"], english["Content-Language"]) == ("Choose a new password at Acme", "en")
+    assert "until 5 March 2026, 14:02 UTC" in plain(english)
+
+
+def test_whose_language_is_not_known_hears_the_organizations(
+    make: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    acme = make.organization(name="Acme", settings={"localization": {"default_locale": "de"}})
+    french = make.user(acme)
+    set_locale(french, "fr")
+    for somebody in (french.email, "stranger@example.com"):
+        reset_letter(acme, somebody)
+    deliver()
+    assert {mail["Subject"] for mail in box.mails} == {"Neues Passwort bei Acme wählen"}
+
+
+def test_a_notice_is_in_the_language_that_the_person_had_when_it_was_written(
+    make: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    acme = make.organization(name="Acme")
+    ada = make.user(acme)
+    set_locale(ada, "de")
+    actor = Actor("user", acme.id, acme.id, user_id=ada.id, label=ada.email, address="192.0.2.7")
+    browser = sentence("%(browser)s on %(system)s", browser="Firefox", system="Windows")
+    notify_user(actor, ada.id, "new_browser", browser=browser)
+    set_locale(ada, "en")
+    deliver()
+    (mail,) = box.mails
+    assert mail["Subject"] == "Neue Anmeldung bei Ihrem Konto bei Acme"
+    assert "Firefox auf Windows" in plain(mail) and "von 192.0.2.7 aus" in plain(mail)
+
+
+@pytest.mark.parametrize("name", LETTERS)
+def test_every_letter_is_german_throughout(make: Any, name: str) -> None:
+    source = (ROOT / f"templates/mail/{name}.txt").read_text()
+    names = set(re.findall(r"\{\{ (\w+)|=(\w+)\||if (\w+)\b|\((\w+)\)|=(\w+)", source))
+    values = {part: "Xyz" for found in names for part in found if part}
+    moments = dict.fromkeys(("at", "until", "ends", "used"), AT)
+    told = values | moments | {"because": "failing", "days": "5", "waiting": "9"}
+    mail = compose(
+        make.organization(name="Acme"),
+        name,
+        {key: value for key, value in told.items() if key != "title"},
+        to="ada@acme.example",
+        sender="gatehouse@mail.example",
+        message_id="x",
+        written_at=datetime.now(UTC),
+        language="de",
+    )
+    text = f"{mail['Subject']} {plain(mail)}"
+    assert ENGLISH_WORDS.findall(text) == []

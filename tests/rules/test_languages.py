@@ -1,0 +1,72 @@
+"""Which language somebody is spoken to in, and how a sentence is said again in it."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.languages import moments
+from app.rules.languages.choice import LANGUAGES, direction_of, language_for, spoken
+from app.rules.languages.sentences import said, sentence
+
+GERMAN = {"Use at least %(least)s characters.": "Mindestens %(least)s Zeichen.", "Saved.": "Gespeichert."}
+
+
+@pytest.mark.parametrize(
+    ("tag", "language"),
+    [
+        ("de", "de"), ("de-CH", "de"), ("DE_at", "de"), ("en-GB", "en"), ("fr", None), ("", None), ("*", None),
+        (None, None), ("deu", None), ("de-Latn-AT-1996", "de"),
+    ],
+)  # fmt: skip
+def test_a_tag_means_a_language_of_ours_or_none(tag: object, language: str | None) -> None:
+    assert spoken(tag) == language
+
+
+@pytest.mark.parametrize(
+    ("known", "language"),
+    [
+        ({"wished": ["fr", "de-CH"], "own": "en", "accepted": ["en"], "default": "en"}, "de"),
+        ({"wished": ["fr"], "own": "de-AT", "accepted": ["en"], "default": "en"}, "de"),
+        ({"own": "fr", "accepted": ["it", "de"], "default": "en"}, "de"),
+        ({"own": None, "accepted": ["it"], "default": "de"}, "de"),
+        ({"accepted": ["en-US", "de"], "default": "de"}, "en"),
+        ({"default": "fr"}, "en"),
+        ({}, "en"),
+    ],
+)
+def test_the_first_that_is_spoken_counts(known: dict[str, Any], language: str) -> None:
+    assert language_for(**known) == language
+
+
+def test_a_page_runs_the_way_its_language_does() -> None:
+    assert {direction_of(language) for language in LANGUAGES} == {"ltr"}
+    assert direction_of("ar") == "rtl"
+
+
+def test_a_sentence_is_its_english_text_and_can_be_said_again() -> None:
+    told = sentence("Use at least %(least)s characters.", least=12)
+    assert told == "Use at least 12 characters."
+    assert said(told, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
+    assert said("Saved.", lambda text: GERMAN.get(text, text)) == "Gespeichert."
+    assert said("100 % of it", lambda text: GERMAN.get(text, text)) == "100 % of it"
+    assert said("", lambda text: "the header of a catalog") == ""
+    copied = pickle.loads(pickle.dumps(told))  # noqa: S301 - made a line above
+    assert said(copied, lambda text: GERMAN.get(text, text)) == "Mindestens 12 Zeichen."
+
+
+def test_time_reads_as_in_the_language() -> None:
+    then = datetime(2026, 3, 5, 14, 2, 9, tzinfo=UTC)
+    assert moments.moment_of(then) == "5 Mar 2026, 14:02 UTC"
+    assert moments.moment_of(then, "de", seconds=True) == "5. März 2026, 14:02:09 UTC"
+    assert moments.written_moment(then) == "5 March 2026, 14:02 UTC"
+    assert moments.written_moment(then, "de") == "5. März 2026, 14:02 UTC"
+    assert moments.past_span(timedelta(days=3)) == "3 days ago"
+    assert moments.past_span(timedelta(days=3), "de") == "vor 3 Tagen"
+    assert moments.coming_span(timedelta(hours=21, minutes=40)) == "in 22 hours"
+    assert moments.coming_span(timedelta(hours=21, minutes=40), "de") == "in 22 Stunden"
+    assert (moments.exact_span(5400), moments.exact_span(0)) == ("90 minutes", "0 seconds")
+    assert (moments.exact_span(60, "de"), moments.exact_span(86_400 * 30, "de")) == ("1 Minute", "30 Tage")
