@@ -1,7 +1,8 @@
 """Every setting is in force at once on every worker: changed at whichever of two, then asked of both.
 
 ``EFFECTS`` says for a path what is asked by HTTP and what comes with which value. What cannot be seen in an answer at
-once, because it is time that must pass or a mail that must come, stands in ``ELSEWHERE`` with the file that tests it.
+once, because it is time that must pass, a mail that must come or a passkey that needs a host name, stands in
+``ELSEWHERE`` with the file that tests it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
 from app.rules.tenancy.settings_table import SETTINGS
 from tests.factories import Factory
+from tests.journeys import effects_on_people
 from tests.support.asked_place import CALLBACK, Place, numbers
 from tests.support.pictures import PNG
 from tests.support.servers import WORKERS, LiveServer
@@ -98,6 +100,26 @@ def _account(page: str, needle: str) -> Callable[[Place], Any]:
     return lambda place: needle in place.page(f"/account/{page}", signed_in=True)
 
 
+def _idle_life(place: Place) -> Any:
+    form = {"token": place.flow()["refresh_token"]}
+    told = place.ask("POST", "/oauth/introspect", data=form, headers=place.web.basic).json()
+    return round(told["exp"] - datetime.now(UTC).timestamp(), -2)
+
+
+def _consent(needle: str, client: str = "web") -> Callable[[Place], Any]:
+    """Whether the page that asks for consent says so."""
+
+    def probe(place: Place) -> Any:
+        answer = place.authorize(getattr(place, client))
+        while answer.status_code == 303:
+            cookies = place.cookie | answer.cookies.get_dict()
+            path = answer.headers["Location"].removeprefix(place.server.url)
+            answer = place.ask("GET", path, cookies=cookies)
+        return needle in answer.text
+
+    return probe
+
+
 def _has_logo(place: Place) -> Any:
     return 'id="brand-logo"' in place.page("/login")
 
@@ -107,12 +129,14 @@ def _registers(**fields: Any) -> Callable[[Place], Any]:
 
 
 Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+DAY = 86_400
+ALWAYS = {"oauth.consent.policy": "always"}
 JWT = {"oauth.access_token.format": "jwt"}
 CLIENT = "oauth.clients."
 GRANTS = SETTINGS["oauth.grant_types"].default
 METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
 # path: (what is asked, [(value, what comes)], what must be set beside it)
-EFFECTS: dict[str, Effect] = {
+EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
     "authentication.password.min_length": (_account("password", "At least 17 "), [(17, True), (18, False)], {}),
     "authentication.registration.mode": (
         lambda place: place.ask("GET", f"/organizations/{place.slug}/register").status_code == 200,
@@ -141,6 +165,14 @@ EFFECTS: dict[str, Effect] = {
         lambda place: "code=" in place.authorize().headers.get("Location", ""),
         [("always", False), ("third_party", True)],
         {},
+    ),
+    "oauth.refresh_token.ttl_seconds": (
+        _consent("at most 20 days"), [(20 * DAY, True), (15 * DAY, False)], ALWAYS,
+    ),
+    "oauth.refresh_token.idle_ttl_seconds": (_idle_life, [(7200, 7200), (3600, 3600)], {}),
+    "oauth.consent.ttl_seconds": (_consent("At most 5 days"), [(5 * DAY, True), (None, False)], ALWAYS),
+    "oauth.consent.members_may_allow": (
+        _consent('id="consent-allow"', "stranger"), [("none", False), ("all", True)], {},
     ),
     "oauth.redirect_uris.allowed_hosts": (
         _registers(redirect_uris=[OTHER]), [(["orchard.example"], 400), ([], 201)], {},
@@ -194,33 +226,14 @@ EFFECTS: dict[str, Effect] = {
 
 # What takes time, mail, a second browser or a clock to be seen: the test file that sees it.
 ELSEWHERE = {
-    "authentication.password.enabled": "browser/test_passkey_pages.py",
-    "authentication.password.block_common": "rules/test_passwords.py",
-    "authentication.password.block_personal": "rules/test_passwords.py",
-    "authentication.mfa.policy": "operations/second_factors/test_policy.py",
-    "authentication.mfa.methods": "operations/second_factors/test_authenticator_apps.py",
-    "authentication.mfa.grace_period_seconds": "operations/second_factors/test_policy.py",
-    "authentication.mfa.recovery_codes": "operations/second_factors/test_recovery_codes.py",
     "authentication.passkeys.enabled": "operations/passkeys/test_sign_in.py",
     "authentication.passkeys.passwordless": "operations/passkeys/test_sign_in.py",
-    "authentication.lockout.max_failures": "operations/test_sign_in.py",
-    "authentication.lockout.window_seconds": "operations/test_lockout_window.py",
-    "authentication.lockout.delay_seconds": "operations/test_sign_in.py",
-    "authentication.lockout.max_delay_seconds": "operations/test_sign_in.py",
-    "authentication.sessions.idle_timeout_seconds": "operations/test_sessions.py",
-    "authentication.sessions.absolute_timeout_seconds": "operations/test_sessions.py",
-    "authentication.sessions.reauthentication_seconds": "account/test_delete.py",
-    "authentication.sessions.max_per_user": "operations/test_sessions.py",
-    "authentication.registration.allowed_email_domains": "operations/test_registration.py",
-    "authentication.registration.verify_email": "operations/test_registration.py",
-    "authentication.registration.default_roles": "operations/test_registration.py",
     "authentication.recovery.password_reset": "operations/mail/test_password_recovery.py",
-    "authentication.recovery.reset_ttl_seconds": "operations/test_password_resets.py",
+    "authentication.password.enabled": "browser/test_passkey_pages.py",
+    "authentication.mfa.recovery_codes": "operations/second_factors/test_recovery_codes.py",
+    "authentication.lockout.window_seconds": "operations/test_lockout_window.py",
+    "authentication.lockout.max_delay_seconds": "operations/test_sign_in.py",
     "oauth.authorization_code_ttl_seconds": "oauth/test_code.py",
-    "oauth.refresh_token.ttl_seconds": "oauth/test_refresh_bounds.py",
-    "oauth.refresh_token.idle_ttl_seconds": "oauth/test_refresh_bounds.py",
-    "oauth.consent.members_may_allow": "oauth/test_client_approval.py",
-    "oauth.consent.ttl_seconds": "oauth/test_consent.py",
     "oauth.dynamic_registration.idle_ttl_seconds": "operations/test_idle_clients.py",
     "oauth.signing.rotation_seconds": "operations/test_key_schedule.py",
     "audit.retention_days": "operations/test_janitor.py",

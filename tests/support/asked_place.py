@@ -36,6 +36,11 @@ class Place:
         return self.make.client(self.organization, redirect_uris=[CALLBACK], trust="first_party")
 
     @cached_property
+    def stranger(self) -> MadeClient:
+        """A client that nobody vouches for."""
+        return self.make.client(self.organization, redirect_uris=[CALLBACK])
+
+    @cached_property
     def device(self) -> MadeClient:
         return self.make.client(
             self.organization, type="device", redirect_uris=[], token_endpoint_auth_method="none"
@@ -88,10 +93,10 @@ class Place:
         form = {"grant_type": "client_credentials"} | form
         return self.ask("POST", "/oauth/token", data=form, headers=self.machine.basic)
 
-    def authorize(self) -> requests.Response:
+    def authorize(self, client: MadeClient | None = None) -> requests.Response:
         query = {
             "response_type": "code",
-            "client_id": self.web.client_id,
+            "client_id": (client or self.web).client_id,
             "redirect_uri": CALLBACK,
             "scope": "openid offline_access",
             "code_challenge": challenge_of(VERIFIER),

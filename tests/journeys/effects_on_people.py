@@ -1,0 +1,180 @@
+"""What is asked, and what comes, of the settings about people: signing in, coming in, second factors, sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import requests
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.session import Session
+from tests.factories import PASSWORD
+from tests.support.asked_place import Place, numbers
+
+_TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
+GOOD = "nine small otters in a kiln"
+_AUTH = "authentication."
+DAY = 86_400
+
+
+def _send(place: Place, path: str, **fields: str) -> requests.Response:
+    """The answer to a form of the organization's, sent by a browser that was never here."""
+    url = f"{place.server.url}/organizations/{place.slug}/{path}"
+    with requests.Session() as browser:
+        browser.trust_env = False
+        found = _TOKEN.search(browser.get(url, timeout=20).text)
+        assert found is not None, path
+        cookies = browser.cookies.get_dict()
+    return place.ask(
+        "POST",
+        f"/organizations/{place.slug}/{path}",
+        data={"csrf_token": found[1]} | fields,
+        cookies=cookies,
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+
+
+def sent_cookies(answer: requests.Response) -> dict[str, str]:
+    """The cookies that the browser has after the answer."""
+    sent = answer.request.headers["Cookie"].split("; ")
+    return dict(cookie.split("=", 1) for cookie in sent) | answer.cookies.get_dict()
+
+
+def _signs_up(password: str = GOOD) -> Callable[[Place], Any]:
+    def probe(place: Place) -> Any:
+        email = f"guest{next(numbers)}@meadow.example"
+        return _send(place, "register", name="Ada Lovelace", email=email, password=password).status_code
+
+    return probe
+
+
+def _what_follows(place: Place) -> Any:
+    email = f"guest{next(numbers)}@meadow.example"
+    place_of = _send(place, "register", name="Ada Lovelace", email=email, password=GOOD)
+    user = place.manage("GET", f"/users?q={email}")["data"]
+    return len(user), place_of.status_code
+
+
+def _roles_of_a_newcomer(place: Place) -> Any:
+    email = f"guest{next(numbers)}@meadow.example"
+    _send(place, "register", name="Ada Lovelace", email=email, password=GOOD)
+    worker = place.worker
+    [user] = place.manage("GET", f"/users?q={email}")["data"]
+    place.worker = worker
+    return user["roles"]
+
+
+def _comes_in(place: Place) -> Any:
+    """Where somebody lands who signs in: `account`, `enrol` or `verify`."""
+    user = place.make.user(place.organization)
+    answer = _send(place, "login", email=user.email, password=PASSWORD)
+    return answer.headers["Location"].partition("?")[0].rpartition("/")[2]
+
+
+def _may_put_off(place: Place) -> Any:
+    """Whether somebody who is to set up a second factor may do it later."""
+    user = place.make.user(place.organization)
+    answer = _send(place, "login", email=user.email, password=PASSWORD)
+    page = place.ask("GET", answer.headers["Location"], cookies=sent_cookies(answer))
+    return 'id="enrol-later"' in page.text
+
+
+def _tries_left(place: Place) -> Any:
+    user = place.make.user(place.organization)
+    text = _send(place, "login", email=user.email, password="nothing of the kind").text
+    found = re.search(r"(\d+) tries left", text)
+    return found and int(found[1])
+
+
+def _wait(place: Place) -> Any:
+    user = place.make.user(place.organization)
+    for _ in range(3):
+        answer = _send(place, "login", email=user.email, password="nothing of the kind")
+    return round(int(answer.headers["Retry-After"]), -1)
+
+
+def _aged(path: str = "profile", **ago: int) -> Callable[[Place], Any]:
+    """The status of an account page for a sign-in whose columns lie so many seconds back."""
+
+    def probe(place: Place) -> Any:
+        user = place.make.user(place.organization)
+        cookie = {place.make.cookie_name(place.organization): place.make.sign_in(user).token}
+        with place.make.app.app_context():
+            values = {name: datetime.now(UTC) - timedelta(seconds=seconds) for name, seconds in ago.items()}
+            mine = (Session.organization_id == place.organization.id, Session.user_id == user.id)
+            db.session.execute(update(Session).where(*mine).values(**values))
+            db.session.commit()
+        return place.ask("GET", f"/organizations/{place.slug}/account/{path}", cookies=cookie).status_code
+
+    return probe
+
+
+def _sign_ins_held(place: Place) -> Any:
+    user = place.make.user(place.organization)
+    for _ in range(2):
+        _send(place, "login", email=user.email, password=PASSWORD)
+    worker = place.worker
+    held = place.manage("GET", f"/users/{user.public_id}/sessions")["data"]
+    place.worker = worker
+    return len(held)
+
+
+def _reset_life(place: Place) -> Any:
+    user = place.make.user(place.organization)
+    made = place.manage("POST", f"/users/{user.public_id}/reset")["data"]
+    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
+    return round(left.total_seconds(), -2)
+
+
+def _security(needle: str) -> Callable[[Place], Any]:
+    return lambda place: needle in place.page("/account/security", signed_in=True)
+
+
+def _login(needle: str) -> Callable[[Place], Any]:
+    return lambda place: needle in place.page("/login")
+
+
+OPEN = {f"{_AUTH}registration.mode": "open", f"{_AUTH}registration.verify_email": False}
+DEMANDED = {f"{_AUTH}mfa.policy": "required"}
+Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
+EFFECTS: dict[str, Effect] = {
+    "authentication.password.block_common": (_signs_up("password1234"), [(True, 400), (False, 303)], OPEN),
+    "authentication.password.block_personal": (_signs_up("ada lovelace"), [(True, 400), (False, 303)], OPEN),
+    "authentication.registration.allowed_email_domains": (
+        _signs_up(), [(["orchard.example"], 400), (["meadow.example"], 303)], OPEN,
+    ),
+    "authentication.registration.verify_email": (
+        _what_follows, [(True, (0, 303)), (False, (1, 303))], {f"{_AUTH}registration.mode": "open"},
+    ),
+    "authentication.registration.default_roles": (
+        _roles_of_a_newcomer, [([], []), (["member"], ["member"])], OPEN,
+    ),
+    "authentication.recovery.reset_ttl_seconds": (_reset_life, [(7200, 7200), (3600, 3600)], {}),
+    "authentication.mfa.policy": (
+        _comes_in, [("required", "enrol"), ("optional", "account")], {f"{_AUTH}mfa.grace_period_seconds": 0},
+    ),
+    "authentication.mfa.grace_period_seconds": (_may_put_off, [(0, False), (DAY, True)], DEMANDED),
+    "authentication.mfa.methods": (
+        _security('id="app-add"'), [(["passkey"], False), (["totp", "passkey"], True)], {},
+    ),
+    "authentication.lockout.max_failures": (_tries_left, [(4, 3), (6, 5)], {}),
+    "authentication.lockout.delay_seconds": (
+        _wait, [(120, 120), (60, 60)], {f"{_AUTH}lockout.max_failures": 3},
+    ),
+    "authentication.sessions.idle_timeout_seconds": (
+        _aged(created_at=7200, last_seen_at=3600), [(7200, 200), (1800, 303)], {},
+    ),
+    "authentication.sessions.absolute_timeout_seconds": (
+        _aged(created_at=7200), [(DAY, 200), (3600, 303)], {f"{_AUTH}sessions.idle_timeout_seconds": 1800},
+    ),
+    "authentication.sessions.reauthentication_seconds": (
+        _aged("delete", authenticated_at=3600),
+        [(7200, 200), (1800, 303)],
+        {"user_permissions.members_can_delete_account": True},
+    ),
+    "authentication.sessions.max_per_user": (_sign_ins_held, [(1, 1), (None, 2)], {}),
+}  # fmt: skip
