@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -111,5 +112,7 @@ class SQLiteDatabase(Database):
         return sqlite3.connect(self.file, isolation_level=None, timeout=10)
 
     def dump(self) -> bytes:
-        files = (Path(f"{self.file}{suffix}") for suffix in ("", "-wal"))
-        return b"".join(file.read_bytes() for file in files if file.exists())
+        files = [f"{self.file}{suffix}" for suffix in ("", "-wal") if Path(f"{self.file}{suffix}").exists()]
+        # Read by another process: closing the file here would drop every lock that SQLite holds on it in this one, and
+        # whoever opens the database next, in a process of their own, would bring in a log that is still written to.
+        return subprocess.run(["cat", *files], check=True, capture_output=True).stdout
