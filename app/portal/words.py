@@ -176,7 +176,6 @@ HAPPENINGS: dict[str, str] = {
     "user.email_changed": "changed an e-mail address",
     "user.email_proof_requested": "asked for a link that proves an e-mail address",
     "user.email_verified": "proved an e-mail address",
-    "user.imported": "brought a user in from a file",
     "user.password_changed": "changed the password",
     "user.password_reset": "chose a new password by a link",
     "user.password_reset_requested": "asked for a link for a new password",
