@@ -98,7 +98,7 @@ class ArchiveReader:
         is_last = False
         while not is_last:
             plain, is_last = self._frames.unseal(self._next_frame())
-            for line in zlib.decompress(plain).split(b"\n"):
+            for line in _unpacked(plain).split(b"\n"):
                 if line:
                     yield json.loads(line)
         if self._stream.read(1):
@@ -110,6 +110,18 @@ class ArchiveReader:
         if not sealed or len(sealed) != length:
             raise Unreadable("The file was cut: its end is missing.")
         return sealed
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """What a frame holds; a few bytes can be made to unpack to gigabytes."""
+    unpacking = zlib.decompressobj()
+    try:
+        plain = unpacking.decompress(packed, _LONGEST_FRAME)
+    except zlib.error as error:
+        raise Unreadable("The file holds something else than it should.") from error
+    if not unpacking.eof:
+        raise Unreadable("A part of the file is larger than any that is written.")
+    return plain
 
 
 class _Frames:

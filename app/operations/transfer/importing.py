@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -30,9 +31,11 @@ from app.operations.upkeep.sweeps import tables_of_an_organization
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.identifiers import is_routing_key
+from app.rules.tenancy.slugs import slug_problem
 
 _BATCH = 200
 _LEASE_SECONDS = 120
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,31 @@ def _opened(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
     if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
         raise Unreadable("The file was made by a release that this one does not know.")
-    if not is_routing_key(organization["id"]) or organization["status"] not in {ACTIVE, SUSPENDED}:
+    with _malformed():
+        values = as_row(
+            [organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"]
+        )
+        is_whole = (
+            is_routing_key(values["id"])
+            # It becomes part of an issuer and of paths.
+            and slug_problem(values["slug"]) is None
+            and values["status"] in {ACTIVE, SUSPENDED}
+            and isinstance(values["settings"], dict)
+            and isinstance(values["version"], int)
+            and len(bytes.fromhex(organization["data_key"])) == _KEY_BYTES
+        )
+    if not is_whole:
         raise Unreadable("The file holds no organization that could be imported.")
-    values = as_row([organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"])
     return {**values, "data_key": organization["data_key"]}
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Whoever made the file may have put anything at all into it."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Unreadable("The file holds something else than it should.") from error
 
 
 @transaction
@@ -159,15 +183,18 @@ def _fill(
 
 
 def _table(record: Mapping[str, Any]) -> tuple[Table, list[str]]:
-    name, columns = record.get("table"), record.get("columns")
-    table = Base.metadata.tables.get(name) if name in TRAVELS else None
-    if table is None or not isinstance(columns, list) or not set(columns) <= set(table.c.keys()):
+    with _malformed():
+        name, columns = record.get("table"), record.get("columns")
+        table = Base.metadata.tables.get(str(name)) if name in TRAVELS else None
+        is_known = table is not None and isinstance(columns, list) and set(columns) <= set(table.c.keys())
+    if table is None or not isinstance(columns, list) or not is_known:
         raise Unreadable("The file was made by a newer release: it holds what this one does not know.")
     return table, columns
 
 
 def _row(record: list[Any], columns: list[str], table: Table, organization_id: str) -> dict[str, Any]:
-    row = as_row(record, columns, table)
+    with _malformed():
+        row = as_row(record, columns, table)
     if row.get("organization_id") != organization_id:
         raise Unreadable("The file holds rows of another organization.")
     return row

@@ -282,6 +282,17 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         (0, {"organization": {**organization, "is_root": True}}),
         (0, {"organization": {**organization, "status": "purged"}}),
         (0, {"organization": {**organization, "id": "../etc"}}),
+        (0, {"organization": {**organization, "slug": "../etc"}}),
+        (0, {"organization": {**organization, "slug": 5}}),
+        (0, {"organization": {**organization, "settings": []}}),
+        (0, {"organization": {**organization, "version": "1"}}),
+        (0, {"organization": {**organization, "data_key": "aa"}}),
+        (0, {"organization": {**organization, "created_at": "yesterday"}}),
+        (users, {"table": ["users"], "columns": []}),
+        (users, {"table": "users", "columns": [["id"]]}),
+        (users + 1, [1]),
+        (users + 1, [{}] * len(good[users + 1])),
+        (1, "x" * (17 << 20)),
     ):
         stream = io.BytesIO()
         writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
