@@ -133,6 +133,7 @@ def test_oi5_the_button_in_the_mail_asks_whose_account_it_is(
     assert "/login" in stranger.post(link).location
     stranger.sign_in(make.user(acme))
     assert (answer := stranger.get(link)).status_code == 403 and "another account" in answer.text
+    stranger.get(page)
     assert stranger.post(link).status_code == 403
     assert ada.email in visitor.get(page).text
     elsewhere = Visitor(app)
