@@ -75,6 +75,7 @@ def log_entry(visit: Visit, failed_request_id: str) -> Answer:
 def add_redirect_uri(visit: Visit, failed_request_id: str) -> Answer:
     """The URI that the client sent is registered, by the operation that the form of redirects calls."""
     entry = get_failed_request(visit.actor, failed_request_id)
+    visit.actor.require("clients:write", owner_id=entry.client_created_by_user_id)
     if entry.cause != _UNREGISTERED or entry.received is None:
         raise Conflict("This request did not fail for an unregistered redirect URI.")
     client = get_client(visit.actor, entry.client_id)

@@ -21,6 +21,8 @@ from tests.support.rights.people import person_of, spare_of, things_of
 # Limits count what was tried, too.
 COUNTING = {"attempts"}
 
+NOTHING_TO_DO = {"removeLogo": "there is none: tests/operations/test_organization_logos.py"}
+
 
 class _Broken:
     """The statement that writes audit events, on a bad day."""
@@ -45,7 +47,7 @@ def test_au1_what_cannot_be_recorded_does_not_happen(
     monkeypatch.setattr(audit, "_INSERT", _Broken())
     before = _rows(database)
     for operation in world.operations:
-        if operation.method == "get":
+        if operation.method == "get" or operation.id in NOTHING_TO_DO:
             continue
         body = revoked if operation.id == "revokeToken" else None
         answer = call(world, person, operation, {**ids, **spare.get(operation.id, {})}, body)

@@ -1,0 +1,144 @@
+"""The matrix of rights on pages (TN-1, PO-1): every page and form x every role x own, and somebody else's.
+
+What each role may reach is written in ``tests/support/rights/pages.txt``; a page without a line there fails.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from werkzeug.test import TestResponse
+
+from app.operations.people import sessions
+from app.rules.identifiers import public_id
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.pages import Matrix, path_of
+from tests.support.rights import NONE, OWN, ROLES, ROOT, written
+from tests.support.rights.people import person_of, spare_of, things_of
+from tests.support.world import Corner
+from tests.support.world_rows import consented
+
+TABLE = written("pages")
+# What stands there only after more than a click, by the test that gets there.
+ELSEWHERE = {
+    "account.passkey_page": "tests/account/test_passkeys.py",
+    "account.remove_passkey_action": "tests/account/test_passkeys.py",
+    "account.confirm_address_page": "tests/account/test_confirm.py",
+    "account.forget_known": "tests/account/test_activity.py",
+    "account.app_remove_page": "tests/account/test_security_pages.py",
+}
+# Forms that are answered well and leave no trace in the audit log, and why.
+UNTOLD = {
+    "account.end_others": "there is no other sign-in",
+    "portal.user_enable": "the user is enabled",
+    "portal.user_sign_out": "disabling the user ended what there was",
+    "portal.client_access": "the form has what is so already",
+    "portal.client_details": "the form has what is so already",
+    "portal.logo_remove": "there is no logo",
+    "portal.steer": "an empty form moves nothing",
+    "portal.setting_topic": "the form has what is so already",
+}
+# What forms that change the client would end.
+_FIRST = {
+    *("portal.end_client_token", "portal.revoke_client_grant", "portal.reveal"),
+    "portal.user_session_end",
+}
+# What ends what others still need comes after them: in this order, behind all else.
+_ENDINGS = (
+    *("portal.steer", "portal.call_off", "portal.revoke", "account.end_one", "account.remove"),
+    *("portal.revoke_widely_page", "portal.user_sign_out", "portal.user_factors_reset"),
+    *("portal.user_reset", "portal.user_delete", "portal.client_delete", "account.end_others"),
+    *("account.password_page", "account.delete_page", "portal.delete"),
+)
+
+
+@pytest.fixture
+def matrix(app: Flask, make: Factory) -> Matrix:
+    return Matrix(app, make)
+
+
+def test_po1_every_page_has_a_line_and_every_line_a_page(matrix: Matrix) -> None:
+    """TN-1: deny by default; whoever adds a page writes down whose it is."""
+    assert {f"{endpoint}/{method}" for endpoint, method, _ in matrix.pages()} == set(TABLE)
+    assert all(set(row) == set(ROLES) - {ROOT} for row in TABLE.values())
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != ROOT])
+def test_tn1_people_of_each_role_reach_the_pages_that_are_written_and_no_other(
+    app: Flask, matrix: Matrix, make: Factory, database: Database, role: str
+) -> None:
+    """AU-1: a form that was refused leaves no audit event, and one that changed something leaves one."""
+    person = person_of(app, make, matrix.acme, role)
+    own = things_of(app, make, matrix.acme, person.user)
+    others = things_of(app, make, matrix.acme, make.user(matrix.acme.organization))
+    spare = _spare(app, make, matrix.acme)
+    with app.app_context():
+        _, session = sessions.start_session(person.user.organization, person.user.id)
+        consent = consented(matrix.acme.client, person.user)
+    mine = {"session_id": public_id("ses", session), "consent_id": consent}
+    http = app.test_client()
+    make.sign_in(person.user, http)
+    done: list[tuple[str, str, TestResponse]] = []
+
+    def visit(entry: tuple[str, str, str], ids: dict[str, str], **chosen: str) -> TestResponse:
+        endpoint, method, pattern = entry
+        for name, value in chosen.items():
+            pattern = pattern.replace(f"<{name}>", value)
+        path = path_of(pattern, Corner(matrix.acme.organization, matrix.acme.client, ids))
+        query = f"?client_id={ids['clientId']}" if endpoint == "portal.revoke_widely_page" else ""
+        answer = matrix.send(http, method, path + query)
+        answer.get_data()  # An export is sent while it is read, and holds its connection until then.
+        done.append((endpoint, method, answer))
+        return answer
+
+    for entry in sorted(matrix.pages(), key=_place):
+        endpoint, method, _ = entry
+        may = TABLE[f"{endpoint}/{method}"][role]
+        chosen = mine if endpoint.startswith("account.") else {"session_id": own["sessionId"]}
+        if may == OWN:
+            status = visit(entry, others, session_id=others["sessionId"]).status_code
+            assert status == 404, (endpoint, method, role, "somebody else's", status)
+        answer = visit(entry, {**own, **spare.get(endpoint, {})}, **chosen)
+        if may == NONE:
+            assert answer.status_code in {403, 404}, (endpoint, method, role, answer.status_code)
+        elif endpoint not in ELSEWHERE:
+            assert answer.status_code not in {401, 403, 404}, (endpoint, method, role, answer.status_code)
+            assert "/login" not in answer.headers.get("Location", ""), (endpoint, method, role)
+    _are_told(database, role, done)
+
+
+def _are_told(database: Database, role: str, done: list[tuple[str, str, TestResponse]]) -> None:
+    rows = database.query("SELECT request_id FROM audit_events WHERE request_id IS NOT NULL")
+    told = {_text(row[0]) for row in rows}
+    silent, loud = set(), set()
+    for endpoint, method, answer in done:
+        is_told = answer.headers["X-Request-Id"] in told
+        if (method == "GET" or answer.status_code >= 400) and is_told:
+            loud.add(endpoint)
+        if method == "POST" and answer.status_code == 303 and not is_told:
+            silent.add(endpoint)
+    assert loud == set(), (role, "changed nothing and was told of")
+    assert silent <= set(UNTOLD), (role, "left no audit event", silent - set(UNTOLD))
+
+
+def _spare(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, str]]:
+    ids = spare_of(app, make, corner)
+    return {
+        "portal.decline_request": ids["declineClientRequest"],
+        "portal.registration_refuse": ids["refuseRegistration"],
+        "portal.import_cancel": ids["cancelUserImport"],
+    }
+
+
+def _place(entry: tuple[str, str, str]) -> tuple[bool, int, bool]:
+    endpoint, method, _ = entry
+    ending = _ENDINGS.index(endpoint) + 1 if endpoint in _ENDINGS else -(endpoint in _FIRST)
+    destroys = any(word in endpoint for word in ("delete", "remove", "withdraw", "revoke"))
+    return method != "GET", ending, destroys
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

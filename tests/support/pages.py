@@ -1,0 +1,125 @@
+"""The pages for people as the matrices visit them: which are public and why, and the address of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.rules.identifiers import new_id, public_id
+from tests.factories import Factory
+from tests.support.world import Corner, build
+
+# Whoever is not signed in may reach these, and why.
+PUBLIC = {
+    "static": "style sheets, scripts and icons",
+    "health.alive": "a probe",
+    "health.ready": "a probe",
+    "portal.setup_form": "its token is the proof",
+    "portal.setup_submit": "its token is the proof",
+    "portal.theme": "a colour",
+    "logos.show": "a picture that stands on public pages",
+    "logos.organization": "a picture that stands on public pages",
+    "portal.choose": "lists the sign-ins of this browser alone",
+    "account.front_door": "leads on",
+    "account.choose_organization": "asks for an organization's name",
+    "account.sign_in_page": "where one signs in",
+    "account.verify_page": "the sign-in that waits is bound to the browser",
+    "account.enrol_page": "the sign-in that waits is bound to the browser",
+    "account.passkey_options": "says the same to everybody, and names nobody",
+    "account.passkey_sign_in": "where one signs in",
+    "account.passkey_verify": "the sign-in that waits is bound to the browser",
+    "account.passkey_enrol": "the sign-in that waits is bound to the browser",
+    "account.accept_page": "its token is the proof",
+    "account.confirm_page": "its token is the proof",
+    "account.reset_page": "its token is the proof",
+    "account.forgot_page": "says the same to everybody",
+    "account.sign_up_page": "where one makes an account",
+    "account.ask_to_sign_out": "says who is signed in here, which is nobody",
+    "account.sign_out": "ends this browser's own sign-in",
+    "device.choose": "asks for an organization's name",
+    "interaction.resume": "the stored request is bound to the browser",
+    "interaction.select_account": "the stored request is bound to the browser",
+    "interaction.decide": "the stored request is bound to the browser",
+    "interaction.confirm_logout": "ends this browser's own sign-in",
+}
+# What programs reach without a management token, by their own proof or because it is public.
+WIRE = re.compile(r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke")
+# What stands in the matrix of the management API.
+MANAGEMENT = re.compile(r"(api|api_v1)\..+")
+_TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
+SLUG = "acme-corner"
+
+
+class Matrix:
+    """The pages for people, and a corner of the world that they show."""
+
+    def __init__(self, app: Flask, make: Factory) -> None:
+        self.app, self.make = app, make
+        self.acme, self.globex = build(app, make)
+
+    def pages(self) -> Iterator[tuple[str, str, str]]:
+        """(endpoint, method, path pattern) of every page that is not public."""
+        for rule in self.app.url_map.iter_rules():
+            if (
+                rule.endpoint in PUBLIC
+                or WIRE.fullmatch(rule.endpoint)
+                or MANAGEMENT.fullmatch(rule.endpoint)
+            ):
+                continue
+            for method in sorted((rule.methods or set()) & {"GET", "POST"}):
+                yield rule.endpoint, method, rule.rule
+
+    def send(self, http: FlaskClient, method: str, path: str) -> TestResponse:
+        """The page's answer, or the answer to its form with a token that counts."""
+        if method == "GET":
+            return http.get(path)
+        token = _TOKEN.search(http.get(f"/organizations/{SLUG}/login?reauthenticate=1").text)
+        assert token is not None
+        fields = {
+            "csrf_token": token[1],
+            "name": "Taken over",
+            "email": "mallory@example.com",
+            "role": "admin",
+        }
+        return http.post(path, data=fields, headers={"Sec-Fetch-Site": "same-origin"})
+
+
+def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
+    """The page's address for the corner's things."""
+    values = {
+        "organization": slug,
+        "slug": corner.ids["id"],
+        "client_id": corner.ids["clientId"],
+        "credential_id": corner.ids["credentialId"],
+        "admin_id": corner.ids["adminId"],
+        "api_id": corner.ids["resourceId"],
+        "event_id": corner.ids["auditEventId"],
+        "grant_id": corner.ids["grantId"],
+        "access_token_id": corner.ids["tokenId"],
+        "revocation_id": corner.ids["revocationId"],
+        "form": "csv",
+        "failed_request_id": corner.ids["failedRequestId"],
+        "invitation_id": corner.ids["invitationId"],
+        "consent_id": public_id("con", new_id()),
+        "session_id": public_id("ses", new_id()),
+        "passkey_id": public_id("pky", new_id()),
+        "browser_id": public_id("kbr", new_id()),
+        "request_id": corner.ids["clientRequestId"],
+        "registration_id": corner.ids["registrationId"],
+        "token_id": corner.ids["registrationTokenId"],
+        "webhook_id": corner.ids["webhookId"],
+        "delivery_id": corner.ids["deliveryId"],
+        "user_id": corner.ids["userId"],
+        "import_id": corner.ids["importId"],
+        "role": "developer",
+        "setting": "oauth.access_token.ttl_seconds",
+        "topic": "sessions",
+        "algorithm": "EdDSA",
+        "token": "x",
+    }
+    return re.sub(r"<(?:[^:>]+:)?([^>]+)>", lambda match: quote(values[match[1]]), pattern)
