@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
-from sqlalchemy import text, update
 
-from app.extensions import db
-from app.models.base import UtcDateTime
-from app.models.organization import Organization
 from app.operations import directory
 from app.operations.evidence.verification import verify_audit_log
 from app.operations.people.administrators import add_administrator
@@ -24,77 +14,17 @@ from app.operations.people.sign_in import SignedIn, sign_in
 from app.operations.registration.credential_views import reveal_credential
 from app.operations.registration.credentials import list_credentials
 from app.operations.tenancy import organizations
-from app.operations.transfer.archive import ArchiveReader, ArchiveWriter, Unreadable
-from app.operations.transfer.exporting import COLUMNS, export_organization
+from app.operations.transfer.archive import Unreadable
+from app.operations.transfer.exporting import export_organization
 from app.operations.transfer.importing import import_organization
 from app.operations.upkeep import janitor
-from app.operations.user_administration.lists import list_users
 from app.operations.user_administration.records import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
-from tests.factories import PASSWORD, Factory, MadeClient, MadeUser
-from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
-from tests.support.applications import application
+from tests.factories import PASSWORD, Factory
+from tests.operations.transfer.conftest import PASSPHRASE, Moved, brought_in, exported, operator
 from tests.support.databases import Database
-
-PASSPHRASE = "a barge of walnuts at noon"
-
-
-@dataclass
-class Moved:
-    """An organization with everything that travels, and the file of it."""
-
-    organization: directory.OrganizationView
-    user: MadeUser
-    client: MadeClient
-    refresh_token: str
-    file: bytes
-
-
-@pytest.fixture
-def elsewhere(
-    database: Database, databases: Callable[[str], Database], tmp_path: Path
-) -> Iterator[tuple[Flask, Database]]:
-    """Another installation: other keys, the other engine, its own root."""
-    other = databases("mariadb" if database.engine == "sqlite" else "sqlite")
-    other.clean()
-    folder = tmp_path / "elsewhere"
-    folder.mkdir(mode=0o700)
-    made = application(other, folder, "http://localhost")
-    directory.forget_cached()
-    Factory(made).root()
-    yield made, other
-    other.clean()
-    directory.forget_cached()
-
-
-@pytest.fixture
-def moved(app: Flask, http: FlaskClient, make: Factory) -> Moved:
-    make.root()
-    acme = make.organization("acme", settings=FAST_KEYS | {"branding": {"display_name": "Acmé ☀"}})
-    admin = make.user(acme, email="ada@acme.example", role="admin")
-    client = make.client(acme, scopes=SCOPES)
-    flow = Flow(app, http, make, client, admin)
-    flow.sign_in()
-    refresh_token = flow.redeem(flow.code(scope="openid offline_access")).get_json()["refresh_token"]
-    return Moved(acme, admin, client, refresh_token, exported(app, "acme"))
-
-
-def exported(app: Flask, slug: str) -> bytes:
-    stream = io.BytesIO()
-    with app.app_context():
-        export_organization(operator(), slug, stream, PASSPHRASE)
-    return stream.getvalue()
-
-
-def operator() -> Actor:
-    return Actor.system(directory.root_organization().id, "tests")
-
-
-def brought_in(app: Flask, file: bytes, passphrase: str = PASSPHRASE) -> Any:
-    with app.app_context():
-        return import_organization(operator(), io.BytesIO(file), passphrase)
 
 
 def test_people_clients_keys_and_evidence_live_on_elsewhere(
@@ -260,82 +190,3 @@ def test_the_ids_of_people_stay_what_they_were(moved: Moved, elsewhere: tuple[Fl
     with there.app_context():
         found = find_user_record(Actor.system(moved.organization.id, "tests"), moved.user.email)
     assert found.user.public_id == public_id("usr", moved.user.id)
-
-
-def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_else(
-    moved: Moved, elsewhere: tuple[Flask, Database]
-) -> None:
-    """TN-4: rows of another organization, tables that do not travel, columns and states that are not there."""
-    there, _ = elsewhere
-    globex = Factory(there).organization("globex")
-    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
-    users = next(
-        n for n, record in enumerate(good) if isinstance(record, dict) and record.get("table") == "users"
-    )
-    key = good[users]["columns"].index("organization_id")
-    forged = [globex.id if column == key else value for column, value in enumerate(good[users + 1])]
-    organization = good[0]["organization"]
-    for place, record in (
-        (users + 1, forged),
-        (users, {"table": "sessions", "columns": ["organization_id", "id"]}),
-        (users, {"table": "users", "columns": [*good[users]["columns"][:-1], "is_root"]}),
-        (0, {"organization": {**organization, "is_root": True}}),
-        (0, {"organization": {**organization, "status": "purged"}}),
-        (0, {"organization": {**organization, "id": "../etc"}}),
-        (0, {"organization": {**organization, "slug": "../etc"}}),
-        (0, {"organization": {**organization, "slug": 5}}),
-        (0, {"organization": {**organization, "settings": []}}),
-        (0, {"organization": {**organization, "version": "1"}}),
-        (0, {"organization": {**organization, "data_key": "aa"}}),
-        (0, {"organization": {**organization, "created_at": "yesterday"}}),
-        (users, {"table": ["users"], "columns": []}),
-        (users, {"table": "users", "columns": [["id"]]}),
-        (users + 1, [1]),
-        (users + 1, [{}] * len(good[users + 1])),
-        (1, "x" * (17 << 20)),
-    ):
-        stream = io.BytesIO()
-        writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
-        for number, one in enumerate(good):
-            writer.write(record if number == place else one)
-        writer.close()
-        with pytest.raises(Unreadable):
-            brought_in(there, stream.getvalue())
-    with there.app_context(), pytest.raises(NotFound):
-        directory.organization_by_slug("acme")
-    with there.app_context():
-        assert not list_users(Actor.system(globex.id, "tests")).items
-
-
-def test_every_moment_of_an_organization_travels(
-    app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
-) -> None:
-    """One that demands second factors counts its time of grace on; one that ended all sign-ins knows when."""
-    make.root()
-    acme = make.organization("acme")
-    moments = [name for name in COLUMNS if isinstance(Organization.__table__.c[name].type, UtcDateTime)]
-    assert {"factor_demanded_at", "admins_factor_demanded_at", "sessions_not_before"} <= set(moments)
-    at = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-    with app.app_context():
-        db.session.execute(
-            update(Organization).where(Organization.id == acme.id).values(dict.fromkeys(moments, at))
-        )
-        db.session.commit()
-    there, _ = elsewhere
-    brought_in(there, exported(app, "acme"))
-    with there.app_context():
-        row = db.session.get_one(Organization, acme.id)
-        assert {name: getattr(row, name) for name in moments} == dict.fromkeys(moments, at)
-
-
-def test_who_reads_after_an_export_reads_by_the_rules_of_all_others(
-    app: Flask, make: Factory, database: Database
-) -> None:
-    """The snapshot's isolation stays with its connection: a loser of a race must see the winner's row."""
-    make.root()
-    make.organization("acme")
-    exported(app, "acme")
-    if database.engine != "mariadb":
-        return
-    with app.app_context():
-        assert db.session.scalar(text("SELECT @@tx_isolation")) == "READ-COMMITTED"
