@@ -166,6 +166,13 @@ def test_one_file_alone_commits() -> None:
     assert committing == {"app/operations/transaction.py"}
 
 
+def test_au2_audit_events_are_never_updated() -> None:
+    """By no statement of ours: what is written stays until retention ends it."""
+    updating = re.compile(r"\bupdate\(\s*AuditEvent\b|\bUPDATE\s+audit_events\b")
+    found = [path.name for path in files("app/*.py", "migrations/*.py") if updating.search(path.read_text())]
+    assert found == []
+
+
 def test_one_module_alone_speaks_http_to_others() -> None:
     """SF-1: what import-linter cannot see, because it looks at the standard library's packages and not within.
 

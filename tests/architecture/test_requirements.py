@@ -47,9 +47,10 @@ GROUPS = {
     "RP": 3,
     "EN": 2,
     "KY": 6,
+    "AU": 4,
 }
 # Lines of groups that are not whole yet.
-PARTLY = {"RL-2"}
+PARTLY = {"RL-2"} | {f"TN-{number}" for number in range(1, 17) if number != 9}
 SECURITY = {f"{group}-{number}" for group, most in GROUPS.items() for number in range(1, most + 1)} | PARTLY
 _KNOWN = "|".join([*GROUPS, *{line.partition("-")[0] for line in PARTLY}])
 PROTOCOL = {

@@ -1,0 +1,21 @@
+"""The same e-mail in two organizations is two people who know nothing of each other (TN-10)."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.user_administration import deletion
+from tests.factories import Factory
+
+
+def test_tn10_one_address_is_another_person_in_each_organization(context: Flask, make: Factory) -> None:
+    acme, globex = make.organization(), make.organization()
+    here = make.user(acme, email="ada@example.com")
+    there = make.user(globex, email="ada@example.com")
+    assert here.id != there.id
+    deletion.delete_user(make.actor(acme), here.public_id)
+    gone = sign_in(acme.id, here.email, here.password, user_agent="tests")
+    never = sign_in(acme.id, "nobody@example.com", here.password, user_agent="tests")
+    assert not isinstance(gone, SignedIn) and gone == never, "nothing says that it is somebody's elsewhere"
+    assert isinstance(sign_in(globex.id, there.email, there.password, user_agent="tests"), SignedIn)
