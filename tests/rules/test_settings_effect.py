@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rules.tenancy import settings
+from app.rules.tenancy import settings, settings_effect
 from app.rules.tenancy.settings_effect import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
 from app.rules.tenancy.settings_table import SETTINGS
 
@@ -49,5 +49,6 @@ def test_a_default_is_never_refused() -> None:
     assert settings.merge({}, settings.defaults()) == {}
 
 
-def test_a_change_without_effect_is_told() -> None:
+def test_a_change_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_effect, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
     assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)

@@ -24,7 +24,7 @@ from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.permissions import roles_of
-from app.rules.people.registration import require_invitable
+from app.rules.people.registration import has_passwords, require_invitable
 from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
 
@@ -89,7 +89,10 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
 
 @read
 def find_invitation(token: str) -> InvitationView | None:
-    """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made."""
+    """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made.
+
+    Raises Conflict while the organization has no passwords: it stays open, and is of use when it has them again.
+    """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
         return None
@@ -104,7 +107,15 @@ def find_invitation(token: str) -> InvitationView | None:
         organization = organization_by_id(parsed.organization_id)
     except NotFound:
         return None
-    return view_of(row, organization) if organization.is_active else None
+    if not organization.is_active:
+        return None
+    if not has_passwords(organization.settings):
+        raise Conflict(
+            f"{organization.name} does not let people sign in with a password at the moment, and an invitation begins "
+            "with one. Ask whoever invited you: your invitation works again once it does.",
+            code="passwords_off",
+        )
+    return view_of(row, organization)
 
 
 @transaction

@@ -15,8 +15,20 @@ def is_open(settings: Mapping[str, Any]) -> bool:
     return bool(authentication["registration"]["mode"] == "open" and authentication["password"]["enabled"])
 
 
+def has_passwords(settings: Mapping[str, Any]) -> bool:
+    """Whether whoever chooses a password can sign in with it."""
+    return bool(settings["authentication"]["password"]["enabled"])
+
+
 def require_invitable(settings: Mapping[str, Any]) -> None:
-    """People may be invited. Raises Conflict where the organization is closed to new ones."""
+    """People may be invited. Raises Conflict where the organization is closed to new ones, or has no passwords."""
+    if not has_passwords(settings):
+        # They would choose one on the page of the invitation, and could do nothing with it.
+        raise Conflict(
+            "Nobody can come in by an invitation while passwords are switched off: its page asks for one. Switch "
+            "authentication.password.enabled on until they are in and have a passkey.",
+            code="passwords_off",
+        )
     if settings["authentication"]["registration"]["mode"] == "closed":
         raise Conflict(
             "This organization is closed to new people; its setting authentication.registration.mode says so.",
