@@ -23,7 +23,8 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_BASE_URL",
         "http://127.0.0.1:8000",
-        "The root issuer, the address people and programs use; https, except on the loopback interface.",
+        "The root issuer, the address people and programs use; https, except on the loopback interface. Passkeys "
+        "need a name in it and belong to that name: `http://localhost:8000` to try them here.",
     ),
     Setting(
         "GATEHOUSE_INSTANCE", "instance", "The folder of the keys and of the embedded database; mode 0700."

@@ -105,7 +105,7 @@ def test_the_pages_carry_an_id_and_nothing_of_the_request(asking: Flow) -> None:
     """IN-1."""
     page = asking.consent(nonce="the-nonce", state="the-state")
     form = Page("", 200, page.text).form_with("consent-allow")
-    assert {name for name, _ in form.values} == {"csrf_token", "request", "scope"}
+    assert {name for name, _ in form.values} == {"csrf_token", "lasts", "request", "scope"}
     assert "the-state" not in page.text and "the-nonce" not in page.text
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from app.api.openapi.oauth_parts import PAGE, UNSECURED, endpoint, form, words
+from app.api.openapi.oauth_parts import PAGE, UNSECURED, endpoint, form
 from app.api.openapi.parts import REFUSALS, Schema, path_item, query_parameter, text
 
 SCHEMAS: Schema = {}
+# Whoever wants to leave is not refused for what stands beside it: nothing here has a bound that would be an error.
 _REQUEST = {
-    "id_token_hint": text(
-        "An ID token of the sign-in, which may have expired: it ends without a question.", maxLength=8192
-    ),
-    "logout_hint": words("logout_hint", "Accepted; the browser knows who is signed in."),
-    "client_id": words("client_id"),
-    "post_logout_redirect_uri": words(
-        "post_logout_redirect_uri", "Registered, exactly; followed with an id_token_hint alone."
-    ),
-    "state": words("state", "Comes back at post_logout_redirect_uri."),
-    "ui_locales": words("ui_locales"),
+    "id_token_hint": text("An ID token of the sign-in, which may have expired: it ends without a question."),
+    "logout_hint": text("Accepted; the browser knows who is signed in."),
+    "client_id": text("The client that asks."),
+    "post_logout_redirect_uri": text("Registered, exactly; followed with an id_token_hint alone."),
+    "state": text("Comes back at post_logout_redirect_uri."),
+    "ui_locales": text("The languages that the person reads, best first."),
 }
 _SHOWN: Schema = {
     "200": {"description": "The question whether to sign out.", "content": PAGE},

@@ -40,7 +40,15 @@ SCHEMAS: Schema = {
         }
     ),
     "NewRole": request_object(
-        {"id": _ID, **_FIELDS}, required=("id", "permissions")
+        {
+            "id": _ID,
+            # null is the default, as everywhere; the list of permissions has none.
+            **{
+                name: schema if name == "permissions" else nullable(schema)
+                for name, schema in _FIELDS.items()
+            },
+        },
+        required=("id", "permissions"),
     ),
     "RoleChange": request_object({name: nullable(schema) for name, schema in _FIELDS.items()}),
 }

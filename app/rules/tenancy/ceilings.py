@@ -28,6 +28,8 @@ _NEVER = frozenset(
         "authentication.passkeys.passwordless",
         "oauth.clients.secret_display",
         "branding.theme",
+        # Nobody silences root's own footsteps for every organization at once.
+        "audit.notify_root_access",
     }
 )
 
