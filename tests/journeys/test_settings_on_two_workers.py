@@ -222,6 +222,7 @@ EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
         _login("https://help.orchard.example"), [("https://help.orchard.example", True), (None, False)], {},
     ),
     "branding.login_message": (_login("Mind the ladders"), [("Mind the ladders", True), (None, False)], {}),
+    "localization.default_locale": (_login('<html lang="de"'), [("de", True), ("en", False)], {}),
 }  # fmt: skip
 
 # What takes time, mail, a second browser or a clock to be seen: the test file that sees it.
