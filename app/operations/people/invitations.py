@@ -22,6 +22,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.permissions import roles_of
 from app.rules.people.registration import has_passwords, require_invitable
@@ -111,8 +112,11 @@ def find_invitation(token: str) -> InvitationView | None:
         return None
     if not has_passwords(organization.settings):
         raise Conflict(
-            f"{organization.name} does not let people sign in with a password at the moment, and an invitation begins "
-            "with one. Ask whoever invited you: your invitation works again once it does.",
+            sentence(
+                "%(organization)s does not let people sign in with a password at the moment, and an invitation begins "
+                "with one. Ask whoever invited you: your invitation works again once it does.",
+                organization=organization.name,
+            ),
             code="passwords_off",
         )
     return view_of(row, organization)
