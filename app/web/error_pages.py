@@ -16,6 +16,7 @@ from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
 from app.web import json_api
 from app.web.branding import branding_of_path
+from app.web.languages import follow_browser
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
@@ -109,6 +110,8 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
 
 
 def _page(status: int, title: str, message: str, hint: str | None, code: str) -> Response:
+    if status >= 500:
+        follow_browser()
     page = render_template(
         "error.html",
         title=title,
