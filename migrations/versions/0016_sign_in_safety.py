@@ -18,8 +18,8 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "known_browsers",
-        sa.Column("organization_id", identifier(8), nullable=False),
-        sa.Column("id", UUID, nullable=False),
+        sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
+        sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
         sa.Column("digest", DIGEST, nullable=False, comment="of the value in its cookie"),
         sa.Column("user_id", UUID, nullable=False),
         sa.Column("created_at", UTC_DATETIME, nullable=False),
@@ -41,8 +41,8 @@ def upgrade() -> None:
     op.create_index("ix_known_browsers_expires_at", "known_browsers", ["expires_at"])
     op.create_table(
         "registrations",
-        sa.Column("organization_id", identifier(8), nullable=False),
-        sa.Column("id", UUID, nullable=False),
+        sa.Column("organization_id", identifier(8), nullable=False, comment="routing key of the organization"),
+        sa.Column("id", UUID, nullable=False, comment="UUIDv7 made by the application"),
         sa.Column("digest", DIGEST, nullable=False, comment="of the token in the link"),
         sa.Column("email", sa.String(320), nullable=False, comment="as typed"),
         sa.Column("email_canonical", identifier(320), nullable=False),
