@@ -67,7 +67,7 @@ def test_a_language_that_nobody_speaks_here_is_refused(http: FlaskClient, make: 
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
     refused = http.put(path, json={"localization": {"default_locale": "pt-BR"}}, headers=headers)
     assert refused.status_code == 400
-    assert refused.get_json()["error"]["fields"][0]["message"] == "Must be one of: en, de."
+    assert refused.get_json()["errors"][0]["message"] == "Must be one of: en, de."
 
 
 def test_a_stale_version_is_412_and_a_lock_out_409(http: FlaskClient, make: Factory) -> None:

@@ -99,13 +99,14 @@ def _note(actor: Actor, organization_id: str, slug: str) -> None:
 def _snapshot() -> Iterator[Connection]:
     """One moment of the database, as its own dump tools take it: rows of minutes later would name what is not there."""
     with context(), engines()[0].connect() as plain:
-        # SQLite's transactions are snapshots as they are.
-        options: dict[str, Any] = {"reads_only": True, "stream_results": True}
-        if plain.dialect.name != "sqlite":
-            options["isolation_level"] = "REPEATABLE READ"
-        connection = plain.execution_options(**options)
-        # It never goes back to the pool: whoever got it next would read by these rules.
+        connection = plain.execution_options(reads_only=True, stream_results=True)
+        # It never goes back to the pool: whoever got it next would read by these rules. They are set by hand, since
+        # the option of the library is taken back from whatever connection has this one's place in the pool later.
         connection.detach()
+        if connection.dialect.name != "sqlite":
+            # SQLite's transactions are snapshots as they are.
+            connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.commit()
         with connection.begin():
             yield connection
 

@@ -21,7 +21,7 @@ from app.operations.people.users import create_user
 from app.operations.registration import clients, credentials, resources, scopes
 from app.operations.registration.clients import RegisteredClient
 from app.operations.self_registration import initial_access
-from app.operations.tenancy import organizations
+from app.operations.tenancy import organizations, roles
 from app.operations.tenancy.founding import found_organization
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -91,6 +91,7 @@ def build_corner(actor: Actor) -> Corner:
     )
     scopes.add_scopes(system, [f"{marker}/plain"])
     initial_access.create_registration_token(system, {"name": marker})
+    roles.create_role(system, {"id": f"r{marker[:20]}", "name": marker, "permissions": []})
     outcome = sign_in(key, f"{marker}@isolation.invalid", password, user_agent="isolation check")
     if not isinstance(outcome, SignedIn):
         raise Unavailable("The isolation check could not sign in.")
