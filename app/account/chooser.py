@@ -34,7 +34,9 @@ def choose_organization() -> Response:
         try:
             organization = organization_by_slug(named)
         except NotFound:
-            errors["organization"] = sentence("There is no such organization. Ask whoever invited you for its address.")
+            errors["organization"] = sentence(
+                "There is no such organization. Ask whoever invited you for its address."
+            )
         else:
             query = f"?{urlencode({'next': following})}" if following else ""
             return redirect(f"/organizations/{organization.slug}/login{query}", 303)

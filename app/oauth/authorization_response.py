@@ -20,7 +20,10 @@ from app.web.headers import page_policy
 from app.web.request_log import request_id
 
 _HINT = sentence("Go back to the app and try again. If it happens again, tell the people who make the app.")
-_BLOCKED = (sentence("This app is blocked"), sentence("If you need it, ask an administrator of your organization."))
+_BLOCKED = (
+    sentence("This app is blocked"),
+    sentence("If you need it, ask an administrator of your organization."),
+)
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
@@ -48,7 +51,9 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
         note_refusal(error, call)
     page = render_template(
         "error.html",
-        title=_BLOCKED[0] if isinstance(error, ClientBlocked) else sentence("This app's request cannot be answered"),
+        title=_BLOCKED[0]
+        if isinstance(error, ClientBlocked)
+        else sentence("This app's request cannot be answered"),
         message=error.description,
         hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
         error_code=error.code,

@@ -52,8 +52,8 @@ def choose_organization() -> Response:
         try:
             organization = directory.organization_by_slug(named)
         except NotFound:
-            errors["organization"] = (
-                sentence("There is no such organization. Its name is in the address that the device shows.")
+            errors["organization"] = sentence(
+                "There is no such organization. Its name is in the address that the device shows."
             )
         else:
             return redirect(_address(organization.slug, typed), _SEE_OTHER)

@@ -45,7 +45,9 @@ def begin() -> BaseResponse:
         return _error_page(error)
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(OAuthRefusal(sentence("It names neither an organization nor an app that is known here.")))
+        return _error_page(
+            OAuthRefusal(sentence("It names neither an organization nor an app that is known here."))
+        )
     if request.method == "POST" and sign_in_token(wanted.organization.id) is None:
         # Sent by another site's form, a POST comes without our cookies; browsers send them when they follow this.
         return redirect(f"{request.path}?{urlencode(sent)}", _SEE_OTHER)

@@ -178,7 +178,9 @@ def test_a_forged_one_ends_nothing(flow: Flow, database: Database, forge) -> Non
 
 def test_one_of_an_unknown_grant_is_merely_unknown(flow: Flow) -> None:
     with flow.app.app_context():
-        token = new_refresh_token(flow.organization.id, new_id(), keyring.refresh_tag_key(flow.organization.id))
+        token = new_refresh_token(
+            flow.organization.id, new_id(), keyring.refresh_tag_key(flow.organization.id)
+        )
     assert is_refused(flow.refresh(token))
 
 

@@ -13,9 +13,7 @@ from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number
 from app.rules.tenancy.settings_table import SETTINGS
 
 # A picture has a page of its own.
-API_ALONE = (
-    "branding.logo",
-)
+API_ALONE = ("branding.logo",)
 
 
 def test_every_setting_has_one_page_or_a_reason() -> None:

@@ -15,6 +15,7 @@ class TokenExchangeGrant(TokenRequest, BaseGrant, TokenEndpointMixin):
     """Another token for the one that the client was given; ``operations/protocol/token_exchange`` decides."""
 
     GRANT_TYPE = GRANT_TYPE
+
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """One transaction, then the answer."""
         exchanged = token_exchange.exchange(

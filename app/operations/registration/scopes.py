@@ -29,7 +29,10 @@ IDENTITY_SCOPES = {
     "profile": (sentence("See your name"), sentence("Your name and the other parts of your profile.")),
     "email": (sentence("See your e-mail address"), sentence("Your address, and whether it was verified.")),
     "address": (sentence("See your postal address"), sentence("The address in your profile.")),
-    "phone": (sentence("See your phone number"), sentence("The number in your profile, and whether it was verified.")),
+    "phone": (
+        sentence("See your phone number"),
+        sentence("The number in your profile, and whether it was verified."),
+    ),
     "offline_access": (sentence("Keep access while you are away"), sentence("Until you remove it.")),
 }
 

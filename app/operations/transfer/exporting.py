@@ -106,7 +106,8 @@ def _snapshot() -> Iterator[Connection]:
         if connection.dialect.name != "sqlite":
             # SQLite's transactions are snapshots as they are.
             connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.commit()
+            # What holds for the session from the next transaction on is not taken back with this one.
+            connection.rollback()
         with connection.begin():
             yield connection
 

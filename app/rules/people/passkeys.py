@@ -128,7 +128,9 @@ def checked_name(text: str) -> str:
     if not name:
         raise InvalidInput("Give it a name by which you know it.", field="name", code="required")
     if len(name) > LONGEST_NAME:
-        raise InvalidInput(sentence("At most %(most)s characters.", most=LONGEST_NAME), field="name", code="too_long")
+        raise InvalidInput(
+            sentence("At most %(most)s characters.", most=LONGEST_NAME), field="name", code="too_long"
+        )
     return name
 
 

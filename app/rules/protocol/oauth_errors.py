@@ -70,8 +70,10 @@ class ClientBlocked(PageRefusal):
     code = "client_blocked"
 
     def __init__(self, organization: str) -> None:
-        super().__init__(sentence(
+        super().__init__(
+            sentence(
                 "An administrator of %(organization)s blocked this app, so it cannot be used here.",
                 organization=organization,
-            ))
+            )
+        )
         self.because("client_blocked")
