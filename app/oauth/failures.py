@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.operations import clock
+from app.operations.evidence.failed_requests import may_read_log
 from app.operations.evidence.refused_requests import RefusedRequest
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
@@ -67,7 +68,7 @@ def address_of_entry(call: Call) -> str | None:
     """
     named = _client_of(call, call.sent or {})
     session = session_for(named[0]) if named is not None else None
-    if session is None or not session.actor().may_some("logs:read"):
+    if session is None or not may_read_log(session.actor()):
         return None
     return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': call.request_id})}"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from app.operations.protocol.grant_lists import get_grant, list_grants, revoke_grant
-from app.operations.protocol.token_lists import end_token, get_token, list_tokens
+from app.operations.protocol.grant_lists import list_grants, revoke_grant
+from app.operations.protocol.token_lists import end_token, list_tokens
 from app.operations.registration.clients import get_client
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.errors import NotFound
 
 _LISTING = "portal grants"
 _LIVING = "portal access tokens"
@@ -42,9 +41,7 @@ def client_tokens(visit: Visit, client_id: str) -> Answer:
 def revoke_client_grant(visit: Visit, client_id: str, grant_id: str) -> Answer:
     """The grant is over; whoever was signed in to the client by it signs in again."""
     client = get_client(visit.actor, client_id)
-    if get_grant(visit.actor, grant_id).client_id != client.client_id:
-        raise NotFound("There is no such living grant.")
-    revoke_grant(visit.actor, grant_id)
+    revoke_grant(visit.actor, grant_id, client_id=client.client_id)
     return visit.done(f"/clients/{client.client_id}/tokens", "grant-revoked")
 
 
@@ -76,7 +73,5 @@ def client_access_tokens(visit: Visit, client_id: str) -> Answer:
 def end_client_token(visit: Visit, client_id: str, access_token_id: str) -> Answer:
     """The access token is accepted no more; whoever holds it asks for another."""
     client = get_client(visit.actor, client_id)
-    if get_token(visit.actor, access_token_id).client_id != client.client_id:
-        raise NotFound("There is no such living token.")
-    end_token(visit.actor, access_token_id)
+    end_token(visit.actor, access_token_id, client_id=client.client_id)
     return visit.done(f"/clients/{client.client_id}/tokens/access", "token-ended")

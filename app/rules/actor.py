@@ -51,6 +51,12 @@ class Actor:
         """The same person, acting in another organization that was named explicitly (root alone)."""
         return replace(self, organization_id=organization_id, permissions=permissions)
 
+    def own_account(self) -> UUID:
+        """The id of the person whose account it is: one is reached from its own sign-in alone. Raises Forbidden."""
+        if self.user_id is None or self.organization_id != self.home_organization_id:
+            raise Forbidden("This is a page of one's own account.")
+        return self.user_id
+
     def may(self, permission: str, *, owner_id: UUID | None = None) -> bool:
         """Whether the permission is held, or its ``:own`` form for a thing that ``owner_id`` registered."""
         if self.kind == "system" or permission in self.permissions:

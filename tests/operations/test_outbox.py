@@ -262,3 +262,21 @@ def test_a_slow_receiver_and_a_full_organization_hold_up_nobody_else(
     assert len(slow) == 2 and len(set(slow)) == 2
     end.set()
     until(lambda: len(receivers.heard) == 8)
+
+
+def test_slow_strangers_of_many_organizations_hold_up_no_mail(
+    make: Factory, receivers: Receivers, dispatching: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: one thread is left for what goes to no server that somebody of an organization named."""
+    monkeypatch.setitem(outbox._deliveries, "stranger", receivers)
+    monkeypatch.setattr(outbox, "_to_strangers", {"stranger"})
+    end = threading.Event()
+    for name in ("slow-1", "slow-2", "slow-3", "slow-4"):
+        receivers.answers[name] = lambda: None if end.wait(8) else fail()
+        put(make.organization().id, name, kind="stranger")
+    put(make.organization().id, "mail")
+    dispatching()
+    until(lambda: "mail" in receivers.heard)
+    assert sum(name.startswith("slow") for name in receivers.heard) <= dispatcher.THREADS - 1
+    end.set()
+    until(lambda: len(receivers.heard) == 5)

@@ -88,10 +88,12 @@ def test_families_that_are_refreshed_meanwhile_are_dead(race: Race) -> None:
     held = [send(race.server.url, race.redemption(code)).json for code in codes]
     gate = threading.Barrier(FAMILIES + 1)
     last: list[dict[str, str]] = []
+    refreshed: list[int] = []
 
     def keep_refreshing(tokens: dict[str, str]) -> None:
         gate.wait()
         for _ in range(200):
+            refreshed.append(1)
             reply = send(race.server.url, race.refresh(tokens["refresh_token"]))
             if reply.status != 200:
                 break
@@ -101,7 +103,9 @@ def test_families_that_are_refreshed_meanwhile_are_dead(race: Race) -> None:
     with ThreadPoolExecutor(FAMILIES) as pool:
         working = [pool.submit(keep_refreshing, tokens) for tokens in held]
         gate.wait()
-        time.sleep(0.1)
+        # Each is in the middle of it when the moment comes.
+        while len(refreshed) < 2 * FAMILIES:
+            assert not all(each.done() for each in working), "nobody refreshed"
         assert revoke(race, user_id=race.user.public_id).status == 201
         for each in working:
             each.result()

@@ -17,18 +17,16 @@ from app.extensions import db
 from app.models.account_link import AccountLink
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
+from app.operations.addresses.endings import end_with_address
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail import letters
-from app.operations.mail.notices import notify_user
 from app.operations.people import account_links, attempts
 from app.operations.people.account_links import AccountLinkView
 from app.operations.people.attempts import Limit, bucket_of
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.people.own_profile import may_change_profile
-from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.users import find_user_by_email
-from app.operations.protocol import revocation
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
@@ -222,19 +220,15 @@ def use_proof(actor: Actor, token: str) -> ProofView:
             after={"email": proof.address},
         )
         return proof
-    # The old address may be somebody else's by now, and a link that was sent there must not choose the password.
-    account_links.end_links(organization.id, user_id)
-    ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
-    grants = revocation.revoke_grants_of_user(actor, user_id, reason="email_changed")
+    ended = end_with_address(actor, user_id, before=proof.email, now=proof.address, keep=actor.session_id)
     audit.record(
         actor,
         "user.email_changed",
         target_type="user",
         target_id=public_id("usr", user_id),
         before={"email": proof.email},
-        after={"email": proof.address, "ended_sessions": ended, "ended_grants": grants},
+        after={"email": proof.address, **ended},
     )
-    notify_user(actor, user_id, "email_changed", to=proof.email, new=proof.address)
     return proof
 
 

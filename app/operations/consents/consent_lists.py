@@ -17,7 +17,7 @@ from app.models.user import User
 from app.operations import clock
 from app.operations.consents.connected_apps import end_consent
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.protocol.allowances import conditions, visible
+from app.operations.protocol.allowances import columns_of, conditions, visible
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -60,7 +60,7 @@ def list_given_consents(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in conditions(Consent, actor, filters or {}):
+    for condition in conditions(columns_of(Consent), actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()

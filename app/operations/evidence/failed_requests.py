@@ -68,6 +68,11 @@ class FailedRequestRecord:
         return CAUSES.get(self.cause, CAUSES["refused"])
 
 
+def may_read_log(actor: Actor) -> bool:
+    """Whether the actor may read the log, at least of the own clients: who may not is not led there."""
+    return actor.may_some("logs:read")
+
+
 @read
 def list_failed_requests(
     actor: Actor,

@@ -9,22 +9,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import select
-
-from app.extensions import db
-from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations import clock
 from app.operations.directory import organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.root_announcements import KIND
+from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.transaction import transaction
 from app.operations.upkeep import outbox
 from app.operations.upkeep.outbox import Message, Refused
 from app.rules.errors import NotFound
-from app.rules.people.permissions import ADMIN
-
-MOST_TOLD = 20
-"""Administrators of one organization who are written to, those of longest standing."""
 
 
 def register() -> None:
@@ -51,27 +44,6 @@ def deliver(message: Message) -> None:
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
     }
     until = clock.now() + timedelta(days=1)
-    for email in _own_administrators(organization.id):
+    # Those of root need no letter about root.
+    for email in addresses_of_administrators(organization.id, own_alone=True):
         letters.send(organization, email, "root_access", values, until=until)
-
-
-def _own_administrators(organization_id: str) -> list[str]:
-    return list(
-        db.session.scalars(
-            select(User.email)
-            .join(
-                RoleAssignment,
-                (RoleAssignment.user_organization_id == User.organization_id)
-                & (RoleAssignment.user_id == User.id),
-            )
-            .where(
-                RoleAssignment.organization_id == organization_id,
-                # Those of root need no letter about root.
-                RoleAssignment.user_organization_id == organization_id,
-                RoleAssignment.role == ADMIN,
-                User.status == ACTIVE,
-            )
-            .order_by(RoleAssignment.id)
-            .limit(MOST_TOLD)
-        )
-    )

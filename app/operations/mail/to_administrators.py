@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import select
+from sqlalchemy import select, true
 
 from app.extensions import db
 from app.models.user import ACTIVE, RoleAssignment, User
@@ -26,8 +26,12 @@ def write_to_administrators(organization: OrganizationView, template: str, value
         letters.send(organization, address, template, values)
 
 
-def addresses_of_administrators(organization_id: str) -> list[str]:
-    """The e-mail of each active administrator, those of longest standing first, root's who hold the role included."""
+def addresses_of_administrators(organization_id: str, *, own_alone: bool = False) -> list[str]:
+    """The e-mail of each active administrator, those of longest standing first, twenty at most.
+
+    With those of root who hold the role there, unless ``own_alone``.
+    """
+    home = RoleAssignment.user_organization_id == organization_id if own_alone else true()
     rows = db.session.scalars(
         select(User.email)
         .join(
@@ -37,6 +41,7 @@ def addresses_of_administrators(organization_id: str) -> list[str]:
         )
         .where(
             RoleAssignment.organization_id == organization_id,
+            home,
             RoleAssignment.role == ADMIN,
             User.status == ACTIVE,
         )

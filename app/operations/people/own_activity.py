@@ -16,7 +16,6 @@ from app.operations import clock
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden
 from app.rules.evidence.account_events import ACCOUNT_EVENTS
 from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, public_id
 
@@ -42,9 +41,7 @@ def list_activity(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[Activity]:
     """A page of what concerned the actor's own account, the newest first. Raises Forbidden outside of it."""
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("This is a page of one's own account.")
-    me = public_id("usr", actor.user_id)
+    me = public_id("usr", actor.own_account())
     limit = min(limit, MOST)
     # Two ranges, each of its own index; a union of them would be sorted whole.
     found = {

@@ -16,7 +16,7 @@ from app.operations.people.living_sessions import living
 from app.operations.people.sessions import end_sessions, end_sessions_of_user
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, NotFound
+from app.rules.errors import NotFound
 from app.rules.identifiers import parse_public_id, public_id
 
 
@@ -97,6 +97,5 @@ def end_other_sessions(actor: Actor) -> int:
 
 def _own(actor: Actor) -> tuple[OrganizationView, UUID]:
     """The actor's own organization and id: an account is reached from its own sign-in alone."""
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("This is a page of one's own account.")
-    return organization_by_id(actor.organization_id, fresh=False), actor.user_id
+    user_id = actor.own_account()
+    return organization_by_id(actor.organization_id, fresh=False), user_id

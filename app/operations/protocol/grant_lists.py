@@ -20,7 +20,7 @@ from app.models.user import User
 from app.operations import audit, clock
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.protocol import grants
-from app.operations.protocol.allowances import conditions, visible
+from app.operations.protocol.allowances import columns_of, conditions, visible
 from app.operations.protocol.standing_grants import outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -80,7 +80,7 @@ def list_grants(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in conditions(Grant, actor, filters or {}):
+    for condition in conditions(columns_of(Grant), actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
@@ -95,13 +95,15 @@ def get_grant(actor: Actor, public: str) -> GrantRecord:
 
 
 @transaction
-def revoke_grant(actor: Actor, public: str) -> GrantRecord:
+def revoke_grant(actor: Actor, public: str, *, client_id: str | None = None) -> GrantRecord:
     """The grant is over, and no token under it is accepted any more, refresh token included.
 
-    The user's consent stays: the app may ask again. Raises NotFound for one that is over already, Forbidden. Audit:
-    ``grant.revoked``.
+    The user's consent stays: the app may ask again. Raises NotFound for one that is over already and, where
+    ``client_id`` is given, for another client's; Forbidden. Audit: ``grant.revoked``.
     """
     record = _get(actor, public, "tokens:revoke")
+    if client_id not in {None, record.client_id}:
+        raise _not_found()
     if not grants.revoke(actor, record.id, reason="revoked"):
         raise _not_found()
     audit.record(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, exists, false, or_, select
+from sqlalchemy import Select, and_, exists, or_, select
 from sqlalchemy.orm import aliased
 
 from app.extensions import db
@@ -20,15 +20,20 @@ from app.models.user import User
 from app.operations import clock
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.protocol import revocation
+from app.operations.protocol.allowances import conditions, of_own_clients
 from app.operations.protocol.standing_grants import outlives_moments, token_outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import Findings, find_unknown
+from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id
 
 PREFIX = "tok"
-FILTERS = ("client_id", "user_id", "credential_id")
+_FILTERED = {
+    "client_id": AccessToken.client_id,
+    "user_id": Grant.user_id,
+    "credential_id": AccessToken.credential_id,
+}
+FILTERS = tuple(_FILTERED)
 _COLUMNS: tuple[Any, ...] = (
     *(AccessToken.id, AccessToken.organization_id, AccessToken.client_id, AccessToken.grant_id),
     *(AccessToken.credential_id, AccessToken.scope, AccessToken.audience, AccessToken.dpop_jkt),
@@ -85,7 +90,7 @@ def list_tokens(
     ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in _conditions(actor, filters or {}):
+    for condition in conditions(_FILTERED, actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (AccessToken.id,), after).limit(limit + 1)).all()
@@ -100,12 +105,15 @@ def get_token(actor: Actor, public: str) -> TokenRecord:
 
 
 @transaction
-def end_token(actor: Actor, public: str) -> TokenRecord:
+def end_token(actor: Actor, public: str, *, client_id: str | None = None) -> TokenRecord:
     """The access token is accepted no more, and what was exchanged for it neither; its grant goes on.
 
-    Raises NotFound for one that has ended already, Forbidden. Audit: ``token.revoked``.
+    Raises NotFound for one that has ended already and, where ``client_id`` is given, for another client's; Forbidden.
+    Audit: ``token.revoked``.
     """
     record = _get(actor, public, "tokens:revoke")
+    if client_id not in {None, record.client_id}:
+        raise _not_found()
     found = parse_client_id(record.client_id)
     if found is None or revocation.end_access_token(actor, record.id, found[1]) is None:
         raise _not_found()
@@ -127,7 +135,6 @@ def _not_found() -> NotFound:
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     """Tokens that whoever presents them would find alive: the same rules as in ``tokens``, for many."""
-    actor.require_some(permission)
     here, now, parent = AccessToken.organization_id, clock.now(), aliased(AccessToken)
     statement = (
         select(*_COLUMNS)
@@ -154,32 +161,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
             ),
         )
     )
-    if actor.may(permission):
-        return statement
-    # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
-
-
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = Findings()
-    find_unknown(findings, filters, FILTERS, noun="filter")
-    findings.raise_if_any()
-    if "client_id" in filters:
-        client = parse_client_id(filters["client_id"])
-        if client is None:
-            raise InvalidInput("This is no client_id of ours.", field="client_id")
-        yield AccessToken.client_id == client[1] if client[0] == actor.organization_id else false()
-    if "user_id" in filters:
-        yield Grant.user_id == _row_id(filters, "user_id", "usr", "user")
-    if "credential_id" in filters:
-        yield AccessToken.credential_id == _row_id(filters, "credential_id", "sec", "secret")
-
-
-def _row_id(filters: Mapping[str, str], name: str, prefix: str, noun: str) -> UUID:
-    found = parse_public_id(prefix, filters[name])
-    if found is None:
-        raise InvalidInput(f"This is no id of a {noun}.", field=name)
-    return found
+    return of_own_clients(statement, actor, permission)
 
 
 def _record(row: Any) -> TokenRecord:

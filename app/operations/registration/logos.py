@@ -41,7 +41,7 @@ _PICTURE = Statement(select(ClientLogo.picture).where(*_OF_CLIENT, ClientLogo.di
 
 def register() -> None:
     """The outbox fetches logos."""
-    outbox.register_delivery(KIND, deliver)
+    outbox.register_delivery(KIND, deliver, to_strangers=True)
 
 
 def follow(row: Client, before: str | None, after: str | None) -> None:

@@ -24,7 +24,7 @@ from app.operations.second_factors.sign_in_ends import Browser, SecondStep, Sign
 from app.operations.transaction import read, transaction
 from app.rules import sealing
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Conflict, InvalidInput
 from app.rules.identifiers import public_id
 from app.rules.people import one_time_codes
 from app.rules.people.second_factors import TOTP, Demand, allowed_methods, joined
@@ -162,9 +162,8 @@ def finish_adding_at_sign_in(
 
 def own_account_of(actor: Actor) -> tuple[OrganizationView, UUID]:
     """The actor's own organization and id: an account is changed from its own sign-in alone. Raises Forbidden."""
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("This is a page of one's own account.")
-    return organization_by_id(actor.organization_id), actor.user_id
+    user_id = actor.own_account()
+    return organization_by_id(actor.organization_id), user_id
 
 
 def require_allowed(organization: OrganizationView, method: str) -> None:

@@ -20,7 +20,7 @@ from app.operations import audit, clock
 from app.operations.mail.notices import notify_user
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, NotFound
+from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.people.browser_names import browser_name
 from app.rules.protocol.tokens import KNOWN_BROWSER, digest, new_token, parse_token
@@ -119,7 +119,7 @@ def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | 
 @read
 def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
     """The actor's own known browsers, the one of the cookie first, then by last use."""
-    here, user_id = _own(actor)
+    here, user_id = actor.organization_id, actor.own_account()
     rows = db.session.scalars(
         select(KnownBrowser)
         .where(
@@ -148,7 +148,7 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
 @transaction
 def forget_browser(actor: Actor, browser_id: str) -> None:
     """That browser is one of the actor's no more. Raises NotFound for anybody else's. Audit: ``browser.forgotten``."""
-    here, user_id = _own(actor)
+    here, user_id = actor.organization_id, actor.own_account()
     row_id = parse_public_id("kbr", browser_id)
     forgotten = count_changed(
         delete(KnownBrowser).where(
@@ -160,12 +160,6 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
     if not forgotten:
         raise NotFound("This browser is forgotten already.")
     audit.record(actor, "browser.forgotten", target_type="browser", target_id=browser_id)
-
-
-def _own(actor: Actor) -> tuple[str, UUID]:
-    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("This is a page of one's own account.")
-    return actor.organization_id, actor.user_id
 
 
 def _make_room(organization_id: str, user_id: UUID) -> None:

@@ -1,7 +1,8 @@
 """Dispatcher: the threads of a worker that deliver what the outbox holds.
 
 One of them looks for the next message while the others deliver: looking costs one query every few seconds, however
-many threads there are. No receiver has two deliveries of this worker at a time, and no organization all threads.
+many threads there are. No receiver has two deliveries of this worker at a time, and no organization all threads. Nor
+have strangers' servers, however many organizations they are of: mail does not wait for them (P2).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._receivers: set[str] = set()
         self._organizations: Counter[str] = Counter()
+        self._strangers = 0
 
     def deliver_next(self) -> bool:
         """Whether a message was delivered or put off; when none is due it waits for a while and says no."""
@@ -47,15 +49,20 @@ class Dispatcher:
         with self._lock:
             receivers = set(self._receivers)
             full = {name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION}
-        message = outbox.take_due(busy_receivers=receivers, full_organizations=full)
+            is_full_of_strangers = self._strangers >= THREADS - 1
+        message = outbox.take_due(
+            busy_receivers=receivers, full_organizations=full, but_to_strangers=is_full_of_strangers
+        )
         if message is not None:
             with self._lock:
+                self._strangers += outbox.is_to_stranger(message)
                 self._receivers.add(message.receiver)
                 self._organizations[message.organization_id] += 1
         return message
 
     def _leave(self, message: Message) -> None:
         with self._lock:
+            self._strangers -= outbox.is_to_stranger(message)
             self._receivers.discard(message.receiver)
             self._organizations[message.organization_id] -= 1
             if not self._organizations[message.organization_id]:

@@ -36,6 +36,7 @@ __all__ = [
     "Refused",
     "deliver",
     "enqueue",
+    "is_to_stranger",
     "may_be_due",
     "register_delivery",
     "take_due",
@@ -73,24 +74,46 @@ class NotNow(Exception):
 
 _deliveries: dict[str, Callable[[Message], None]] = {}
 _receiver_types: dict[str, str] = {}
+_to_strangers: set[str] = set()
 
 
 def register_delivery(
-    kind: str, deliver: Callable[[Message], None], *, receiver_type: str = "client"
+    kind: str,
+    deliver: Callable[[Message], None],
+    *,
+    receiver_type: str = "client",
+    to_strangers: bool = False,
 ) -> None:
     """Messages of the kind are delivered by ``deliver``, outside of any transaction.
 
     It returns when the receiver has the message, raises Refused when it does not want it and NotNow when it wants it
     later; whatever else it raises means another try, and a pause for the receiver. ``receiver_type`` is what the
-    audit log calls such a receiver.
+    audit log calls such a receiver. ``to_strangers``: it goes to a server that somebody of an organization named, who
+    may let it be as slow as it likes.
     """
     _deliveries[kind] = deliver
     _receiver_types[kind] = receiver_type
+    if to_strangers:
+        _to_strangers.add(kind)
 
 
-def take_due(*, busy_receivers: Collection[str], full_organizations: Collection[str]) -> Message | None:
-    """A message that is due and now this caller's alone, or None. Those of the receivers and organizations wait."""
-    for candidate in _due(busy_receivers, full_organizations):
+def is_to_stranger(message: Message) -> bool:
+    """Whether the message goes to a server that somebody of an organization named."""
+    return message.kind in _to_strangers
+
+
+def take_due(
+    *,
+    busy_receivers: Collection[str],
+    full_organizations: Collection[str],
+    but_to_strangers: bool = False,
+) -> Message | None:
+    """A message that is due and now this caller's alone, or None.
+
+    Those of the receivers and organizations wait, and with ``but_to_strangers`` those that go to strangers' servers.
+    """
+    kinds = _deliveries.keys() - (_to_strangers if but_to_strangers else set())
+    for candidate in _due(kinds, busy_receivers, full_organizations):
         if _lease(candidate):
             return candidate
     return None
@@ -125,7 +148,9 @@ def _note_failure(message: Message, error: BaseException, *, trace: bool) -> Non
 
 
 @read
-def _due(busy_receivers: Collection[str], full_organizations: Collection[str]) -> list[Message]:
+def _due(
+    kinds: Collection[str], busy_receivers: Collection[str], full_organizations: Collection[str]
+) -> list[Message]:
     now = clock.now()
     rows = db.session.scalars(
         select(OutboxMessage)
@@ -133,7 +158,7 @@ def _due(busy_receivers: Collection[str], full_organizations: Collection[str]) -
             OutboxMessage.done_at.is_(None),
             OutboxMessage.available_at <= now,
             # During a deployment a message may be of a kind that only newer workers know.
-            OutboxMessage.kind.in_(_deliveries),
+            OutboxMessage.kind.in_(kinds),
             OutboxMessage.receiver.not_in(busy_receivers),
             OutboxMessage.organization_id.not_in(full_organizations),
         )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.user import DELETED, DISABLED, User
 from app.operations import audit, clock
+from app.operations.addresses.endings import end_with_address
 from app.operations.database_errors import is_duplicate_key
 from app.operations.people.user_status import disable_user, enable_user, require_reach
 from app.operations.people.users import UserView, address_taken, create_user
@@ -54,7 +55,8 @@ def update_user(
 ) -> UpdatedUser:
     """The fields sent are the user's from now on; ``profile`` is replaced whole.
 
-    Another address is one that nobody has confirmed. ``status`` disables the user, which ends sign-ins and grants, or
+    Another address is one that nobody has confirmed: sign-ins and grants end with the old one, which is told (SS-6).
+    ``status`` disables the user, which ends sign-ins and grants, or
     lets them in again. Raises Forbidden (also when the user holds a role that the actor lacks), NotFound,
     InvalidInput, Conflict, LastAdministrator, PreconditionFailed. Audit: ``user.updated`` with what differs,
     ``user.disabled``, ``user.enabled``.
@@ -68,13 +70,16 @@ def update_user(
     if changed:
         after = {name: checked[name] for name in changed}
         _store(user, after)
+        ended = {}
+        if "email" in after and canonical_email(after["email"]) != user.email_canonical:
+            ended = end_with_address(actor, user.id, before=user.email, now=after["email"])
         audit.record(
             actor,
             "user.updated",
             target_type="user",
             target_id=user.public_id,
             before={name: getattr(user, name) for name in changed},
-            after=after,
+            after=after | ended,
         )
     if status != user.status:
         (disable_user if status == DISABLED else enable_user)(actor, user.id)

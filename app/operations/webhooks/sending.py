@@ -56,7 +56,7 @@ class _Attempt:
 
 def register() -> None:
     """The outbox delivers to webhooks."""
-    outbox.register_delivery(KIND, deliver, receiver_type="webhook")
+    outbox.register_delivery(KIND, deliver, receiver_type="webhook", to_strangers=True)
 
 
 def deliver(message: Message) -> None:
