@@ -13,10 +13,10 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.sign_in import destination_of, kept_fields, onward, pending_request, this_browser
+from app.operations.authorization.authorization_requests import AuthorizationRequestView
 from app.operations.directory import OrganizationView, organization_by_slug
 from app.operations.passkeys.registration import begin_registration_at_sign_in
 from app.operations.passkeys.sign_in import PasskeyRefused, begin_second_factor
-from app.operations.protocol.authorization_requests import AuthorizationRequestView
 from app.operations.second_factors import enrolment
 from app.operations.second_factors.pending import SignInEnded
 from app.operations.second_factors.sign_in_ends import SecondStep, postpone_enrolment

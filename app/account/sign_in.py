@@ -9,16 +9,16 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
+from app.operations.authorization.authorization_requests import (
+    AuthorizationRequestView,
+    RequestEnded,
+    find_request,
+)
 from app.operations.directory import OrganizationView, organization_by_slug
 from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, is_offered
 from app.operations.people.registration import what_follows
 from app.operations.people.sessions import find_session
 from app.operations.people.sign_in import Refused, sign_in
-from app.operations.protocol.authorization_requests import (
-    AuthorizationRequestView,
-    RequestEnded,
-    find_request,
-)
 from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn
 from app.rules.people.registration import is_open
 from app.rules.people.second_factors import Demand

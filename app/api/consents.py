@@ -10,7 +10,7 @@ from app.api.blueprint import api
 from app.api.representations import time
 from app.operations.consents import consent_lists
 from app.operations.consents.consent_lists import GivenConsent
-from app.operations.protocol.allowances import FILTERS
+from app.operations.grants.allowances import FILTERS
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position

@@ -8,9 +8,9 @@ from flask import Response
 
 from app.api.blueprint import api
 from app.api.representations import time
-from app.operations.protocol import grant_lists
-from app.operations.protocol.allowances import FILTERS
-from app.operations.protocol.grant_lists import GrantRecord
+from app.operations.grants import grant_lists
+from app.operations.grants.allowances import FILTERS
+from app.operations.grants.grant_lists import GrantRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position

@@ -12,7 +12,7 @@ from app.operations.idempotency import Outcome
 from app.operations.revocations import receipts
 from app.operations.revocations.receipts import Receipt
 from app.operations.revocations.wider import revoke_widely
-from app.rules.protocol.wider_revocation import ORGANIZATION, SELECTORS
+from app.rules.tokens.wider_revocation import ORGANIZATION, SELECTORS
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object

@@ -5,12 +5,12 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.api.blueprint import api_v1_only
+from app.operations.client_proof.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
 from app.operations.directory import ClientView
-from app.operations.protocol import grants
-from app.operations.protocol.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
-from app.operations.protocol.revoke_requests import revoke_by_request
+from app.operations.grants import grants
+from app.operations.tokens.revoke_requests import revoke_by_request
 from app.rules.errors import Unauthenticated
-from app.rules.protocol.oauth_errors import InvalidClient
+from app.rules.oauth_errors import InvalidClient
 from app.web.basic import read_basic
 from app.web.bearer import caller
 from app.web.json_api import envelope, read_object

@@ -8,8 +8,8 @@ from flask import Response
 
 from app.api.blueprint import api
 from app.api.representations import time
-from app.operations.protocol import token_lists
-from app.operations.protocol.token_lists import FILTERS, TokenRecord
+from app.operations.tokens import token_lists
+from app.operations.tokens.token_lists import FILTERS, TokenRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position

@@ -7,9 +7,9 @@ from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
 from app.operations.directory import organization_by_slug
-from app.operations.protocol.signing_keys import ALGORITHMS
 from app.operations.signing import keys, master_key
 from app.operations.signing.keys import SigningKeyRecord
+from app.operations.tokens.signing_keys import ALGORITHMS
 from app.rules.actor import Actor
 
 keys_commands = AppGroup("keys", help="Signing keys of organizations, and the master key.")

@@ -42,7 +42,7 @@ class FailedRequest(Tenant, Base):
     status: Mapped[int] = mapped_column()
     error: Mapped[str] = mapped_column(Identifier(64), comment="the code that the client was told")
     description: Mapped[str] = mapped_column(String(500), comment="the words that it was told")
-    cause: Mapped[str] = mapped_column(Identifier(48), comment="a code of rules/protocol/failure_causes")
+    cause: Mapped[str] = mapped_column(Identifier(48), comment="a code of rules/evidence/failure_causes")
     received: Mapped[str | None] = mapped_column(String(2048))
     expected: Mapped[list[str]] = mapped_column(Json, comment="any one of them would have been right")
     parameters: Mapped[dict[str, Any]] = mapped_column(Json, comment="of the request, secrets removed")

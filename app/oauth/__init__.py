@@ -26,7 +26,7 @@ from app.oauth import (
 from app.oauth.call import Answer, Call
 from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
-from app.rules.protocol.protected_resource import WELL_KNOWN
+from app.rules.tokens.protected_resource import WELL_KNOWN
 
 _ORGANIZATION = "/organizations/<organization>"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from app.oauth.call import Call
 from app.oauth.wire import read_client
-from app.operations.protocol import client_authentication, proven_clients
-from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.client_proof import client_authentication, proven_clients
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
 
 # Where one of them stands beside the header, the header alone does not decide.
 _IN_BODY = frozenset({"client_id", "client_secret", "client_assertion", "client_assertion_type"})

@@ -10,11 +10,11 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory import ClientView
+from app.rules.authorization.redirects import host_of, with_parameters
+from app.rules.authorization.response_modes import FORM_POST, mode_of
 from app.rules.errors import DomainError, TooManyRequests
 from app.rules.languages.sentences import sentence
-from app.rules.protocol.oauth_errors import ClientBlocked
-from app.rules.protocol.redirects import host_of, with_parameters
-from app.rules.protocol.response_modes import FORM_POST, mode_of
+from app.rules.oauth_errors import ClientBlocked
 from app.web.branding import branding_of, branding_of_client
 from app.web.headers import page_policy
 from app.web.request_log import request_id

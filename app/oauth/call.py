@@ -19,10 +19,10 @@ from werkzeug.wsgi import get_input_stream
 from app import config
 from app.oauth.failures import note_refusal
 from app.operations import directory
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.client_authentication import Presented
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.client_proof.client_authentication import Presented
 from app.rules.errors import DomainError
-from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
+from app.rules.oauth_errors import InvalidClient, OAuthRefusal
 from app.web.headers import program_headers
 from app.web.request_log import FACTS, ID
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from flask import Response, render_template, request
 
+from app.operations.authorization import authorization_requests
 from app.operations.consents import client_requests
+from app.operations.consents.consents import Standing, offered_ends
 from app.operations.directory import ClientView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import authorization_requests
-from app.operations.protocol.consents import Standing, offered_ends
 from app.rules.actor import Actor
+from app.rules.authorization.redirects import host_of
 from app.rules.consents.client_requests import LONGEST_REASON
 from app.rules.consents.ends import End, end_chosen
 from app.rules.errors import InvalidInput, TooManyRequests
-from app.rules.protocol.redirects import host_of
-from app.rules.protocol.scopes import narrow
+from app.rules.tokens.scopes import narrow
 from app.web.branding import branding_of, logo_of
 from app.web.forms import field_errors
 from app.web.languages import in_page_language

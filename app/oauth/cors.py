@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.oauth.call import Answer, Call
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.rules.protocol.redirects import origin_of
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.rules.authorization.redirects import origin_of
 
 _PREFLIGHT_SECONDS = "600"
 

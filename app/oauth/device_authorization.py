@@ -12,13 +12,14 @@ from app.oauth.client import ProtocolClient
 from app.oauth.grants.device_code import DeviceCodeGrant
 from app.oauth.second_look import with_second_look
 from app.oauth.wire import read_form
+from app.operations.client_proof import usage
 from app.operations.devices import device_codes
 from app.operations.directory import OrganizationView
-from app.operations.protocol import grants, usage
+from app.operations.grants import grants
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.authorization.user_codes import shown
 from app.rules.errors import DomainError
-from app.rules.protocol.oauth_errors import UnauthorizedClient
-from app.rules.protocol.resource_indicators import parse_resources
-from app.rules.protocol.user_codes import shown
+from app.rules.oauth_errors import UnauthorizedClient
 from app.rules.registration.client_scopes import scopes_for_a_user
 
 

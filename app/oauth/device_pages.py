@@ -21,17 +21,17 @@ from app.oauth.consent_page import (
     send_request,
 )
 from app.operations import directory
+from app.operations.authorization.interactions import may_allow_client, must_ask
+from app.operations.consents.consents import Standing, standing_consent
 from app.operations.devices import device_decisions
 from app.operations.devices.device_decisions import DeviceRequest, WrongUserCode
 from app.operations.directory import OrganizationView
 from app.operations.people.sessions import SessionView
-from app.operations.protocol.consents import Standing, standing_consent
-from app.operations.protocol.interactions import may_allow_client, must_ask
 from app.rules.actor import Actor
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.authorization.user_codes import read_user_code, shown
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.sentences import sentence
-from app.rules.protocol.authorization_request import AuthorizationParameters
-from app.rules.protocol.user_codes import read_user_code, shown
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import current_sessions, session_for

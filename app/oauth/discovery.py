@@ -7,17 +7,18 @@ from typing import Any
 
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
 from app.operations.directory import OrganizationView
-from app.operations.protocol import signing_keys
 from app.operations.registration import scopes
+from app.operations.tokens import signing_keys
 from app.rules.actor import Actor
+from app.rules.authorization import authentication_contexts
+from app.rules.authorization.authorization_request import PROMPTS
+from app.rules.authorization.pkce import METHOD
+from app.rules.client_proof import client_jwt, dpop
 from app.rules.languages.choice import LANGUAGES
 from app.rules.people.registration import is_open
-from app.rules.protocol import authentication_contexts, client_jwt, dpop
-from app.rules.protocol.authorization_request import PROMPTS
-from app.rules.protocol.claims import SUPPORTED_CLAIMS
-from app.rules.protocol.pkce import METHOD
 from app.rules.registration.client_fields import SUBJECT_TYPES
 from app.rules.registration.client_types import PRIVATE_KEY_JWT
+from app.rules.tokens.claims import SUPPORTED_CLAIMS
 
 
 def document_of(organization: OrganizationView) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from app.oauth.discovery import document_of
 from app.operations import directory
 from app.operations.directory import OrganizationView
 from app.operations.kept_views import KeptViews
-from app.operations.protocol import protected_resources, signing_keys
+from app.operations.tokens import protected_resources, signing_keys
 from app.web.headers import program_headers
 
 # What relying parties keep for as long: a key is published a day before it signs.

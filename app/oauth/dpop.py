@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.oauth.call import Answer, Call
-from app.operations.protocol import dpop_proofs
-from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.client_proof import dpop_proofs
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
 
 
 def prove(call: Call, authenticated: AuthenticatedClient) -> AuthenticatedClient:

@@ -13,9 +13,9 @@ from app.operations import clock
 from app.operations.evidence.failed_requests import may_read_log
 from app.operations.evidence.refused_requests import RefusedRequest
 from app.rules.errors import DomainError
+from app.rules.evidence.shown_parameters import shown_parameters
 from app.rules.identifiers import parse_client_id
-from app.rules.protocol.shown_parameters import shown_parameters
-from app.rules.protocol.tokens import digest
+from app.rules.tokens.tokens import digest
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 

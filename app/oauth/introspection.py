@@ -8,12 +8,13 @@ from typing import Any
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of, signed_answer
 from app.oauth.wire import read_form
-from app.operations.protocol import introspections, usage
-from app.operations.protocol.access_tokens import BEARER, DPOP
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.introspections import ActiveToken
+from app.operations.client_proof import usage
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.tokens import introspections
+from app.operations.tokens.access_tokens import BEARER, DPOP
+from app.operations.tokens.introspections import ActiveToken
 from app.rules.errors import DomainError
-from app.rules.protocol.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthRefusal
 
 # What a resource server asks for that wants to prove later what it was told (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"

@@ -18,7 +18,7 @@ from app.operations.logout.requests import LogoutRequest, read_logout_request
 from app.operations.people.own_sessions import end_session
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
-from app.rules.protocol.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthRefusal
 from app.web.branding import branding_of, branding_of_path
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class

@@ -12,7 +12,9 @@ from app.oauth.dpop import offer_nonce, prove
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_form
-from app.operations.protocol import grants, pushed_requests, usage
+from app.operations.authorization import pushed_requests
+from app.operations.client_proof import usage
+from app.operations.grants import grants
 from app.rules.errors import DomainError
 
 # They prove the client here and are no part of the request that it pushes.

@@ -18,7 +18,7 @@ from app.operations.self_registration import dynamic
 from app.operations.self_registration.dynamic import Registration
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
-from app.rules.protocol.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthRefusal
 from app.rules.registration.dynamic_metadata import LARGEST, as_document, refusal_code, refusal_words
 from app.rules.strict_json import load_object
 

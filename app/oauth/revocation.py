@@ -8,10 +8,11 @@ from app.oauth import cors
 from app.oauth.authentication import authenticate
 from app.oauth.call import Answer, Call, answer, refusal_of
 from app.oauth.wire import read_form
-from app.operations.protocol import grants, revocation
-from app.operations.protocol.authenticated_client import AuthenticatedClient
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.grants import grants
+from app.operations.tokens import revocation
 from app.rules.errors import DomainError, InvalidInput
-from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal
+from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
 
 
 def revoke(call: Call) -> Answer:

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from app.oauth.call import Call
 from app.operations import directory
-from app.rules.protocol.dpop import InvalidProof
-from app.rules.protocol.oauth_errors import (
+from app.rules.client_proof.dpop import InvalidProof
+from app.rules.oauth_errors import (
     InvalidGrant,
     InvalidScope,
     InvalidTarget,

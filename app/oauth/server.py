@@ -22,8 +22,8 @@ from app.oauth.grants.device_code import DeviceCodeGrant
 from app.oauth.grants.refresh_token import RefreshTokenGrant
 from app.oauth.grants.token_exchange import TokenExchangeGrant
 from app.oauth.wire import WireRequest
-from app.operations.protocol import authorization_requests
-from app.rules.protocol.response_modes import RESPONSE_MODES as RESPONSE_MODES
+from app.operations.authorization import authorization_requests
+from app.rules.authorization.response_modes import RESPONSE_MODES as RESPONSE_MODES
 
 GRANTS = (
     AuthorizationCodeGrant,

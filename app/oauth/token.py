@@ -10,9 +10,9 @@ from app.oauth.dpop import offer_nonce
 from app.oauth.second_look import with_second_look
 from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
-from app.operations.protocol import usage
+from app.operations.client_proof import usage
 from app.rules.errors import DomainError
-from app.rules.protocol.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthRefusal
 
 
 def issue(call: Call) -> Answer:

@@ -6,12 +6,12 @@ from app.oauth import cors
 from app.oauth.call import REALM, Answer, Call, answer, refusal_of, signed_answer
 from app.oauth.dpop import offer_nonce
 from app.oauth.wire import FORM, read_form, require_secure
-from app.operations.protocol import userinfo as operation
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.dpop_proofs import ProofRefused
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.client_proof.dpop_proofs import ProofRefused
+from app.operations.tokens import userinfo as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.protocol.oauth_errors import OAuthRefusal
-from app.rules.protocol.presented_token import PresentedToken, is_by_dpop
+from app.rules.oauth_errors import OAuthRefusal
+from app.rules.tokens.presented_token import PresentedToken, is_by_dpop
 from app.web.challenges import challenges
 
 

@@ -17,10 +17,10 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 
 from app import config
 from app.oauth.call import Call
-from app.operations.protocol.client_authentication import NONE, Presented
-from app.rules.protocol.client_assertions import TYPE as ASSERTION_TYPE
-from app.rules.protocol.client_assertions import subject_of_assertion
-from app.rules.protocol.oauth_errors import InvalidClient, OAuthRefusal
+from app.operations.client_proof.client_authentication import NONE, Presented
+from app.rules.client_proof.client_assertions import TYPE as ASSERTION_TYPE
+from app.rules.client_proof.client_assertions import subject_of_assertion
+from app.rules.oauth_errors import InvalidClient, OAuthRefusal
 from app.rules.registration.client_types import PRIVATE_KEY_JWT
 
 FORM = "application/x-www-form-urlencoded"

@@ -8,7 +8,6 @@ from typing import Any
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.protocol.protected_resources import metadata_for
 from app.operations.registration.resource_holders import MOST_HOLDERS, InUse
 from app.operations.registration.resources import (
     ResourceRecord,
@@ -19,6 +18,7 @@ from app.operations.registration.resources import (
     list_resources,
     update_resource,
 )
+from app.operations.tokens.protected_resources import metadata_for
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting

@@ -21,8 +21,8 @@ from app.portal.client_pages import client_page
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.protocol.failure_causes import CAUSES
-from app.rules.protocol.text_difference import difference
+from app.rules.evidence.failure_causes import CAUSES
+from app.rules.evidence.text_difference import difference
 
 _LISTING = "portal logs"
 _UNREGISTERED = "redirect_uri_not_registered"

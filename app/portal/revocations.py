@@ -12,7 +12,7 @@ from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import InvalidInput
-from app.rules.protocol.wider_revocation import ORGANIZATION, WITH_SESSIONS
+from app.rules.tokens.wider_revocation import ORGANIZATION, WITH_SESSIONS
 from app.web.forms import field_errors, is_ticked, text
 
 _LISTING = "portal revocations"

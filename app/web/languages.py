@@ -13,10 +13,10 @@ import flask_babel
 from flask import Flask, Response, g, has_request_context, request
 
 from app.operations.directory import OrganizationView, organization_by_id, organization_by_slug
+from app.rules.authorization import hints
 from app.rules.errors import NotFound
 from app.rules.languages.choice import ENGLISH, direction_of, language_for
 from app.rules.languages.sentences import said
-from app.rules.protocol import hints
 from app.web.browser_session import session_for
 
 gettext: Callable[..., str] = flask_babel.gettext

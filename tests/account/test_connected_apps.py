@@ -12,9 +12,9 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.grant import Consent
 from app.operations.consents.connected_apps import list_consents
+from app.operations.consents.consents import remember
 from app.operations.directory import find_client
 from app.operations.people.sessions import find_session
-from app.operations.protocol.consents import remember
 from app.operations.transaction import transaction
 from tests.account.conftest import Visitor
 

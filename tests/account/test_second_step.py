@@ -16,7 +16,7 @@ from app.operations.people.password_resets import issue_reset_link
 from app.operations.second_factors.administration import reset_user_factors
 from app.operations.second_factors.totp import remove_app
 from app.operations.tenancy.settings import update_settings
-from app.rules.protocol.pkce import challenge_of
+from app.rules.authorization.pkce import challenge_of
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER

@@ -10,8 +10,8 @@ from flask.testing import FlaskClient
 
 from app.operations import directory
 from app.operations.consents.client_requests import ask_for_client
+from app.operations.consents.consents import remember
 from app.operations.people.sessions import find_session
-from app.operations.protocol.consents import remember
 from app.operations.transaction import transaction
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 

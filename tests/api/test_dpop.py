@@ -15,7 +15,7 @@ from app.extensions import db
 from app.models.grant import Grant
 from app.operations import clock
 from app.operations.transaction import transaction
-from app.rules.protocol.dpop import ALGORITHMS
+from app.rules.client_proof.dpop import ALGORITHMS
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.support.dpop import Prover
 from tests.support.user_tokens import user_token

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.protocol.client_failures import MOST
+from app.operations.client_proof.client_failures import MOST
 from app.operations.registration.credentials import revoke_credentials
 from tests.factories import Factory, MadeClient, basic_header, bearer_header
 from tests.oauth.conftest import on_another_worker
@@ -213,7 +213,7 @@ def test_it_stands_under_the_prefix_alone(http: FlaskClient, make: Factory) -> N
 def test_rv4_a_fault_inside_is_an_envelope_and_never_a_200(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.operations.protocol import revoke_requests
+    from app.operations.tokens import revoke_requests
 
     def fails(*_: object) -> None:
         raise RuntimeError("a fault of ours")

@@ -9,7 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.directory import OrganizationView
-from app.operations.protocol.signing_keys import active_key
+from app.operations.tokens.signing_keys import active_key
 from tests.factories import Factory, bearer_header
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
-from app.operations.protocol.signing_keys import active_key
 from app.operations.registration.resources import define_resource
+from app.operations.tokens.signing_keys import active_key
 from tests.factories import PASSWORD, Factory
 from tests.support.browser import watched
 from tests.support.world_rows import refused

@@ -14,7 +14,7 @@ from flask import Flask
 
 from app.operations.directory import organization_by_slug
 from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.protocol.signing_keys import active_key, public_keys
+from app.operations.tokens.signing_keys import active_key, public_keys
 from app.operations.upkeep import janitor, leases
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database

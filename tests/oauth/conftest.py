@@ -18,7 +18,7 @@ from app.extensions import db
 from app.operations import clock, directory
 from app.operations.directory import OrganizationView
 from app.operations.transaction import transaction
-from app.rules.protocol.pkce import challenge_of
+from app.rules.authorization.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
 from tests.support.https_server import https_server, reaching

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.device import DeviceCode
 from app.operations import clock
 from app.operations.transaction import transaction
-from app.rules.protocol.user_codes import read_user_code
+from app.rules.authorization.user_codes import read_user_code
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.person import Page
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from app.models.session import Session
-from app.operations.protocol.id_token_hints import read_hint
-from app.operations.protocol.signing_keys import sign
+from app.operations.authorization.id_token_hints import read_hint
 from app.operations.signing import rotation
+from app.operations.tokens.signing_keys import sign
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

@@ -9,13 +9,13 @@ import pytest
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
 from app.operations import clock
-from app.operations.directory import find_client
-from app.operations.protocol.authorization_requests import (
+from app.operations.authorization.authorization_requests import (
     AuthorizationRequestView,
     RequestEnded,
     deny,
     end_request,
 )
+from app.operations.directory import find_client
 from app.operations.registration.clients import update_client
 from app.rules.actor import Actor
 from tests.factories import Factory

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations.transaction import transaction
-from app.rules.protocol.authentication_contexts import PASSWORD
+from app.rules.authorization.authentication_contexts import PASSWORD
 from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_sign_in, query_of
 from tests.oauth.test_id_token import claims_of

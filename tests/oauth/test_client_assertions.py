@@ -9,9 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.operations import view_changes
-from app.operations.protocol import client_failures
+from app.operations.client_proof import client_failures
 from app.operations.registration.clients import delete_client, update_client
-from app.rules.protocol.client_assertions import TYPE
+from app.rules.client_proof.client_assertions import TYPE
 from tests.factories import Factory, MadeClient, basic_header
 from tests.oauth.conftest import on_another_worker
 from tests.support.signer import Signer, new_key

@@ -14,10 +14,10 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.credential import Credential
 from app.operations import clock, directory
-from app.operations.protocol import client_failures
+from app.operations.client_proof import client_failures
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import create_credential, revoke_credentials
-from app.rules.protocol.tokens import new_token
+from app.rules.tokens.tokens import new_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, on_another_worker
 
@@ -169,7 +169,7 @@ def set_end(http: FlaskClient, secret: str) -> None:
     from app.extensions import db
     from app.models.credential import Credential
     from app.operations.transaction import transaction
-    from app.rules.protocol.tokens import digest
+    from app.rules.tokens.tokens import digest
 
     @transaction
     def end() -> None:

@@ -13,7 +13,7 @@ from app.models.organization import Organization
 from app.operations import clock
 from app.operations.devices import device_codes
 from app.operations.transaction import transaction
-from app.rules.protocol.user_codes import ALPHABET
+from app.rules.authorization.user_codes import ALPHABET
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import GRANT, Device, plain

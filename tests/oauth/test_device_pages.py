@@ -12,9 +12,9 @@ from app.extensions import db
 from app.models.device import DeviceCode
 from app.operations import clock
 from app.operations.consents import connected_apps
+from app.operations.consents.consents import standing_consent
 from app.operations.devices import device_decisions
 from app.operations.people.sessions import find_session
-from app.operations.protocol.consents import standing_consent
 from app.operations.registration.clients import update_client
 from app.operations.transaction import transaction
 from tests.factories import Factory, MadeUser

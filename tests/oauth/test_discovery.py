@@ -12,8 +12,8 @@ from flask.testing import FlaskClient
 from app.oauth import server
 from app.operations.tenancy.organizations import delete_organization, update_organization
 from app.operations.tenancy.settings import update_settings
-from app.rules.protocol import authentication_contexts
-from app.rules.protocol.authorization_request import PROMPTS
+from app.rules.authorization import authentication_contexts
+from app.rules.authorization.authorization_request import PROMPTS
 from app.rules.registration.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow

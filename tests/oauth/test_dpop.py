@@ -10,7 +10,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.models.device import DeviceCode
-from app.operations.protocol import dpop_proofs
+from app.operations.client_proof import dpop_proofs
 from app.operations.registration.clients import update_client
 from app.operations.tenancy.settings import update_settings
 from tests.oauth.conftest import (

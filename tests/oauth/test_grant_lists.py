@@ -10,7 +10,7 @@ import pytest
 from app.models.grant import Grant
 from app.operations import clock
 from app.operations.evidence.audit_events import list_audit_events
-from app.operations.protocol import grant_lists
+from app.operations.grants import grant_lists
 from app.rules.errors import NotFound
 from app.rules.identifiers import public_id
 from tests.factories import Factory, bearer_header

@@ -12,15 +12,16 @@ from app.extensions import db
 from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.consents import connected_apps
+from app.operations.grants import grants
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import disable_user, enable_user
-from app.operations.protocol import grants, revocation
 from app.operations.registration.clients import delete_client, update_client
 from app.operations.registration.credentials import list_credentials, revoke_credentials
 from app.operations.tenancy.organizations import delete_organization, update_organization
+from app.operations.tokens import revocation
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
-from app.rules.protocol.tokens import new_token
+from app.rules.tokens.tokens import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker
 

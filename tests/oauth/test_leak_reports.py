@@ -16,7 +16,7 @@ from app.operations.registration.credentials import create_credential
 from app.operations.tenancy.setup import is_setup_token, issue_setup_token
 from app.operations.webhooks.deliveries import list_deliveries
 from app.operations.webhooks.endpoints import create_webhook
-from app.rules.protocol.tokens import new_token
+from app.rules.tokens.tokens import new_token
 from tests.factories import Factory, basic_header
 from tests.oauth.conftest import Flow, audited
 from tests.support.databases import Database

@@ -12,7 +12,7 @@ from app.operations.people.invitations import find_invitation, invite
 from app.operations.people.password_resets import find_reset, issue_reset_link
 from app.operations.people.sessions import find_session
 from app.operations.self_registration.initial_access import create_registration_token
-from app.rules.protocol import tokens
+from app.rules.tokens import tokens
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import Flow, audited
 from tests.oauth.device import Device

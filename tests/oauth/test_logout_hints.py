@@ -8,8 +8,8 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.signing_key import SigningKey
 from app.operations import clock
-from app.operations.protocol import signing_keys
 from app.operations.registration import clients
+from app.operations.tokens import signing_keys
 from app.operations.transaction import transaction
 from tests.factories import Factory
 from tests.oauth.conftest import Flow, location

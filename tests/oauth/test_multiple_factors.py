@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.operations.tenancy.settings import update_settings
-from app.rules.protocol.authentication_contexts import MULTI_FACTOR, PASSWORD
+from app.rules.authorization.authentication_contexts import MULTI_FACTOR, PASSWORD
 from tests.account.test_second_step import hidden
 from tests.oauth.conftest import Flow, is_sign_in, location, query_of, sign_in_on_page
 from tests.support.authenticator import with_app

@@ -6,8 +6,8 @@ import pytest
 
 from app.models.grant import Consent, Grant
 from app.operations.consents.connected_apps import list_consents, withdraw_consent
+from app.operations.grants import grants
 from app.operations.people.sessions import find_session
-from app.operations.protocol import grants
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from tests.oauth.conftest import Flow, audited, change_rows, clock_ago

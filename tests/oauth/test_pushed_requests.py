@@ -8,9 +8,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.models.pushed_request import PushedRequest
-from app.operations.protocol import pushed_requests
+from app.operations.authorization import pushed_requests
 from app.operations.registration.clients import update_client
-from app.rules.protocol.tokens import PUSHED_REQUEST, new_token
+from app.rules.tokens.tokens import PUSHED_REQUEST, new_token
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

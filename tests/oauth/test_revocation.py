@@ -6,7 +6,7 @@ import pytest
 
 from app.operations.registration.clients import update_client
 from app.operations.registration.credentials import revoke_credentials
-from app.rules.protocol.tokens import new_token
+from app.rules.tokens.tokens import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
 from tests.support.databases import Database
@@ -137,7 +137,7 @@ def test_each_revocation_is_logged_for_checkers_elsewhere(flow: Flow, database: 
 
 def test_a_storage_fault_is_a_503_and_no_200(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """RV-4: the caller tries again."""
-    from app.operations.protocol import revocation
+    from app.operations.tokens import revocation
     from app.rules.errors import Unavailable
 
     token = flow.tokens()["access_token"]

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.credential import Credential
 from app.operations import clock, directory
-from app.operations.protocol import usage
+from app.operations.client_proof import usage
 from app.operations.rotations import reminders
 from app.operations.upkeep.janitor import purge
 from app.rules.identifiers import parse_client_id

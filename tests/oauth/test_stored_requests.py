@@ -8,9 +8,9 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.models.grant import AuthorizationRequest
-from app.operations.protocol import open_requests
-from app.operations.protocol.open_requests import MOST_OPEN
-from app.rules.protocol.authorization_request import LONGEST_REQUEST
+from app.operations.authorization import open_requests
+from app.operations.authorization.open_requests import MOST_OPEN
+from app.rules.authorization.authorization_request import LONGEST_REQUEST
 from tests.oauth.conftest import Flow, change_rows, clock_ago, is_sign_in, location, query_of
 from tests.support.databases import Database
 

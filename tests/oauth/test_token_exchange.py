@@ -10,8 +10,8 @@ from flask.testing import FlaskClient
 
 from app.operations.registration import clients, credentials, resources
 from app.rules.errors import DomainError
-from app.rules.protocol.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
 from app.rules.tenancy.settings_table import GRANT_TYPES
+from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
 from tests.oauth.test_jwt_access_tokens import parts

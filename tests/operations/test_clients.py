@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations import directory
 from app.operations.consents.connected_apps import list_consents
-from app.operations.protocol.consents import remember
+from app.operations.consents.consents import remember
 from app.operations.registration import clients, credentials, scopes
 from app.operations.transaction import transaction
 from app.rules.actor import Actor

@@ -8,9 +8,9 @@ import pytest
 from flask import Flask
 
 from app.operations.consents.connected_apps import list_consents
+from app.operations.consents.consents import remember
 from app.operations.directory import find_client
 from app.operations.people.sessions import find_session
-from app.operations.protocol.consents import remember
 from app.operations.transaction import transaction
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES

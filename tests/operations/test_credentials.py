@@ -37,8 +37,8 @@ def first_of(client: MadeClient) -> str:
 
 
 def works(client: MadeClient, secret: str, make: Factory) -> bool:
-    from app.operations.protocol.client_authentication import Presented, authenticate_client
-    from app.rules.protocol.oauth_errors import InvalidClient
+    from app.operations.client_proof.client_authentication import Presented, authenticate_client
+    from app.rules.oauth_errors import InvalidClient
 
     try:
         authenticate_client(Presented("client_secret_basic", client.client_id, secret))

@@ -20,9 +20,9 @@ from app.models.signing_key import SigningKey
 from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people.freshness import FreshSignInRequired
-from app.operations.protocol.signing_keys import active_key, public_keys, sign
 from app.operations.signing.keys import get_signing_key, list_signing_keys, rotate_signing_key
 from app.operations.signing.rotation import PUBLISHED_AFTER, PUBLISHED_BEFORE, advance, replace_at_once
+from app.operations.tokens.signing_keys import active_key, public_keys, sign
 from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound

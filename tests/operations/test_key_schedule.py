@@ -13,10 +13,10 @@ from app.models.organization import Organization
 from app.models.signing_key import SigningKey
 from app.operations import clock, keyring
 from app.operations.directory import organization_by_slug
-from app.operations.protocol.signing_keys import active_key, public_keys
 from app.operations.signing import schedule
 from app.operations.signing.rotation import advance
 from app.operations.signing.schedule import rotate_due_keys
+from app.operations.tokens.signing_keys import active_key, public_keys
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.factories import Factory

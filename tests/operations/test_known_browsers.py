@@ -20,7 +20,7 @@ from app.operations.upkeep.janitor import purge
 from app.operations.user_administration.deletion import delete_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
-from app.rules.protocol.tokens import digest
+from app.rules.tokens.tokens import digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -17,9 +17,9 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.operations import keyring
 from app.operations.directory import organization_by_id
-from app.operations.protocol.signing_keys import active_key
 from app.operations.signing import master_key
 from app.operations.signing.master_key import master_key_fits, require_master_key, rewrap_data_keys
+from app.operations.tokens.signing_keys import active_key
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.sealing import CannotOpen

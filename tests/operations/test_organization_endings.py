@@ -12,9 +12,9 @@ from app.operations import directory
 from app.operations.directory import OrganizationView
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.people.sessions import find_session
-from app.operations.protocol.tokens import find_token
 from app.operations.tenancy import organizations as operations
 from app.operations.tenancy.acting import acting_in
+from app.operations.tokens.tokens import find_token
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, NotFound
 from app.rules.identifiers import new_id

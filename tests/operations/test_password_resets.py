@@ -19,7 +19,7 @@ from app.operations.people.user_status import disable_user
 from app.operations.people.users import find_user_by_email
 from app.operations.transaction import transaction
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
-from app.rules.protocol.tokens import digest
+from app.rules.tokens.tokens import digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -9,7 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations import clock
-from app.operations.protocol import client_authentication, proven_clients
+from app.operations.client_proof import client_authentication, proven_clients
 from app.operations.registration.clients import update_client
 from app.operations.registration.credential_ends import revoke_credentials
 from app.operations.registration.credentials import create_credential

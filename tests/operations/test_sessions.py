@@ -18,7 +18,7 @@ from app.operations.people.sessions import find_session, renew_session, start_se
 from app.operations.people.sign_in import sign_in
 from app.operations.tenancy.settings import update_settings
 from app.rules.errors import Forbidden, NotFound
-from app.rules.protocol.tokens import new_token
+from app.rules.tokens.tokens import new_token
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("context")

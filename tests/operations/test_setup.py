@@ -21,7 +21,7 @@ from app.operations.tenancy.setup import complete_setup, is_set_up, is_setup_tok
 from app.operations.transaction import transaction
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
-from app.rules.protocol import tokens
+from app.rules.tokens import tokens
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 

@@ -24,7 +24,7 @@ from app.operations.people.sign_in import Refused, SignedIn, sign_in
 from app.operations.people.user_status import disable_user, enable_user
 from app.rules.people import passwords as rule
 from app.rules.people.passwords import needs_rehash
-from app.rules.protocol.tokens import digest
+from app.rules.tokens.tokens import digest
 from tests.factories import PASSWORD
 from tests.support.samples import Samples, same_distribution
 

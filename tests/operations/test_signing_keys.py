@@ -15,9 +15,9 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.signing_key import SigningKey
 from app.operations.directory import OrganizationView, organization_by_id
-from app.operations.protocol import signing_keys
-from app.operations.protocol.signing_keys import active_key, public_keys, sign
 from app.operations.signing import making
+from app.operations.tokens import signing_keys
+from app.operations.tokens.signing_keys import active_key, public_keys, sign
 from app.operations.transaction import transaction
 from app.rules.errors import Conflict
 from tests.factories import Factory

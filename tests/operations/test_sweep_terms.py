@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from app.models.grant import AuthorizationRequest
 from app.models.pushed_request import PushedRequest
-from app.operations.protocol import authorization_requests, pushed_requests
+from app.operations.authorization import authorization_requests, pushed_requests
 from app.operations.upkeep.sweeps import SWEEPS
 
 

@@ -8,11 +8,11 @@ import pytest
 from flask import Flask
 
 from app.operations.evidence import audit_events
-from app.operations.protocol import token_lists
-from app.operations.protocol.revocation import revoke_token
-from app.operations.protocol.tokens import find_token
 from app.operations.registration import clients
 from app.operations.revocations.wider import revoke_widely
+from app.operations.tokens import token_lists
+from app.operations.tokens.revocation import revoke_token
+from app.operations.tokens.tokens import find_token
 from app.rules.errors import Forbidden, InvalidInput, NotFound
 from tests.factories import Factory
 

@@ -21,7 +21,7 @@ from app.operations.user_administration.changes import update_user
 from app.operations.user_administration.deletion import delete_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
-from app.rules.protocol.claims import claims_for
+from app.rules.tokens.claims import claims_for
 
 pytestmark = pytest.mark.usefixtures("context")
 

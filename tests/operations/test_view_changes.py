@@ -18,11 +18,11 @@ from app.extensions import db
 from app.models.event import ViewChange
 from app.models.organization import Organization
 from app.operations import directory, view_changes
+from app.operations.client_proof.client_authentication import AuthenticatedClient
 from app.operations.directory import find_client, organization_by_id, touch_organization
-from app.operations.protocol import tokens
-from app.operations.protocol.client_authentication import AuthenticatedClient
 from app.operations.registration.clients import update_client
 from app.operations.registration.credential_ends import revoke_credentials
+from app.operations.tokens import tokens
 from app.operations.transaction import read, transaction
 from app.operations.upkeep.sweeps import SWEEPS
 from tests.factories import Factory, MadeClient

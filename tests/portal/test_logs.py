@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.rules.protocol.text_difference import difference
+from app.rules.evidence.text_difference import difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
 
 REGISTERED = "https://orchard.example/callback"

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app.operations import clock
-from app.operations.protocol.signing_keys import active_key, public_keys
+from app.operations.tokens.signing_keys import active_key, public_keys
 from tests.portal.conftest import Person
 
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from flask import Flask
 
 from app.operations import directory
+from app.operations.authorization import authorization_requests
+from app.operations.authorization.codes import PresentedCode, redeem_code
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.consents.client_decisions import approve_client_request, decline_client_request
 from app.operations.consents.client_requests import ask_for_client, list_client_requests
 from app.operations.directory import find_client
 from app.operations.people.sessions import find_session
-from app.operations.protocol import authorization_requests
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.codes import PresentedCode, redeem_code
 from app.operations.registration.clients import update_client
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.authorization.pkce import challenge_of
 from app.rules.errors import DomainError
-from app.rules.protocol.authorization_request import AuthorizationParameters
-from app.rules.protocol.pkce import challenge_of
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER
 from tests.support.databases import Database
@@ -103,7 +103,7 @@ def test_nothing_that_a_person_allowed_outlives_a_block(app: Flask, make: Factor
         with app.app_context():
             update_client(boss, client.client_id, {"approval": None})
             directory.forget_cached()
-            from app.operations.protocol.tokens import find_token
+            from app.operations.tokens.tokens import find_token
 
             assert [token for token in given if find_token(token) is not None] == []
 

@@ -10,7 +10,7 @@ from app.operations.addresses.registrations import confirm_registration
 from app.operations.people import registration
 from app.operations.people.registration import register_user
 from app.rules.people.lockout import Lockout
-from app.rules.protocol.tokens import EMAIL_PROOF, new_token
+from app.rules.tokens.tokens import EMAIL_PROOF, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once

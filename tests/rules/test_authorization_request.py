@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from app.rules.protocol.authorization_request import checked
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.authorization.authorization_request import checked
+from app.rules.oauth_errors import AuthorizationRefusal
 
 URI = "https://rp.example/cb"
 GOOD = {

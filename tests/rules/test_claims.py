@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.rules.protocol.claims import PROFILE_CLAIMS, Profile, claims_for
+from app.rules.tokens.claims import PROFILE_CLAIMS, Profile, claims_for
 
 FULL = Profile(
     sub="usr_01jd",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.protocol.claims_parameter import (
+from app.rules.authorization.claims_parameter import (
     ID_TOKEN,
     USERINFO,
     must_meet_contexts,
@@ -18,7 +18,7 @@ from app.rules.protocol.claims_parameter import (
     wanted_subject,
     within,
 )
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationRefusal
 
 
 def parsed(document: Any) -> dict[str, Any] | None:

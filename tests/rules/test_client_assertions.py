@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.rules.protocol.client_assertions import judge, read_assertion, subject_of_assertion
-from app.rules.protocol.oauth_errors import InvalidClient
+from app.rules.client_proof.client_assertions import judge, read_assertion, subject_of_assertion
+from app.rules.oauth_errors import InvalidClient
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

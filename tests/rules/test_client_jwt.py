@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import OctKey
 
-from app.rules.protocol.client_jwt import ALGORITHMS, MalformedJwt, is_signed_by, read, skew, time_of
+from app.rules.client_proof.client_jwt import ALGORITHMS, MalformedJwt, is_signed_by, read, skew, time_of
 from app.rules.registration.public_keys import jwks_problem, usable_keys
 from tests.support.signer import Signer, compact, encode, new_key
 

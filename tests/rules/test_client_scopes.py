@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.oauth_errors import InvalidScope
+from app.rules.oauth_errors import InvalidScope
 from app.rules.registration.client_scopes import scopes_for_itself
 
 HELD = ("openid", "profile", "offline_access", "reports:read", "reports:write")

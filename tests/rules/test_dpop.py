@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.protocol.dpop import ALGORITHMS, InvalidProof, judge
+from app.rules.client_proof.dpop import ALGORITHMS, InvalidProof, judge
 from tests.support.dpop import Prover
 from tests.support.signer import new_key
 

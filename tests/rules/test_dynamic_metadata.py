@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.rules.people.permissions import EVERY_PERMISSION
-from app.rules.protocol.scopes import IDENTITY_SCOPES
 from app.rules.registration.dynamic_metadata import FIELDS, Offer, as_fields, replacing
 from app.rules.registration.metadata_documents import is_document_address, life_of
 from app.rules.tenancy import settings
+from app.rules.tokens.scopes import IDENTITY_SCOPES
 
 REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(EVERY_PERMISSION))
 OFFER = Offer.of(settings.defaults(), REGISTRY)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.rules.errors import DomainError
-from app.rules.protocol.failure_causes import CAUSES, OF_ERRORS, cause_of
-from app.rules.protocol.oauth_errors import InvalidGrant
+from app.rules.evidence.failure_causes import CAUSES, OF_ERRORS, cause_of
+from app.rules.oauth_errors import InvalidGrant
 
 APP = Path(__file__).resolve().parents[2] / "app"
 

@@ -7,10 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.protocol.authentication_contexts import PASSWORD
-from app.rules.protocol.authorization_request import AuthorizationParameters
-from app.rules.protocol.interaction import Circumstances, SignIn, Step, is_local, needs_consent, next_step
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
+from app.rules.authorization.authentication_contexts import PASSWORD
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.authorization.interaction import (
+    Circumstances,
+    SignIn,
+    Step,
+    is_local,
+    needs_consent,
+    next_step,
+)
+from app.rules.oauth_errors import AuthorizationRefusal
 from app.rules.tenancy import settings
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)

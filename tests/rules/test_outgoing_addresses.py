@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.outgoing_addresses import (
+from app.rules.outgoing.outgoing_addresses import (
     OutgoingRefused,
     Target,
     check_addresses,

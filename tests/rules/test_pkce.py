@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.pkce import challenge_of, is_challenge, is_verified
+from app.rules.authorization.pkce import challenge_of, is_challenge, is_verified
 
 # RFC 7636, appendix B.
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"

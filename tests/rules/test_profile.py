@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.people.profile import CHECKS, checked_profile
-from app.rules.protocol.claims import PROFILE_CLAIMS
+from app.rules.tokens.claims import PROFILE_CLAIMS
 
 WHOLE: dict[str, Any] = {
     "given_name": "Ada",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.rules.identifiers import new_id
-from app.rules.protocol import tokens
 from app.rules.redaction import redact
+from app.rules.tokens import tokens
 
 KEY = "0" * 32
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJl"

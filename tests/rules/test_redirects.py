@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.rules.protocol.redirects import host_of, origin_of, with_parameters
+from app.rules.authorization.redirects import host_of, origin_of, with_parameters
 
 
 @pytest.mark.parametrize(

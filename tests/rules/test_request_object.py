@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
-from app.rules.protocol.request_object import InvalidRequestObject, judge, read_request_object
+from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
+from app.rules.oauth_errors import AuthorizationRefusal
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

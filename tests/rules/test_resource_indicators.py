@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.oauth_errors import InvalidTarget
-from app.rules.protocol.resource_indicators import (
+from app.rules.authorization.resource_indicators import (
     MOST,
     Asking,
     Catalog,
@@ -18,6 +17,7 @@ from app.rules.protocol.resource_indicators import (
     seconds_of,
     settle,
 )
+from app.rules.oauth_errors import InvalidTarget
 
 ISSUER, MANAGEMENT = "https://id.example/organizations/acme", "https://id.example/management"
 ORDERS, STOCK, OFF, OWN = (

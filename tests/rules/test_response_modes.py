@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.oauth_errors import AuthorizationRefusal
-from app.rules.protocol.response_modes import FORM_POST, QUERY, checked_mode, mode_of
+from app.rules.authorization.response_modes import FORM_POST, QUERY, checked_mode, mode_of
+from app.rules.oauth_errors import AuthorizationRefusal
 
 WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.retries import pause_after
+from app.rules.outgoing.retries import pause_after
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.rules.errors import InvalidInput
-from app.rules.protocol.revocation_request import revocation_request
+from app.rules.tokens.revocation_request import revocation_request
 
 GOOD = {"organization_id": "acme", "token_type": "access_token", "token": "gth_at_x"}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.rules.authorization.authentication_contexts import MULTI_FACTOR, PASSWORD, context_of, reached_by
 from app.rules.people.second_factors import (
     Demand,
     Standing,
@@ -16,7 +17,6 @@ from app.rules.people.second_factors import (
     moments_of,
     used_second_factor,
 )
-from app.rules.protocol.authentication_contexts import MULTI_FACTOR, PASSWORD, context_of, reached_by
 from app.rules.tenancy.settings import effective
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

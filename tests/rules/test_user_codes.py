@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.protocol.user_codes import new_user_code, read_user_code, shown
+from app.rules.authorization.user_codes import new_user_code, read_user_code, shown
 
 
 @pytest.mark.parametrize(

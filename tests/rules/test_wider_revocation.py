@@ -9,7 +9,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.identifiers import client_id_of, new_id, public_id
-from app.rules.protocol.wider_revocation import revocation_order
+from app.rules.tokens.wider_revocation import revocation_order
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 CLIENT = client_id_of("0123abcd", new_id())

@@ -27,7 +27,7 @@ from app.operations.people.registration import register_user
 from app.operations.people.sign_in import sign_in
 from app.rules.people import passwords as rule
 from app.rules.people.lockout import Lockout
-from app.rules.protocol.tokens import INVITATION, new_token
+from app.rules.tokens.tokens import INVITATION, new_token
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox
 from tests.support.samples import Samples, same_distribution

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import requests
 
-from app.rules.protocol.pkce import challenge_of
+from app.rules.authorization.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.support.live import WORKER_HEADER
 from tests.support.servers import LiveServer

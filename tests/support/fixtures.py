@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from app.database import FENCE
 from app.operations import directory
-from app.operations.protocol import client_failures, usage
+from app.operations.client_proof import client_failures, usage
 from app.operations.self_registration import documents
 from tests.support.applications import BASE_URL, application
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase

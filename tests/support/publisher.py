@@ -20,7 +20,7 @@ from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.self_registration import documents
 from app.operations.transaction import transaction
-from app.rules.protocol.pkce import challenge_of
+from app.rules.authorization.pkce import challenge_of
 from tests.factories import Factory
 from tests.support.https_server import HttpsServer, Request, Response
 from tests.support.person import Page

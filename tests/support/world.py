@@ -12,12 +12,12 @@ from app.models.session import Session
 from app.operations.directory import OrganizationView
 from app.operations.evidence import audit_events
 from app.operations.people import administrators, invitations, sessions
-from app.operations.protocol import signing_keys
 from app.operations.registration import clients, credentials, resources, scopes
 from app.operations.revocations.wider import revoke_widely
 from app.operations.self_registration import initial_access
 from app.operations.signing import keys
 from app.operations.tenancy import organizations, roles
+from app.operations.tokens import signing_keys
 from app.operations.user_administration import deletion
 from app.operations.webhooks import endpoints
 from app.rules.actor import Actor

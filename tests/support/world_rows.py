@@ -21,7 +21,7 @@ from app.operations.webhooks import deliveries, endpoints
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import new_id, public_id
-from app.rules.protocol.tokens import digest
+from app.rules.tokens.tokens import digest
 from tests.factories import MadeClient, MadeUser
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.rules.protocol import tokens
+from app.rules.tokens import tokens
 from app.web.log_format import JsonFormatter, configure_logging
 from app.web.request_log import RequestLog, note, request_id
 

@@ -20,7 +20,6 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.consents.approval import APPROVALS
-from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_fields import (
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
@@ -31,6 +30,7 @@ from app.rules.registration.client_fields import (
     TRUST,
 )
 from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
+from app.rules.tokens.token_exchange import POLICIES
 
 _URI = text(minLength=1, maxLength=2000)
 

@@ -17,7 +17,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.protocol.failure_causes import CAUSES
+from app.rules.evidence.failure_causes import CAUSES
 
 _TAG = "Failed requests"
 _WORD = text(minLength=1, maxLength=64)

@@ -20,7 +20,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.protocol.resource_indicators import LONGEST
+from app.rules.authorization.resource_indicators import LONGEST
 from app.rules.registration.resource_fields import (
     LEAST_SECONDS,
     LONGEST_DESCRIPTION,

@@ -19,7 +19,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.operations.revocations.counting import CEILING, COUNTED
-from app.rules.protocol.wider_revocation import LONGEST_REASON
+from app.rules.tokens.wider_revocation import LONGEST_REASON
 
 _TAG = "Revocations"
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": CEILING}

@@ -10,23 +10,24 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
 from app.oauth.wire import WireRequest
+from app.operations.authorization import asked_requests, codes
+from app.operations.authorization.asked_requests import AskedRequest
+from app.operations.authorization.codes import PresentedCode, Replayed
 from app.operations.directory import ClientView
-from app.operations.protocol import asked_requests, audiences, codes
-from app.operations.protocol.asked_requests import AskedRequest
-from app.operations.protocol.codes import PresentedCode, Replayed
-from app.rules.protocol.authorization_request import AuthorizationParameters, checked
-from app.rules.protocol.oauth_errors import (
+from app.operations.tokens import audiences
+from app.rules.authorization.authorization_request import AuthorizationParameters, checked
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.oauth_errors import (
     AuthorizationRefusal,
     ClientBlocked,
     InvalidGrant,
     OAuthRefusal,
     PageRefusal,
 )
-from app.rules.protocol.resource_indicators import parse_resources
 
 
 class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
-    """Both ends of the flow; ``rules/protocol/authorization_request`` and ``operations/protocol/codes`` decide."""
+    """Both ends of the flow; ``authorization_request`` of the rules and ``codes`` of the operations decide."""
 
     request: Any
     parameters: AuthorizationParameters

@@ -7,8 +7,8 @@ from typing import Any
 from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
-from app.operations.protocol import tokens
-from app.rules.protocol.resource_indicators import parse_resources
+from app.operations.tokens import tokens
+from app.rules.authorization.resource_indicators import parse_resources
 from app.rules.registration.client_scopes import scopes_for_itself
 
 

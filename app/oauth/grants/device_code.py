@@ -8,8 +8,8 @@ from authlib.oauth2.rfc8628 import DeviceCodeGrant as AuthlibGrant
 
 from app.oauth.grants.token_request import TokenRequest
 from app.operations.devices import device_polls
-from app.rules.protocol.oauth_errors import OAuthRefusal
-from app.rules.protocol.resource_indicators import parse_resources
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.oauth_errors import OAuthRefusal
 
 
 class DeviceCodeGrant(TokenRequest, AuthlibGrant):

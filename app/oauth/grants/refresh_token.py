@@ -7,14 +7,14 @@ from typing import Any
 from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
-from app.operations.protocol import refresh_tokens
-from app.rules.protocol.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal
-from app.rules.protocol.resource_indicators import parse_resources
-from app.rules.protocol.scopes import parse_scope
+from app.operations.tokens import refresh_tokens
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal
+from app.rules.tokens.scopes import parse_scope
 
 
 class RefreshTokenGrant(TokenRequest, grants.RefreshTokenGrant):
-    """The next tokens of a grant; rotation and reuse are ``operations/protocol/refresh_tokens``."""
+    """The next tokens of a grant; rotation and reuse are ``operations/tokens/refresh_tokens``."""
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """One transaction, then the answer."""

@@ -7,12 +7,12 @@ from typing import Any
 from authlib.oauth2.rfc6749 import BaseGrant, TokenEndpointMixin
 
 from app.oauth.grants.token_request import TokenRequest
-from app.operations.protocol import token_exchange
-from app.rules.protocol.token_exchange import GRANT_TYPE, checked
+from app.operations.tokens import token_exchange
+from app.rules.tokens.token_exchange import GRANT_TYPE, checked
 
 
 class TokenExchangeGrant(TokenRequest, BaseGrant, TokenEndpointMixin):
-    """Another token for the one that the client was given; ``operations/protocol/token_exchange`` decides."""
+    """Another token for the one that the client was given; ``operations/tokens/token_exchange`` decides."""
 
     GRANT_TYPE = GRANT_TYPE
 

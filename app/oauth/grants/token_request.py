@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.rules.protocol.oauth_errors import UnauthorizedClient
+from app.rules.oauth_errors import UnauthorizedClient
 
 
 class TokenRequest:

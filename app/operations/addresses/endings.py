@@ -7,7 +7,7 @@ from uuid import UUID
 from app.operations.mail.notices import notify_user
 from app.operations.people import account_links
 from app.operations.people.sessions import end_sessions_of_user
-from app.operations.protocol import revocation
+from app.operations.tokens import revocation
 from app.rules.actor import Actor
 
 

@@ -34,7 +34,7 @@ from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 from app.rules.people.registration import is_domain_allowed
-from app.rules.protocol.tokens import EMAIL_PROOF
+from app.rules.tokens.tokens import EMAIL_PROOF
 
 LIFE = timedelta(days=1)
 MOST_AN_HOUR = 3

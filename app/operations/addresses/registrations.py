@@ -36,7 +36,7 @@ from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 from app.rules.people.registration import is_open
-from app.rules.protocol.tokens import EMAIL_PROOF, digest, new_token, parse_token
+from app.rules.tokens.tokens import EMAIL_PROOF, digest, new_token, parse_token
 
 LIFE = timedelta(days=7)
 MOST_FOR_AN_ADDRESS = 5

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from app.models.client import Client
 from app.models.client_request import ClientRequest
 from app.operations import clock
-from app.operations.protocol.revocation import revoke_grants_of_client
+from app.operations.tokens.revocation import revoke_grants_of_client
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.consents.approval import BLOCKED

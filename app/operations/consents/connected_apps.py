@@ -14,8 +14,8 @@ from app.models.client import DELETED, Client
 from app.models.device import DeviceCode
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations import audit, clock
-from app.operations.protocol import grants
-from app.operations.protocol.standing_grants import outlives_moments
+from app.operations.grants import grants
+from app.operations.grants.standing_grants import outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

@@ -16,8 +16,8 @@ from app.models.grant import Consent
 from app.models.user import User
 from app.operations import clock
 from app.operations.consents.connected_apps import end_consent
+from app.operations.grants.allowances import columns_of, conditions, visible
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.protocol.allowances import columns_of, conditions, visible
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

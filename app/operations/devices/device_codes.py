@@ -14,14 +14,15 @@ from app.models.device import PENDING, DeviceCode
 from app.operations import clock, keyring
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
-from app.operations.protocol import audiences
+from app.operations.tokens import audiences
 from app.operations.transaction import current_unit, transaction
 from app.rules.actor import Actor
+from app.rules.authorization import user_codes
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
+from app.rules.oauth_errors import InvalidScope
 from app.rules.people.networks import network_of
-from app.rules.protocol import tokens, user_codes
-from app.rules.protocol.oauth_errors import InvalidScope
+from app.rules.tokens import tokens
 
 MOST_OPEN = 2_000
 MOST_OPEN_PER_NETWORK = 100

@@ -12,21 +12,21 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.device import ALLOWED, DENIED, PENDING, DeviceCode
 from app.operations import audit, clock, directory
+from app.operations.consents import consents
 from app.operations.devices.device_codes import user_code_digest
 from app.operations.directory import ClientView
 from app.operations.people import attempts
 from app.operations.people.attempts import Limit, bucket_of
 from app.operations.people.sessions import SessionView
-from app.operations.protocol import consents
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
+from app.rules.authorization.authentication_contexts import context_of
+from app.rules.authorization.user_codes import read_user_code
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
-from app.rules.protocol.authentication_contexts import context_of
-from app.rules.protocol.scopes import narrow
-from app.rules.protocol.user_codes import read_user_code
+from app.rules.tokens.scopes import narrow
 
 _WINDOW = timedelta(hours=1)
 # Of 2.56e10 codes a few thousand may be open: what is let through here finds none (DV-1).

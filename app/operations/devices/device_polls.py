@@ -14,17 +14,17 @@ from app.models import user as user_model
 from app.models.device import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
 from app.operations import clock
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.directory import ClientView
-from app.operations.protocol import grants
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.token_answers import TokenAnswer
+from app.operations.grants import grants
 from app.operations.statements import Statement
+from app.operations.tokens.token_answers import TokenAnswer
 from app.operations.transaction import count_changed, current_unit, transaction
 from app.operations.views import is_before
 from app.rules.actor import Actor
-from app.rules.protocol import tokens
-from app.rules.protocol.oauth_errors import InvalidGrant, OAuthRefusal
-from app.rules.protocol.scopes import narrow
+from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
+from app.rules.tokens import tokens
+from app.rules.tokens.scopes import narrow
 
 SLOWER_SECONDS = 5
 SLOWEST_SECONDS = 120

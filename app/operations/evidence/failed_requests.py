@@ -18,6 +18,7 @@ from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import FieldError, InvalidInput, NotFound
+from app.rules.evidence.failure_causes import CAUSES, Explanation
 from app.rules.identifiers import (
     client_id_of,
     encode_uuid,
@@ -25,7 +26,6 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
-from app.rules.protocol.failure_causes import CAUSES, Explanation
 
 PREFIX = "flr"
 LONGEST_FILTER = 64

@@ -25,9 +25,9 @@ from app.operations.directory import ClientView
 from app.operations.transaction import current_unit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Cause, Unavailable
+from app.rules.evidence.failure_causes import cause_of
+from app.rules.evidence.shown_parameters import shortened_text
 from app.rules.identifiers import new_id
-from app.rules.protocol.failure_causes import cause_of
-from app.rules.protocol.shown_parameters import shortened_text
 
 MOST_EXPECTED = 50
 _NONE = "none"

@@ -25,15 +25,15 @@ from app.models.session import KnownBrowser, Session
 from app.models.user import Invitation
 from app.operations import clock
 from app.operations.people.sessions import end_sessions
-from app.operations.protocol.revocation import revoke_token
 from app.operations.registration.credential_ends import revoke_at_once
+from app.operations.tokens.revocation import revoke_token
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.languages.sentences import sentence
-from app.rules.protocol import tokens
-from app.rules.protocol.tokens import digest
+from app.rules.tokens import tokens
+from app.rules.tokens.tokens import digest
 
 
 @dataclass(frozen=True, slots=True)

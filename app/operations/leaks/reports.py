@@ -2,7 +2,7 @@
 
 Possession is the proof: whoever holds a secret could use it, and here can only end it. The answer is the same for every
 string, so that nobody learns by it which ones are alive. Strings that are none of ours cost no look-up: form and
-checksum tell (rules/protocol/tokens).
+checksum tell (rules/tokens/tokens).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.people import attempts
 from app.operations.people.attempts import Limit, bucket_of
 from app.operations.people.users import get_user
-from app.operations.protocol import tokens as living_tokens
 from app.operations.registration.credential_ends import end_grants_of
 from app.operations.tenancy.setup import withdraw_setup_token
+from app.operations.tokens import tokens as living_tokens
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.evidence.leak_reports import LeakReport, read_reports
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
-from app.rules.protocol.tokens import ACCESS_TOKEN, SETUP, parse_token
+from app.rules.tokens.tokens import ACCESS_TOKEN, SETUP, parse_token
 
 LABEL = "leak report"
 ACTION = "secret.leak_reported"

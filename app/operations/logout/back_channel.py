@@ -10,8 +10,8 @@ from app.operations import clock, directory, outgoing
 from app.operations.directory import ClientView
 from app.operations.logout.listeners import KIND
 from app.operations.outgoing import OutgoingFailed
-from app.operations.protocol import id_tokens, signing_keys
-from app.operations.protocol.subjects import subject_of
+from app.operations.tokens import id_tokens, signing_keys
+from app.operations.tokens.subjects import subject_of
 from app.operations.upkeep import outbox
 from app.operations.upkeep.outbox import Message, Refused
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id

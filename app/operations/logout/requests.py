@@ -8,13 +8,13 @@ from uuid import UUID
 
 from app.config import current
 from app.operations import directory
+from app.operations.authorization.id_token_hints import HintedSignIn, read_hint
+from app.operations.client_proof.wire_clients import find_authenticating_client
 from app.operations.directory import ClientView, OrganizationView
-from app.operations.protocol.id_token_hints import HintedSignIn, read_hint
-from app.operations.protocol.subjects import subject_of
-from app.operations.protocol.wire_clients import find_authenticating_client
+from app.operations.tokens.subjects import subject_of
+from app.rules.authorization.redirects import with_parameters
 from app.rules.errors import NotFound, TooManyRequests
-from app.rules.protocol.jwt import unverified_claim
-from app.rules.protocol.redirects import with_parameters
+from app.rules.tokens.jwt import unverified_claim
 
 _ROOT = "root"
 

@@ -10,8 +10,8 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.grant import Grant
 from app.operations import clock
+from app.operations.grants.grants import log_revocation
 from app.operations.logout import listeners
-from app.operations.protocol.grants import log_revocation
 from app.operations.transaction import count_changed
 
 

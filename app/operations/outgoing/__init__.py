@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from app.operations.outgoing.failure import OutgoingFailed
 from app.operations.outgoing.requests import Reply, get, post
-from app.rules.protocol.outgoing_addresses import OutgoingRefused
+from app.rules.outgoing.outgoing_addresses import OutgoingRefused
 
 __all__ = ["OutgoingFailed", "OutgoingRefused", "Reply", "get", "post"]

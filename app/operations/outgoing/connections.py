@@ -12,7 +12,7 @@ from typing import Any
 from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from app.rules.protocol.outgoing_addresses import Target
+from app.rules.outgoing.outgoing_addresses import Target
 
 CONNECT_SECONDS = 3.0
 

@@ -20,7 +20,7 @@ from app.operations.outgoing.failure import OutgoingFailed
 from app.operations.outgoing.places import Places
 from app.operations.outgoing.resolver import addresses_of
 from app.operations.transaction import is_under_way
-from app.rules.protocol.outgoing_addresses import Target, check_addresses, target_of
+from app.rules.outgoing.outgoing_addresses import Target, check_addresses, target_of
 
 TOTAL_SECONDS = 5.0
 _fetches = Places(most=4, most_of_one_host=2)

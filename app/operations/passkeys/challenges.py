@@ -6,8 +6,8 @@ import os
 
 from app.config import current
 from app.operations import clock, keyring
+from app.operations.client_proof import single_use
 from app.operations.directory import OrganizationView
-from app.operations.protocol import single_use
 from app.rules.errors import Conflict, DomainError
 from app.rules.people.passkey_challenges import LIFE, NONCE_BYTES, Standing, make_challenge, read_challenge
 from app.rules.people.passkeys import RelyingParty, relying_party

@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.account_link import AccountLink
 from app.operations import clock
 from app.operations.transaction import count_changed, current_unit, read, transaction
-from app.rules.protocol.tokens import digest, new_token, parse_token
+from app.rules.tokens.tokens import digest, new_token, parse_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from app.operations.directory import organization_by_id
 from app.operations.second_factors.enrolled import methods_of
 from app.operations.transaction import read
 from app.rules.actor import Actor
+from app.rules.authorization.authentication_contexts import MULTI_FACTOR
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
 from app.rules.people.second_factors import are_offered, used_second_factor
-from app.rules.protocol.authentication_contexts import MULTI_FACTOR
 
 
 class FreshSignInRequired(DomainError):

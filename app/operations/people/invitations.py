@@ -26,8 +26,8 @@ from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.permissions import roles_of
 from app.rules.people.registration import has_passwords, require_invitable
-from app.rules.protocol.tokens import INVITATION, digest, new_token, parse_token
 from app.rules.tenancy.organizations import email_and_name
+from app.rules.tokens.tokens import INVITATION, digest, new_token, parse_token
 
 # Open invitations an organization may have: whoever invites must not fill the table.
 MOST_OPEN = 1000

@@ -14,8 +14,8 @@ from app.operations.mail.notices import notify_user
 from app.operations.people import attempts
 from app.operations.people.passwords import new_password_hash, verify_password
 from app.operations.people.sessions import end_sessions_of_user, renew_session
-from app.operations.protocol import revocation
 from app.operations.sign_in_safety import known_browsers
+from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable

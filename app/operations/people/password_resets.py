@@ -19,14 +19,14 @@ from app.operations.people.account_links import AccountLinkView
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
-from app.operations.protocol import revocation
 from app.operations.sign_in_safety import known_browsers, limits
+from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
-from app.rules.protocol.tokens import PASSWORD_RESET
+from app.rules.tokens.tokens import PASSWORD_RESET
 
 
 class ResetEnded(Conflict):

@@ -21,7 +21,7 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, public_id
 from app.rules.people.permissions import permissions_of_roles
-from app.rules.protocol.tokens import SESSION, digest, new_token, parse_token
+from app.rules.tokens.tokens import SESSION, digest, new_token, parse_token
 
 MOST_PER_USER = 100
 """Where the organization sets no bound of its own: somebody who signs in again and again must not fill the table."""

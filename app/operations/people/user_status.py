@@ -14,8 +14,8 @@ from app.operations.people.rights import roles_everywhere
 from app.operations.people.role_assignments import require_holding, require_no_last_administrator
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.users import UserView, get_user
-from app.operations.protocol import revocation
 from app.operations.tenancy.acting import acting_in
+from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

@@ -19,7 +19,7 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
 from app.rules.people.emails import canonical_email
-from app.rules.protocol.claims import Profile
+from app.rules.tokens.claims import Profile
 
 LONGEST_NAME = 100
 
@@ -55,7 +55,7 @@ class UserView:
 
     @property
     def claims(self) -> Profile:
-        """The user as OpenID Connect knows people; ``rules/protocol/claims`` says which scope releases what."""
+        """The user as OpenID Connect knows people; ``rules/tokens/claims`` says which scope releases what."""
         known = {name: value for name, value in self.profile.items() if name in Profile.__dataclass_fields__}
         return Profile(
             **{

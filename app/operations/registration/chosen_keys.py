@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from app.operations.directory import OrganizationView
-from app.operations.protocol import signing_keys
+from app.operations.tokens import signing_keys
 from app.operations.transaction import on_commit
 from app.rules.registration.client_metadata import ClientMetadata
 

@@ -12,9 +12,9 @@ from app.models.client import Client
 from app.models.grant import Consent, Grant
 from app.models.registration import ClientRegistration
 from app.operations import clock
-from app.operations.protocol.revocation import revoke_grants_of_client
 from app.operations.registration import logos
 from app.operations.registration.credential_rows import living_tokens, revoke_all_secrets
+from app.operations.tokens.revocation import revoke_grants_of_client
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 

@@ -13,8 +13,8 @@ from app.rules.actor import Actor
 from app.rules.consents.approval import ALLOWED, PRE_APPROVED
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.people.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, lacking
-from app.rules.protocol.scopes import IDENTITY_SCOPES
 from app.rules.registration.client_metadata import ClientMetadata, changed_fields
+from app.rules.tokens.scopes import IDENTITY_SCOPES
 
 UNVERIFIED = "unverified"
 _APPROVAL = ("approval", "approved_scopes")

@@ -15,7 +15,6 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock
 from app.operations.directory import organization_by_id
-from app.operations.protocol.revocation import end_grants
 from app.operations.registration.client_records import change_row, get_row, still_changing
 from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_rows import (
@@ -23,6 +22,7 @@ from app.operations.registration.credential_rows import (
     log_ended_tokens,
     records_of,
 )
+from app.operations.tokens.revocation import end_grants
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed

@@ -17,13 +17,13 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import clock, keyring
 from app.operations.directory import organization_by_id, touch_organization
-from app.operations.protocol import grants
-from app.operations.protocol.standing_grants import outlives_moments, token_outlives_moments
+from app.operations.grants import grants
+from app.operations.grants.standing_grants import outlives_moments, token_outlives_moments
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, public_id
-from app.rules.protocol.tokens import CLIENT_SECRET, digest, hint, new_token
 from app.rules.registration.credential_verdict import LIVE, MANY_TOKENS, REVOKED, status_of, verdict
+from app.rules.tokens.tokens import CLIENT_SECRET, digest, hint, new_token
 from app.rules.versions import version_of
 
 REVEAL = "reveal"

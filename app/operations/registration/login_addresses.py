@@ -11,8 +11,8 @@ from app.models.client import ACTIVE, Client
 from app.operations.directory import organization_by_id
 from app.operations.transaction import read
 from app.rules.actor import Actor
+from app.rules.authorization.redirects import with_parameters
 from app.rules.identifiers import client_id_of, parse_client_id
-from app.rules.protocol.redirects import with_parameters
 
 
 @read

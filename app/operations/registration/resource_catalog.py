@@ -13,7 +13,7 @@ from app.models.client import Scope
 from app.models.resource import Resource
 from app.operations.kept_views import KeptViews
 from app.operations.statements import Statement
-from app.rules.protocol.resource_indicators import Catalog, KnownResource
+from app.rules.authorization.resource_indicators import Catalog, KnownResource
 
 _CATALOG = Statement(
     select(

@@ -16,12 +16,12 @@ from app.models.session import Session
 from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.directory import OrganizationView
+from app.operations.grants.grants import LONGEST_ACCESS
+from app.operations.grants.standing_grants import outlives_moments, token_outlives_moments
 from app.operations.people.living_sessions import living
-from app.operations.protocol.grants import LONGEST_ACCESS
-from app.operations.protocol.standing_grants import outlives_moments, token_outlives_moments
 from app.operations.revocations.subjects import Subject
 from app.rules.identifiers import first_id_at
-from app.rules.protocol.wider_revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER
+from app.rules.tokens.wider_revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER
 
 COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
 CEILING = 10_000

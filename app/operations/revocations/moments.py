@@ -18,13 +18,13 @@ from app.models.organization import Organization
 from app.models.session import Session
 from app.models.user import User
 from app.operations import view_changes
+from app.operations.grants import grants
 from app.operations.people.sessions import end_sessions
-from app.operations.protocol import grants
-from app.operations.protocol.revocation import end_grants
 from app.operations.revocations.subjects import Subject
+from app.operations.tokens.revocation import end_grants
 from app.operations.transaction import count_changed
 from app.rules.actor import Actor
-from app.rules.protocol.wider_revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER
+from app.rules.tokens.wider_revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER
 
 REASON = "revoked_before"
 

@@ -20,7 +20,7 @@ from app.operations.transaction import current_unit, read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.protocol.wider_revocation import ORGANIZATION, RevocationOrder
+from app.rules.tokens.wider_revocation import ORGANIZATION, RevocationOrder
 
 PREFIX = "rev"
 

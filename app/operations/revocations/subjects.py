@@ -19,7 +19,7 @@ from app.operations.registration.client_records import get_row
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import parse_public_id
-from app.rules.protocol.wider_revocation import (
+from app.rules.tokens.wider_revocation import (
     CLIENT,
     CREDENTIAL,
     GRANT,

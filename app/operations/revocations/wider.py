@@ -18,7 +18,7 @@ from app.operations.revocations.subjects import Subject, find_subject
 from app.operations.tenancy.acting import acting_in
 from app.operations.transaction import on_commit, transaction
 from app.rules.actor import Actor
-from app.rules.protocol.wider_revocation import (
+from app.rules.tokens.wider_revocation import (
     CLIENT,
     ORGANIZATION,
     SESSION,

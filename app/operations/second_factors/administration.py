@@ -19,9 +19,9 @@ from app.operations.people.freshness import require_fresh_person
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
 from app.operations.people.users import get_user
-from app.operations.protocol import revocation
 from app.operations.second_factors import recovery_codes, totp, tries
 from app.operations.second_factors.enrolled import methods_of
+from app.operations.tokens import revocation
 from app.operations.transaction import read, transaction
 from app.operations.user_administration.records import user_id_of
 from app.rules.actor import Actor

@@ -16,11 +16,11 @@ from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail.notices import notify_user
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.people.sessions import end_sessions_of_user, renew_session
-from app.operations.protocol import revocation
 from app.operations.second_factors import recovery_codes, totp
 from app.operations.second_factors.enrolled import verdict_of
 from app.operations.second_factors.pending import PendingView, SignInEnded, get_pending
 from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn, complete_second_proof
+from app.operations.tokens import revocation
 from app.operations.transaction import read, transaction
 from app.rules import sealing
 from app.rules.actor import Actor

@@ -18,7 +18,7 @@ from app.operations.transaction import count_changed, current_unit, read, transa
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id
-from app.rules.protocol.tokens import PENDING_SIGN_IN, digest, new_token, parse_token
+from app.rules.tokens.tokens import PENDING_SIGN_IN, digest, new_token, parse_token
 
 LIFE = timedelta(minutes=10)
 MOST_PER_USER = 50

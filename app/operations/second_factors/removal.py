@@ -10,11 +10,11 @@ from app.operations.directory import OrganizationView
 from app.operations.mail.notices import notify_user
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.people.sessions import end_sessions_of_user, renew_session
-from app.operations.protocol import revocation
 from app.operations.second_factors import recovery_codes, totp
 from app.operations.second_factors.enrolled import methods_of, verdict_of
 from app.operations.second_factors.enrolment import own_account_of
 from app.operations.second_factors.totp import AppView
+from app.operations.tokens import revocation
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound

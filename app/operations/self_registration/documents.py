@@ -36,9 +36,9 @@ from app.rules.actor import Actor
 from app.rules.consents.approval import BLOCKED, REVIEW
 from app.rules.errors import DomainError, Forbidden, InvalidInput, TooManyRequests
 from app.rules.identifiers import client_id_of
+from app.rules.oauth_errors import PageRefusal
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
-from app.rules.protocol.oauth_errors import PageRefusal
 from app.rules.registration.dynamic_metadata import Offer, as_fields, refusal_words, replacing
 from app.rules.registration.metadata_documents import (
     LARGEST_DOCUMENT,

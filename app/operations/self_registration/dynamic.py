@@ -39,8 +39,8 @@ from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthent
 from app.rules.identifiers import parse_client_id
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
-from app.rules.protocol.tokens import REGISTRATION_ACCESS, digest, new_token, parse_token
 from app.rules.registration.dynamic_metadata import Offer, as_fields, replacing
+from app.rules.tokens.tokens import REGISTRATION_ACCESS, digest, new_token, parse_token
 
 OFF, BY_TOKEN = "off", "initial_access_token"
 # From one network where no token is asked for; one test run of a conformance suite registers dozens.

@@ -18,8 +18,8 @@ from app.operations.transaction import count_changed, current_unit, read, transa
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.protocol.tokens import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.registration.registration_terms import check_terms
+from app.rules.tokens.tokens import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import version_of
 
 MOST_LIVE = 100

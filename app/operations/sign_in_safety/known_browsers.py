@@ -23,7 +23,7 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.people.browser_names import browser_name
-from app.rules.protocol.tokens import KNOWN_BROWSER, digest, new_token, parse_token
+from app.rules.tokens.tokens import KNOWN_BROWSER, digest, new_token, parse_token
 
 MOST_PER_USER = 20
 """Whoever signs in again and again without cookies must not fill the table: the ones used longest ago go."""

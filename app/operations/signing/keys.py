@@ -14,9 +14,9 @@ from app.models.signing_key import SigningKey
 from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.people.freshness import require_fresh_person
-from app.operations.protocol.signing_keys import ALGORITHMS
 from app.operations.signing import rotation
 from app.operations.tenancy.acting import acting_in
+from app.operations.tokens.signing_keys import ALGORITHMS
 from app.operations.transaction import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

@@ -12,11 +12,11 @@ from sqlalchemy import or_, select, update
 from app.extensions import db
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations import audit, clock, view_changes
+from app.operations.grants.grants import log_revocation
 from app.operations.pages import DEFAULT_LIMIT, Page
 from app.operations.people.freshness import require_fresh_person
 from app.operations.people.invitation_views import NewInvitation
 from app.operations.people.invitations import invite
-from app.operations.protocol.grants import log_revocation
 from app.operations.tenancy.acting import acting_in
 from app.operations.tenancy.founding import found_organization, taken, was_ever_given
 from app.operations.tenancy.organization_events import action_of, record_event

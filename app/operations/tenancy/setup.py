@@ -33,9 +33,9 @@ from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.passwords import find_password_errors
 from app.rules.people.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
-from app.rules.protocol import tokens
 from app.rules.tenancy import settings
 from app.rules.tenancy.slugs import ROOT_SLUG, slug_from_name, slug_problem
+from app.rules.tokens import tokens
 
 TOKEN_LIFETIME = timedelta(hours=1)
 _DONE = "set-up"

@@ -13,27 +13,28 @@ from typing import Any
 from uuid import UUID
 
 from app.operations import clock, directory
+from app.operations.authorization import codes
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.client_proof.usage import note_use
+from app.operations.consents import consents
 from app.operations.directory import OrganizationView
 from app.operations.people.administrators import add_administrator
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.sign_in import sign_in
 from app.operations.people.users import create_user, find_user_by_email
-from app.operations.protocol import codes, consents
-from app.operations.protocol.authenticated_client import AuthenticatedClient
-from app.operations.protocol.refresh_tokens import refresh
-from app.operations.protocol.token_answers import TokenAnswer
-from app.operations.protocol.tokens import issue_to_client
-from app.operations.protocol.usage import note_use
 from app.operations.registration.clients import register_client
 from app.operations.registration.credentials import rotate_credential
 from app.operations.tenancy.organizations import create_organization
 from app.operations.tenancy.setup import complete_setup, is_set_up
+from app.operations.tokens.refresh_tokens import refresh
+from app.operations.tokens.token_answers import TokenAnswer
+from app.operations.tokens.tokens import issue_to_client
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
+from app.rules.authorization import pkce
+from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.errors import NotFound
 from app.rules.identifiers import public_id
-from app.rules.protocol import pkce
-from app.rules.protocol.authorization_request import AuthorizationParameters
 from app.rules.tenancy import settings
 
 SLUG = "acme"

@@ -13,7 +13,7 @@ from app.models.event import OutboxMessage
 from app.operations import clock
 from app.operations.transaction import on_commit
 from app.rules.identifiers import new_id
-from app.rules.protocol.retries import GIVEN_UP_AFTER
+from app.rules.outgoing.retries import GIVEN_UP_AFTER
 
 may_be_due = threading.Event()
 """Set when this process has committed a message or ended a delivery: the dispatcher looks at once."""

@@ -27,7 +27,7 @@ from app.operations.transaction import count_changed, read, transaction
 from app.operations.upkeep.messages import enqueue, may_be_due
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
-from app.rules.protocol.retries import pause_after
+from app.rules.outgoing.retries import pause_after
 from app.tenant_fence import ACROSS
 
 __all__ = [

@@ -17,9 +17,9 @@ from app.operations.people.role_assignments import require_no_last_administrator
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
 from app.operations.people.users import UserView
-from app.operations.protocol import revocation
 from app.operations.second_factors.administration import remove_every_factor
 from app.operations.sign_in_safety.known_browsers import forget_browsers_of_user
+from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, transaction
 from app.operations.user_administration.changes import require_version
 from app.operations.user_administration.records import user_id_of

@@ -17,7 +17,7 @@ from app.operations.webhooks.listeners import note_change
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id, public_id
-from app.rules.protocol.outgoing_addresses import target_of
+from app.rules.outgoing.outgoing_addresses import target_of
 
 PREFIX = "whk"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.rules.evidence.event_types import CHOICES
 from app.rules.fields import Findings, find_unknown, suggestion, text_problem, type_name
-from app.rules.protocol.outgoing_addresses import OutgoingRefused, check_addresses, target_of
+from app.rules.outgoing.outgoing_addresses import OutgoingRefused, check_addresses, target_of
 from app.rules.redaction import redact
 
 FIELDS = ("url", "description", "event_types", "status")

@@ -7,7 +7,6 @@ from typing import Any
 
 from app.rules.consents.approval import PRE_APPROVED
 from app.rules.fields import Findings, Problem
-from app.rules.protocol.scopes import IDENTITY_SCOPES, beyond, format_scope
 from app.rules.registration.client_types import (
     AUTHORIZATION_CODE,
     CLIENT_CREDENTIALS,
@@ -20,6 +19,7 @@ from app.rules.registration.client_types import (
 )
 from app.rules.registration.sectors import sector_problem
 from app.rules.registration.security_profiles import PROFILE_RULES
+from app.rules.tokens.scopes import IDENTITY_SCOPES, beyond, format_scope
 
 LONGEST_SCOPE_PARAMETER = 4000
 NATIVE, UNVERIFIED = "native", "unverified"

@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from app.rules.authorization.resource_indicators import MOST as MOST_RESOURCES
+from app.rules.authorization.resource_indicators import identifier_problem
 from app.rules.consents.approval import APPROVALS
 from app.rules.fields import Findings, Problem, text_problem, type_name
 from app.rules.people.emails import is_email
-from app.rules.protocol.resource_indicators import MOST as MOST_RESOURCES
-from app.rules.protocol.resource_indicators import identifier_problem
-from app.rules.protocol.scopes import LONGEST as LONGEST_SCOPE
-from app.rules.protocol.scopes import MOST as MOST_SCOPES
-from app.rules.protocol.scopes import is_scope
-from app.rules.protocol.token_exchange import POLICIES
 from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
 from app.rules.registration.public_keys import jwks_problem
 from app.rules.registration.redirect_uris import web_address_problem
+from app.rules.tokens.scopes import LONGEST as LONGEST_SCOPE
+from app.rules.tokens.scopes import MOST as MOST_SCOPES
+from app.rules.tokens.scopes import is_scope
+from app.rules.tokens.token_exchange import POLICIES
 
 TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
+from app.rules.authorization.resource_indicators import is_own_address
 from app.rules.fields import Findings, Problem, find_unknown
-from app.rules.protocol.resource_indicators import is_own_address
 from app.rules.registration.client_coherence import check_coherence
 from app.rules.registration.client_fields import CHECKS, check_list
 from app.rules.registration.client_types import (

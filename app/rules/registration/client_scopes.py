@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.rules.protocol.oauth_errors import InvalidScope
-from app.rules.protocol.scopes import IDENTITY_SCOPES, beyond, parse_scope
+from app.rules.oauth_errors import InvalidScope
+from app.rules.tokens.scopes import IDENTITY_SCOPES, beyond, parse_scope
 
 
 def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...]:

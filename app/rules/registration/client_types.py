@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.protocol.scopes import DEFAULT_SCOPES
 from app.rules.registration.redirect_uris import is_private_scheme
+from app.rules.tokens.scopes import DEFAULT_SCOPES
 
 AUTHORIZATION_CODE = "authorization_code"
 REFRESH_TOKEN = "refresh_token"

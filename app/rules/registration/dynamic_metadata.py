@@ -16,7 +16,6 @@ from app.rules.errors import InvalidInput
 from app.rules.fields import Findings
 from app.rules.people.emails import is_email
 from app.rules.people.permissions import EVERY_PERMISSION
-from app.rules.protocol.scopes import IDENTITY_SCOPES, format_scope, narrow, parse_scope
 from app.rules.registration.client_metadata import ClientMetadata
 from app.rules.registration.client_types import (
     AUTHORIZATION_CODE,
@@ -30,6 +29,7 @@ from app.rules.registration.client_types import (
     SECRET_METHODS,
 )
 from app.rules.registration.redirect_uris import is_loopback, is_private_scheme
+from app.rules.tokens.scopes import IDENTITY_SCOPES, format_scope, narrow, parse_scope
 
 # A person stands behind each of these and is asked. With client_credentials a stranger would give itself tokens.
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)

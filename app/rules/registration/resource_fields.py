@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
+from app.rules.authorization.resource_indicators import identifier_problem, is_own_address
 from app.rules.fields import Findings, Problem, find_unknown, text_problem, type_name
 from app.rules.people.permissions import EVERY_PERMISSION
-from app.rules.protocol.resource_indicators import identifier_problem, is_own_address
-from app.rules.protocol.scopes import IDENTITY_SCOPES, is_scope
-from app.rules.protocol.scopes import LONGEST as LONGEST_SCOPE
+from app.rules.tokens.scopes import IDENTITY_SCOPES, is_scope
+from app.rules.tokens.scopes import LONGEST as LONGEST_SCOPE
 
 STATUS = ("active", "disabled")
 TOKEN_FORMATS = ("opaque", "jwt")

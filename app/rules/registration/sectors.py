@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.rules.authorization.redirects import origin_of
 from app.rules.fields import Problem
-from app.rules.protocol.redirects import origin_of
 
 PAIRWISE = "pairwise"
 

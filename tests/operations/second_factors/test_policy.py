@@ -20,9 +20,9 @@ from app.operations.second_factors.removal import FactorDemanded
 from app.operations.second_factors.sign_in_ends import Browser, postpone_enrolment
 from app.operations.tenancy.settings import update_settings
 from app.rules.actor import Actor
+from app.rules.authorization.authentication_contexts import MULTI_FACTOR
 from app.rules.errors import Forbidden
 from app.rules.people.second_factors import Demand
-from app.rules.protocol.authentication_contexts import MULTI_FACTOR
 from app.rules.tenancy.lock_out import WouldLockOut
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited

@@ -1,0 +1,262 @@
+"""Authorization requests under way: stored once checked, so that sign-in and consent carry only an id (IN-1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models.grant import AuthorizationRequest
+from app.operations import audit, clock, directory
+from app.operations.authorization import codes, open_requests, pushed_requests
+from app.operations.client_proof.wire_clients import find_wire_client
+from app.operations.consents import consents
+from app.operations.directory import ClientView
+from app.operations.people.sessions import SessionView
+from app.operations.registration import scopes as scope_registry
+from app.operations.registration.scopes import ScopeRecord
+from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.authorization.authentication_contexts import context_of
+from app.rules.authorization.authorization_request import AuthorizationParameters, understood
+from app.rules.authorization.claims_parameter import within
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, new_id
+from app.rules.people.networks import network_of
+from app.rules.tokens.scopes import narrow
+from app.rules.tokens.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
+
+LIFE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequestView:
+    """A request under way. ``sent`` are the parameters as the client sent them, each once."""
+
+    id: UUID
+    organization_id: str
+    client: ClientView
+    sent: Mapping[str, str]
+    created_at: datetime
+    shown_digest: bytes | None
+    selected_session_id: UUID | None
+    pushed_id: UUID | None = None
+
+
+class RequestEnded(NotFound):
+    """The request is over: used, older than half an hour, or begun in another browser (IN-2)."""
+
+    status = 400
+    code = "request_ended"
+
+    def __init__(self) -> None:
+        super().__init__("This sign-in request has ended. Go back to the app and start again.")
+
+
+def find_asking_client(
+    client_id: str, *, organization_id: str | None, address: str | None = None
+) -> ClientView | None:
+    """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
+
+    One that administrators blocked is told too: people are to hear why they cannot go on.
+
+    Read afresh: nothing later in the authorization endpoint would notice a cached view that is stale (RU-5, MX-3).
+    Raises what ``find_wire_client`` raises for a client whose metadata stands at an address of its own.
+    """
+    client = find_wire_client(client_id, organization_id=organization_id, address=address, fresh=True)
+    return client if client is not None and (client.is_active or client.is_blocked) else None
+
+
+@transaction
+def begin_request(
+    actor: Actor,
+    client: ClientView,
+    sent: Mapping[str, str],
+    browser_id: str,
+    *,
+    pushed_id: UUID | None = None,
+) -> str:
+    """The checked request is stored for this browser; returns the clear token that pages carry.
+
+    ``pushed_id`` is the pushed request that it came from, which is spent with this one.
+    Of the browser's open requests the oldest ends when there are too many. Raises TooManyRequests when the client has
+    as many from the actor's network as it may; those who come from elsewhere go on. See ``open_requests``.
+    """
+    network = network_of(actor.address)
+    open_requests.require_room(actor, client, network)
+    token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
+    now = clock.now()
+    db.session.execute(
+        insert(AuthorizationRequest).values(
+            organization_id=actor.organization_id,
+            id=new_id(),
+            digest=digest(token),
+            browser_digest=_browser(browser_id),
+            client_id=client.id,
+            network=network,
+            parameters=understood(sent),
+            pushed_request_id=pushed_id,
+            created_at=now,
+            expires_at=now + LIFE,
+        )
+    )
+    open_requests.end_oldest(actor, _browser(browser_id))
+    return token
+
+
+@read
+def find_request(organization_id: str, token: str, browser_id: str) -> AuthorizationRequestView | None:
+    """The request of that token, begun in this browser and still open; None otherwise."""
+    parsed = parse_token(token)
+    if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
+        return None
+    row = db.session.execute(
+        select(AuthorizationRequest.__table__).where(
+            AuthorizationRequest.organization_id == organization_id,
+            AuthorizationRequest.digest == digest(token),
+        )
+    ).first()
+    if row is None or row.completed_at is not None or row.expires_at <= clock.now():
+        return None
+    if row.browser_digest != _browser(browser_id):
+        return None
+    client = directory.find_client(client_id_of(organization_id, row.client_id), fresh=True)
+    if client is None:
+        return None
+    return AuthorizationRequestView(
+        row.id,
+        organization_id,
+        client,
+        row.parameters,
+        row.created_at,
+        row.shown_digest,
+        row.selected_session_id,
+        row.pushed_request_id,
+    )
+
+
+@transaction
+def note_shown(actor: Actor, request: AuthorizationRequestView, shown: bytes) -> None:
+    """What the consent page displayed is remembered: a decision counts for exactly that (IN-3)."""
+    _note(actor, request, shown_digest=shown)
+
+
+@transaction
+def note_selected(actor: Actor, request: AuthorizationRequestView, session: SessionView) -> None:
+    """The person goes on with this sign-in: ``prompt=select_account`` is met."""
+    _note(actor, request, selected_session_id=session.id)
+
+
+def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> None:
+    count_changed(
+        update(AuthorizationRequest)
+        .where(
+            AuthorizationRequest.organization_id == actor.organization_id,
+            AuthorizationRequest.id == request.id,
+        )
+        .values(**values)
+    )
+
+
+def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
+    """The digest of all that the consent page says; the client's version covers its name, logo and redirects."""
+    asked = (*parameters.consent_scopes, *parameters.bare_resources)
+    text = "|".join((client.client_id, str(client.version), session.public_id, *asked))
+    return hashlib.sha256(text.encode()).digest()
+
+
+@read
+def words_for(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
+    """The scopes with the words that consent shows, in the order asked for."""
+    known = {scope.name: scope for scope in scope_registry.list_scopes(actor)}
+    return [known.get(name) or ScopeRecord(name, None, None, False) for name in names]
+
+
+@transaction
+def allow(
+    actor: Actor,
+    client: ClientView,
+    parameters: AuthorizationParameters,
+    session: SessionView,
+    *,
+    scopes: tuple[str, ...],
+    request: AuthorizationRequestView | None,
+    pushed_id: UUID | None = None,
+    remember: bool,
+    ends_at: datetime | None = None,
+) -> str:
+    """A code for the client; the request under way, if there is one, is spent in the same commit.
+
+    So is the pushed request behind it, or ``pushed_id`` where there was no need to store anything.
+    ``scopes`` are those allowed of ``parameters.consent_scopes``; ``remember`` records the user's consent for them.
+    Nothing that the code gives is alive after ``ends_at``, where there is such an end.
+    Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
+    """
+    if request is not None:
+        _complete(actor, request)
+    elif pushed_id is not None:
+        _spend(actor, pushed_id)
+    if remember:
+        ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at)
+    code = codes.add_code(
+        actor,
+        client,
+        replace(parameters, claims=within(parameters.claims, scopes)),
+        scopes=narrow(parameters.scopes, scopes),
+        user_id=session.user_id,
+        session_id=session.id,
+        auth_time=session.authenticated_at,
+        amr=" ".join(session.amr),
+        acr=context_of(session.amr, parameters.acr_values),
+        ends_at=ends_at,
+    )
+    audit.record(
+        actor, "code.issued", target_type="client", target_id=client.client_id, after={"scopes": list(scopes)}
+    )
+    return code
+
+
+@transaction
+def deny(actor: Actor, client: ClientView, request: AuthorizationRequestView) -> None:
+    """The request is over without a code. Raises RequestEnded. Audit: ``consent.denied``."""
+    _complete(actor, request)
+    audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)
+
+
+@transaction
+def end_request(actor: Actor, request: AuthorizationRequestView) -> None:
+    """The request is over: it was answered with an error."""
+    _complete(actor, request)
+
+
+def _complete(actor: Actor, request: AuthorizationRequestView) -> None:
+    changed = count_changed(
+        update(AuthorizationRequest)
+        .where(
+            AuthorizationRequest.organization_id == actor.organization_id,
+            AuthorizationRequest.id == request.id,
+            AuthorizationRequest.completed_at.is_(None),
+            AuthorizationRequest.expires_at > clock.now(),
+        )
+        .values(completed_at=clock.now())
+    )
+    if changed != 1:
+        raise RequestEnded
+    if request.pushed_id is not None:
+        _spend(actor, request.pushed_id)
+
+
+def _spend(actor: Actor, pushed_id: UUID) -> None:
+    # Two tabs may have begun from the same pushed request: it is answered once (OI-4).
+    if not pushed_requests.spend(actor, pushed_id):
+        raise RequestEnded
+
+
+def _browser(browser_id: str) -> bytes:
+    return hashlib.sha256(browser_id.encode()).digest()

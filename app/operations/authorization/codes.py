@@ -1,0 +1,275 @@
+"""Authorization codes: issued to the browser, redeemed once by the client they were issued to."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, select, update
+
+from app.models import user as user_model
+from app.models.grant import AuthorizationCode
+from app.models.session import Session
+from app.models.user import User
+from app.operations import audit, clock
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.directory import ClientView
+from app.operations.grants import grants
+from app.operations.statements import Statement, insert_into
+from app.operations.tokens.token_answers import TokenAnswer
+from app.operations.transaction import Unit, current_unit, transaction
+from app.operations.views import is_before
+from app.rules.actor import Actor
+from app.rules.authorization import pkce
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.oauth_errors import InvalidGrant
+from app.rules.registration.redirect_uris import find_match
+from app.rules.tokens.scopes import narrow
+from app.rules.tokens.tokens import AUTHORIZATION_CODE, digest, new_token, parse_token
+
+KEPT_AFTER_USE = timedelta(days=1)
+
+
+_INSERT = Statement(insert_into(AuthorizationCode))
+_FIND = Statement(
+    select(
+        AuthorizationCode.__table__,
+        User.status.label("user_status"),
+        User.password_changed_at,
+        User.tokens_not_before.label("user_not_before"),
+        Session.id.label("living_session"),
+    )
+    .join(
+        User,
+        (User.organization_id == AuthorizationCode.organization_id) & (User.id == AuthorizationCode.user_id),
+    )
+    .outerjoin(
+        Session,
+        (Session.organization_id == AuthorizationCode.organization_id)
+        & (Session.id == AuthorizationCode.session_id)
+        & Session.revoked_at.is_(None),
+    )
+    .where(
+        AuthorizationCode.organization_id == bindparam("organization_id"),
+        AuthorizationCode.digest == bindparam("digest"),
+    )
+)
+# Single use: of all that read it unused, one finds it so (law 8).
+_CLAIM = Statement(
+    update(AuthorizationCode)
+    .where(
+        AuthorizationCode.organization_id == bindparam("of_organization"),
+        AuthorizationCode.id == bindparam("of_code"),
+        AuthorizationCode.used_at.is_(None),
+        AuthorizationCode.expires_at > bindparam("now", type_=AuthorizationCode.expires_at.type),
+    )
+    .values(used_at=bindparam("used_at"), attempt=bindparam("attempt"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedCode:
+    """What a client sends to redeem a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
+
+    code: str
+    redirect_uri: str | None
+    code_verifier: str | None
+    resources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A code was used a second time by its own client: all that it gave is revoked (RFC 6749 section 4.1.2)."""
+
+
+def add_code(
+    actor: Actor,
+    client: ClientView,
+    parameters: AuthorizationParameters,
+    *,
+    scopes: tuple[str, ...],
+    user_id: UUID,
+    session_id: UUID | None,
+    auth_time: Any,
+    amr: str,
+    acr: str | None,
+    ends_at: datetime | None = None,
+) -> str:
+    """A fresh code for what the user allowed; part of the transaction under way. Returns its clear value.
+
+    ``ends_at`` is when the consent ends: neither the code nor anything that it gives is alive after that.
+    """
+    code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
+    now = clock.now()
+    lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
+    _INSERT.write(
+        organization_id=actor.organization_id,
+        id=new_id(),
+        digest=digest(code),
+        client_id=client.id,
+        user_id=user_id,
+        session_id=session_id,
+        grant_id=new_id(),
+        redirect_uri=parameters.redirect_uri,
+        scope=" ".join(scopes),
+        nonce=parameters.nonce,
+        code_challenge=parameters.code_challenge,
+        auth_time=auth_time,
+        amr=amr,
+        acr=acr,
+        resource=" ".join(parameters.resources),
+        claims=parameters.claims,
+        dpop_jkt=parameters.dpop_jkt,
+        issued_at=now,
+        expires_at=now + lifetime if ends_at is None else min(now + lifetime, ends_at),
+        grant_ends_at=ends_at,
+        purge_at=now + lifetime + KEPT_AFTER_USE,
+    )
+    return code
+
+
+def redeem_code(
+    authenticated: AuthenticatedClient,
+    presented: PresentedCode,
+    *,
+    address: str | None,
+    request_id: str | None,
+) -> TokenAnswer | Replayed:
+    """Tokens for the code, which is spent. Claim, grant, tokens and audit are one commit (CD-5).
+
+    Raises InvalidGrant, and the code stays unspent, when the client, redirect URI or verifier is wrong (CD-6) or
+    anything it rests on has ended (CD-8). Audit: ``grant.created``,
+    ``code.replayed``.
+    """
+    grants.ready_keys(authenticated.client)
+    return _redeem(authenticated, presented, address, request_id)
+
+
+@transaction
+def _redeem(
+    authenticated: AuthenticatedClient, presented: PresentedCode, address: str | None, request_id: str | None
+) -> TokenAnswer | Replayed:
+    client = authenticated.client
+    actor = grants.client_actor(client, address, request_id)
+    row = _find_valid(authenticated, presented)
+    unit = current_unit()
+    if row.used_at is not None:
+        return _own_answer(unit, row) or _second_use(actor, row)
+    # Taken from the client since: it is not handed out any more.
+    scopes = narrow(row.scope.split(), client.document["scopes"])
+    if not scopes:
+        raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
+    claimed = _CLAIM.write(
+        of_organization=client.organization.id,
+        of_code=row.id,
+        now=clock.now(),
+        used_at=clock.now(),
+        attempt=unit.nonce,
+    )
+    if claimed != 1:
+        # Somebody was faster, or the code ended between the two statements; which one, the row says now.
+        row = _find_valid(authenticated, presented)
+        if row.used_at is None:
+            raise InvalidGrant().because("code_expired")
+        return _own_answer(unit, row) or _second_use(actor, row)
+    answer = unit.values["answer"] = grants.create(
+        actor,
+        authenticated,
+        grants.NewGrant(
+            id=row.grant_id,
+            user_id=row.user_id,
+            session_id=row.session_id,
+            scopes=scopes,
+            auth_time=row.auth_time,
+            amr=row.amr,
+            allowed_at=row.issued_at,
+            acr=row.acr,
+            resources=tuple(row.resource.split()),
+            asked=presented.resources,
+            claims=row.claims,
+            nonce=row.nonce,
+            ends_at=row.grant_ends_at,
+        ),
+    )
+    return answer
+
+
+def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) -> Any:
+    client = authenticated.client
+    parsed = parse_token(presented.code)
+    if (
+        parsed is None
+        or parsed.kind != AUTHORIZATION_CODE
+        or parsed.organization_id != client.organization.id
+    ):
+        raise InvalidGrant().because("code_unknown")
+    row = _FIND.first(organization_id=client.organization.id, digest=digest(presented.code))
+    if row is None or row.client_id != client.id:
+        raise InvalidGrant().because("code_unknown")
+    if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
+        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").because(
+            "redirect_uri_mismatch", received=presented.redirect_uri, expected=row.redirect_uri
+        )
+    if not pkce.is_verified(presented.code_verifier, row.code_challenge):
+        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").because(
+            "verifier_mismatch",
+            received="no code_verifier" if presented.code_verifier is None else "another code_verifier",
+        )
+    if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
+        # RFC 9449 section 10: whoever took the code on its way does not hold the key.
+        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").because(
+            "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
+            received=authenticated.dpop_jkt,
+            expected=row.dpop_jkt,
+        )
+    if row.used_at is None:
+        _require_alive(client, row)
+    return row
+
+
+def _require_alive(client: ClientView, row: Any) -> None:
+    now = clock.now()
+    is_forgotten = client.forgot_grant(row.issued_at, row.auth_time, None)
+    if row.expires_at <= now or is_forgotten or is_before(row.issued_at, row.user_not_before):
+        raise InvalidGrant("The code has ended.").because(
+            "code_expired",
+            received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",
+            expected=f"at most {int((row.expires_at - row.issued_at).total_seconds())} s",
+        )
+    if row.user_status != user_model.ACTIVE:
+        raise InvalidGrant().because("grant_ended", received="the account is not active")
+    if row.session_id is not None and row.living_session is None:
+        raise InvalidGrant().because("grant_ended", received="the person signed out meanwhile")
+    if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
+        raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")
+
+
+def _own_answer(unit: Unit, row: Any) -> TokenAnswer | None:
+    # An earlier attempt of this very request claimed it, and the answer of its COMMIT was lost (scale.md rule 3).
+    return unit.values.get("answer") if row.attempt == unit.nonce else None
+
+
+def _second_use(actor: Actor, row: Any) -> Replayed:
+    changed = grants.revoke(actor, row.grant_id, reason="code_replayed")
+    if changed:
+        audit.record(
+            actor,
+            "code.replayed",
+            target_type="client",
+            target_id=client_id_of(actor.organization_id, row.client_id),
+            after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
+        )
+    return Replayed()
+
+
+def _is_same(sent: str | None, stored: str) -> bool:
+    return sent is not None and hmac.compare_digest(sent.encode(), stored.encode())
+
+
+def _is_registered(client: ClientView, redirect_uri: str) -> bool:
+    # Removed between request and redemption: the flow ends (RU-5).
+    return find_match(redirect_uri, client.document["redirect_uris"], client_type=client.type) is not None

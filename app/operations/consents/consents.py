@@ -1,0 +1,198 @@
+"""Consents: what users allowed clients, remembered until withdrawn or until the end that they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.device import DeviceCode
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.models.token import AccessToken
+from app.operations import audit, clock
+from app.operations.database_errors import is_duplicate_key
+from app.operations.directory import ClientView
+from app.operations.statements import Statement
+from app.rules.actor import Actor
+from app.rules.consents.ends import End, ends_offered
+from app.rules.consents.shown import as_shown, changes_since
+from app.rules.identifiers import new_id
+from app.rules.tokens.scopes import narrow
+
+_STANDING = Statement(
+    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at).where(
+        Consent.organization_id == bindparam("organization_id"),
+        Consent.user_id == bindparam("user_id"),
+        Consent.client_id == bindparam("client_id"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a user's consent for a client says now.
+
+    ``scopes`` are those it covers: none when there is none, when it has ended, and when the app has changed since.
+    Then ``changes`` names what differs from what was ``shown`` on the day ``given_at``.
+    """
+
+    scopes: tuple[str, ...] = ()
+    ends_at: datetime | None = None
+    changes: tuple[str, ...] = ()
+    shown: Mapping[str, Any] | None = None
+    given_at: datetime | None = None
+
+
+NOTHING_STANDS = Standing()
+
+
+def standing_consent(client: ClientView, user_id: UUID) -> Standing:
+    """What the user's consent for the client says now."""
+    row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
+    if row is None or (row.expires_at is not None and row.expires_at <= clock.now()):
+        return NOTHING_STANDS
+    changes = changes_since(row.shown, _shown_of(client))
+    standing = Standing(tuple(row.scope.split()), row.expires_at, changes, row.shown, row.updated_at)
+    return replace(standing, scopes=(), ends_at=None) if changes else standing
+
+
+def offered_ends(client: ClientView, asked_at: datetime) -> tuple[End, ...]:
+    """The ends that a person may choose for a consent that the client asked for then."""
+    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
+    return ends_offered(asked_at, clock.now(), ttl)
+
+
+def remember(
+    actor: Actor, client: ClientView, user_id: UUID, scopes: tuple[str, ...], ends_at: datetime | None = None
+) -> datetime | None:
+    """The user's consent covers the scopes too, until ``ends_at`` or as long as the organization allows.
+
+    Part of the transaction under way. What the client holds already ends by then, too: nothing outlives the consent.
+    Returns the end. Audit: ``consent.given``.
+    """
+    end = _end(client, clock.now(), ends_at)
+    before = _widen(client, user_id, scopes, end)
+    if before is None:
+        try:
+            with db.session.begin_nested():
+                _insert(client, user_id, scopes, end)
+            before = ()
+        except IntegrityError as error:
+            if not is_duplicate_key(error):
+                raise
+            # Another tab was faster; what it allowed stands, and this is allowed beside it.
+            before = _widen(client, user_id, scopes, end) or ()
+    if end is not None:
+        _shorten(client, user_id, end)
+    audit.record(
+        actor,
+        "consent.given",
+        target_type="client",
+        target_id=client.client_id,
+        before={"scopes": list(before)},
+        after={
+            "scopes": _together(client, before, scopes).split(),
+            "expires_at": end.isoformat() if end is not None else None,
+        },
+    )
+    return end
+
+
+def _widen(
+    client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: datetime | None
+) -> tuple[str, ...] | None:
+    """The consent that stands covers the scopes too; what it covered before, or None when there is none.
+
+    What it covered before the app changed is forgotten: that was allowed to another.
+    """
+    now = clock.now()
+    own = (
+        Consent.organization_id == client.organization.id,
+        Consent.user_id == user_id,
+        Consent.client_id == client.id,
+    )
+    row = db.session.execute(
+        select(Consent.scope, Consent.expires_at, Consent.shown).where(*own).with_for_update()
+    ).first()
+    if row is None:
+        return None
+    shown = _shown_of(client)
+    has_ended = row.expires_at is not None and row.expires_at <= now
+    before = () if has_ended or changes_since(row.shown, shown) else tuple(row.scope.split())
+    db.session.execute(
+        update(Consent)
+        .where(*own)
+        .values(
+            scope=_together(client, before, scopes),
+            updated_at=now,
+            expires_at=end,
+            last_used_at=now,
+            shown=shown,
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return before
+
+
+def _insert(client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: datetime | None) -> None:
+    now = clock.now()
+    db.session.execute(
+        insert(Consent).values(
+            organization_id=client.organization.id,
+            id=new_id(),
+            user_id=user_id,
+            client_id=client.id,
+            scope=" ".join(scopes),
+            created_at=now,
+            updated_at=now,
+            expires_at=end,
+            last_used_at=now,
+            shown=_shown_of(client),
+        )
+    )
+
+
+def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
+    """Grants with their access tokens, and codes that were not brought yet: nothing of them outlives the end."""
+    here = client.organization.id
+    of_user = {"organization_id": here, "user_id": user_id, "client_id": client.id}
+    grants = db.session.scalars(
+        select(Grant.id).filter_by(**of_user, revoked_at=None).where(Grant.expires_at > clock.now())
+    ).all()
+    changes = [
+        update(model)
+        .filter_by(**of_user, used_at=None)
+        .where(or_(model.grant_ends_at.is_(None), model.grant_ends_at > end))
+        .values(grant_ends_at=end)
+        for model in (AuthorizationCode, DeviceCode)
+    ]
+    if grants:
+        changes += [
+            update(model)
+            .where(model.organization_id == here, held_by.in_(grants), model.expires_at > end)
+            .values(expires_at=end)
+            for model, held_by in ((Grant, Grant.id), (AccessToken, AccessToken.grant_id))
+        ]
+    for change in changes:
+        db.session.execute(change.execution_options(synchronize_session=False))
+
+
+def _end(client: ClientView, now: datetime, chosen: datetime | None) -> datetime | None:
+    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
+    longest = None if ttl is None else now + timedelta(seconds=ttl)
+    return min((end for end in (longest, chosen) if end is not None), default=None)
+
+
+def _shown_of(client: ClientView) -> dict[str, Any]:
+    return as_shown(client.name, client.trust, client.document)
+
+
+def _together(client: ClientView, before: tuple[str, ...], scopes: tuple[str, ...]) -> str:
+    # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
+    return " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))

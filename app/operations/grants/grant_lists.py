@@ -1,0 +1,155 @@
+"""Living grants as those who may see them do: who allowed which client what, and the end of one.
+
+Tokens themselves are nobody's to see; they live and end with their grant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, or_, select
+
+from app.extensions import db
+from app.models.client import Client
+from app.models.grant import Grant
+from app.models.user import User
+from app.operations import audit, clock
+from app.operations.grants import grants
+from app.operations.grants.allowances import columns_of, conditions, visible
+from app.operations.grants.standing_grants import outlives_moments
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import (
+    client_id_of,
+    encode_uuid,
+    parse_public_id,
+    public_id,
+)
+
+PREFIX = "grt"
+_COLUMNS: tuple[Any, ...] = (
+    *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
+    *(Grant.created_at, Grant.expires_at, Grant.idle_expires_at, Grant.generation, Grant.refresh_digest),
+    Client.name.label("client_name"),
+    User.email.label("user_email"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """One living grant; ``revoked_at`` is set in the answer of its end alone.
+
+    ``expires_at`` is when it ends at the latest: by its own life or because nobody refreshes it.
+    """
+
+    id: UUID
+    client_id: str
+    client_name: str
+    user_id: str
+    user_email: str
+    scopes: tuple[str, ...]
+    resources: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    is_refreshable: bool
+    refreshes: int
+    revoked_at: datetime | None = None
+
+    @property
+    def public_id(self) -> str:
+        """``grt_…``."""
+        return public_id(PREFIX, self.id)
+
+
+@read
+def list_grants(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[GrantRecord]:
+    """A page of the living grants, the newest first; with ``tokens:read:own`` those of one's own clients.
+
+    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
+    """
+    statement = _visible(actor, "tokens:read")
+    for condition in conditions(columns_of(Grant), actor, filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_grant(actor: Actor, public: str) -> GrantRecord:
+    """One living grant. Raises NotFound, Forbidden."""
+    return _get(actor, public, "tokens:read")
+
+
+@transaction
+def revoke_grant(actor: Actor, public: str, *, client_id: str | None = None) -> GrantRecord:
+    """The grant is over, and no token under it is accepted any more, refresh token included.
+
+    The user's consent stays: the app may ask again. Raises NotFound for one that is over already and, where
+    ``client_id`` is given, for another client's; Forbidden. Audit: ``grant.revoked``.
+    """
+    record = _get(actor, public, "tokens:revoke")
+    if client_id not in {None, record.client_id}:
+        raise _not_found()
+    if not grants.revoke(actor, record.id, reason="revoked"):
+        raise _not_found()
+    audit.record(
+        actor,
+        "grant.revoked",
+        target_type="grant",
+        target_id=record.public_id,
+        after={"client_id": record.client_id, "user": record.user_id},
+    )
+    return replace(record, revoked_at=clock.now())
+
+
+def _get(actor: Actor, public: str, permission: str) -> GrantRecord:
+    row_id = parse_public_id(PREFIX, public)
+    statement = _visible(actor, permission)
+    row = None if row_id is None else db.session.execute(statement.where(Grant.id == row_id)).first()
+    if row is None:
+        raise _not_found()
+    return _record(row)
+
+
+def _not_found() -> NotFound:
+    return NotFound("There is no such living grant.")
+
+
+def _visible(actor: Actor, permission: str) -> Select[Any]:
+    now = clock.now()
+    return visible(select(*_COLUMNS), Grant, actor, permission).where(
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > now,
+        or_(Grant.idle_expires_at.is_(None), Grant.idle_expires_at > now),
+        outlives_moments(),
+    )
+
+
+def _record(row: Any) -> GrantRecord:
+    return GrantRecord(
+        id=row.id,
+        client_id=client_id_of(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        user_id=public_id("usr", row.user_id),
+        user_email=row.user_email,
+        scopes=tuple(row.scope.split()),
+        resources=tuple(row.resource.split()),
+        created_at=row.created_at,
+        expires_at=min(row.expires_at, row.idle_expires_at or row.expires_at),
+        is_refreshable=row.refresh_digest is not None,
+        refreshes=row.generation,
+    )

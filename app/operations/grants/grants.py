@@ -1,0 +1,286 @@
+"""Grants: what all tokens of a user hang from. Rotation and revocation are one conditional UPDATE of this row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Integer, bindparam, select, update
+
+from app.models.event import Revocation
+from app.models.grant import Grant
+from app.models.token import AccessToken
+from app.operations import audit, clock, keyring
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.directory import ClientView
+from app.operations.logout import listeners
+from app.operations.people.users import get_user
+from app.operations.statements import Statement, insert_into
+from app.operations.tokens import access_tokens, audiences, id_tokens, signing_keys
+from app.operations.tokens.subjects import subject_of
+from app.operations.tokens.token_answers import TokenAnswer
+from app.operations.transaction import current_unit
+from app.rules.actor import Actor
+from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
+from app.rules.identifiers import new_id, public_id
+from app.rules.registration.demands import algorithm_for
+from app.rules.tokens.claims import claims_for
+from app.rules.tokens.tokens import digest, new_refresh_token
+
+# Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
+LONGEST_ACCESS = timedelta(days=1)
+# A user has so many sign-ins at one client at a time; one more ends the oldest (scale.md rule 13).
+MOST_LIVING = 100
+
+
+_INSERT = Statement(insert_into(Grant))
+_INSERT_TOKEN = Statement(insert_into(AccessToken))
+_LOG = Statement(insert_into(Revocation))
+# Ids are ordered by time.
+_SURPLUS = Statement(
+    select(Grant.id)
+    .where(
+        Grant.organization_id == bindparam("organization_id"),
+        Grant.user_id == bindparam("user_id"),
+        Grant.client_id == bindparam("client_id"),
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+    )
+    .order_by(Grant.id.desc())
+    .offset(bindparam("most", type_=Integer))
+    .limit(bindparam("most", type_=Integer))
+)
+_REVOKE = Statement(
+    update(Grant)
+    .where(
+        Grant.organization_id == bindparam("of_organization"),
+        Grant.id == bindparam("of_grant"),
+        Grant.revoked_at.is_(None),
+    )
+    .values(
+        revoked_at=bindparam("revoked_at"), revoked_reason=bindparam("revoked_reason"), sealed_answer=None
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewGrant:
+    """What a user allowed, on its way to becoming a grant.
+
+    ``resources`` are those allowed, ``asked`` those of them that the token of this very request is for (RFC 8707).
+    ``ends_at`` is when it ends at the latest, where the user or the organization set an end to the consent.
+    """
+
+    id: UUID
+    user_id: UUID
+    session_id: UUID | None
+    scopes: tuple[str, ...]
+    auth_time: datetime
+    amr: str
+    allowed_at: datetime
+    acr: str | None = None
+    resources: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    claims: Mapping[str, Any] | None = None
+    nonce: str | None = None
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTokens:
+    """Tokens that were drawn and signed, and the row that makes the access token count."""
+
+    row: dict[str, Any]
+    answer: TokenAnswer
+
+
+def client_actor(client: ClientView, address: str | None, request_id: str | None) -> Actor:
+    """The client itself as an actor, without permissions: it acts by what it presents."""
+    return Actor(
+        "client",
+        client.organization.id,
+        client.organization.id,
+        client_id=client.id,
+        label=client.name,
+        address=address,
+        request_id=request_id,
+    )
+
+
+def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
+    """The grant stands with its first tokens; part of the transaction under way. Audit: ``grant.created``."""
+    client = authenticated.client
+    now = clock.now()
+    settings = client.organization.settings["oauth"]["refresh_token"]
+    refresh_token = None
+    if gives_refresh_token(client, new.scopes):
+        refresh_token = current_unit().once("refresh_token", lambda: fresh_refresh_token(client, new.id))
+    prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
+    ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
+    ends = min(ends, new.ends_at or ends)
+    idle_ends = min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
+    _INSERT.write(
+        organization_id=client.organization.id,
+        id=new.id,
+        client_id=client.id,
+        user_id=new.user_id,
+        session_id=new.session_id,
+        scope=" ".join(new.scopes),
+        auth_time=new.auth_time,
+        amr=new.amr,
+        acr=new.acr,
+        resource=" ".join(new.resources),
+        claims=new.claims,
+        dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
+        credential_id=authenticated.credential_id,
+        created_at=now,
+        allowed_at=new.allowed_at,
+        expires_at=ends,
+        idle_expires_at=idle_ends,
+        generation=0,
+        refresh_digest=digest(refresh_token) if refresh_token else None,
+    )
+    store_token(authenticated, new, prepared)
+    if new.session_id is not None and "openid" in new.scopes:
+        listeners.add_listener(client, new.session_id, new.user_id)
+    _end_oldest(actor, client, new.user_id)
+    audit.record(
+        actor,
+        "grant.created",
+        target_type="grant",
+        target_id=public_id("grt", new.id),
+        after={"user": public_id("usr", new.user_id), "scopes": list(new.scopes)},
+    )
+    return prepared.answer
+
+
+def _end_oldest(actor: Actor, client: ClientView, user_id: UUID) -> None:
+    surplus = _SURPLUS.rows(
+        organization_id=client.organization.id,
+        user_id=user_id,
+        client_id=client.id,
+        now=clock.now(),
+        most=MOST_LIVING,
+    )
+    for (grant_id,) in surplus:
+        revoke(actor, grant_id, reason="too_many_grants")
+
+
+def ready_keys(client: ClientView) -> None:
+    """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
+    organization = client.organization
+    if "openid" in client.document["scopes"]:
+        signing_keys.active_key(organization, id_tokens.algorithm_of(client))
+    if audiences.may_be_jwt(client):
+        signing_keys.active_key(organization, algorithm_for(client.document, organization.settings))
+
+
+def prepare_tokens(
+    authenticated: AuthenticatedClient, of: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
+) -> PreparedTokens:
+    """An access token under the grant, and an ID token when ``openid`` is among the scopes; nothing is stored yet.
+
+    All is drawn and signed before the statement that decides: a key that fails must not spend a code (CD-5).
+    """
+    client = authenticated.client
+    subject = subject_of(client, of.user_id)
+
+    def make() -> PreparedTokens:
+        now = clock.now()
+        made = access_tokens.make(
+            client,
+            scopes,
+            now=now,
+            subject=subject,
+            resources=audiences.chosen(client, of.scopes, of.resources, of.asked),
+            auth_time=of.auth_time,
+            acr=of.acr,
+            dpop_jkt=authenticated.dpop_jkt,
+            ends_by=of.ends_at,
+        )
+        id_token = None
+        if "openid" in scopes:
+            facts = id_tokens.Facts(
+                subject=subject,
+                auth_time=of.auth_time,
+                amr=of.amr,
+                nonce=of.nonce,
+                session_id=of.session_id,
+                acr=of.acr,
+                asked=_asked_by_name(client, of),
+            )
+            id_token = id_tokens.sign_id_token(client, facts, access_token=made.value, now=now)
+        return PreparedTokens(
+            made.row,
+            TokenAnswer(
+                made.value, made.expires_in, made.row["scope"], refresh_token, id_token, made.token_type
+            ),
+        )
+
+    return current_unit().once("tokens", make)
+
+
+def _asked_by_name(client: ClientView, of: NewGrant) -> dict[str, Any]:
+    """What the ID token tells of the user beside the sign-in (OIDC Core 5.5)."""
+    asked = names_for(of.claims, ID_TOKEN)
+    return claims_for(get_user(client.organization.id, of.user_id).claims, (), asked) if asked else {}
+
+
+def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
+    """The access token's row stands, with the grant and the secret that minted it."""
+    _INSERT_TOKEN.write(
+        organization_id=authenticated.client.organization.id,
+        client_id=authenticated.client.id,
+        grant_id=of.id,
+        credential_id=authenticated.credential_id,
+        **prepared.row,
+    )
+
+
+def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
+    """Whether client, organization and the user's consent all allow a refresh token (CO-5)."""
+    return (
+        "offline_access" in scopes
+        and "refresh_token" in client.document["grant_types"]
+        and "refresh_token" in client.organization.settings["oauth"]["grant_types"]
+    )
+
+
+def fresh_refresh_token(client: ClientView, grant_id: UUID) -> str:
+    """A refresh token of the grant; it names the grant and carries its organization's tag."""
+    return new_refresh_token(
+        client.organization.id, grant_id, keyring.refresh_tag_key(client.organization.id)
+    )
+
+
+def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
+    """The grant and all its tokens are dead once the transaction under way has committed.
+
+    Returns whether it was alive; writes the revocation log, and leaves the audit event to the caller.
+    """
+    now = clock.now()
+    changed = _REVOKE.write(
+        of_organization=actor.organization_id, of_grant=grant_id, revoked_at=now, revoked_reason=reason
+    )
+    if changed != 1:
+        return False
+    log_revocation(actor.organization_id, "grant", grant_id.bytes)
+    return True
+
+
+def log_revocation(
+    organization_id: str, kind: str, subject: bytes, *, not_before: datetime | None = None
+) -> None:
+    """The revocation stands in the log that checkers without this database follow."""
+    now = clock.now()
+    _LOG.write(
+        organization_id=organization_id,
+        id=new_id(),
+        kind=kind,
+        subject=subject,
+        not_before=not_before or now,
+        expires_at=now + LONGEST_ACCESS,
+    )

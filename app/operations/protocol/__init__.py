@@ -1,1 +1,0 @@
-"""Requests, codes, grants, tokens and keys: what the OAuth wire stands on."""

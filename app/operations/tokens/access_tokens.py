@@ -1,0 +1,149 @@
+"""The values of access tokens, opaque or JWT (RFC 9068), and the row that each leaves."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.operations.directory import ClientView
+from app.operations.tokens import audiences, signing_keys
+from app.rules.identifiers import new_id, public_id
+from app.rules.registration.demands import algorithm_for
+from app.rules.tokens.tokens import ACCESS_TOKEN, digest, new_token
+
+BEARER, DPOP = "Bearer", "DPoP"
+LONGEST_JWT = 8192
+_MOST_DERIVED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MadeToken:
+    """A fresh access token: its value, its life in seconds, and the columns of its row."""
+
+    value: str
+    expires_in: int
+    row: dict[str, Any]
+    is_jwt: bool = False
+
+    @property
+    def token_type(self) -> str:
+        """How it is presented (RFC 6750, RFC 9449 section 5)."""
+        return BEARER if self.row["dpop_jkt"] is None else DPOP
+
+
+def make(
+    client: ClientView,
+    scopes: Sequence[str],
+    *,
+    now: datetime,
+    subject: str,
+    resources: Sequence[str] = (),
+    auth_time: datetime | None = None,
+    acr: str | None = None,
+    dpop_jkt: str | None = None,
+    act: Mapping[str, Any] | None = None,
+    ends_by: datetime | None = None,
+) -> MadeToken:
+    """A fresh access token of the client for ``subject``; nothing is stored yet.
+
+    ``resources`` are those asked for (RFC 8707), which may leave less than all of ``scopes``; ``dpop_jkt`` is the key
+    it is bound to, ``act`` who acts for the subject, ``ends_by`` when it ends at the latest. Raises InvalidTarget.
+    """
+    plan = _plan_of(client, tuple(scopes), tuple(resources))
+    audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
+    if ends_by is not None:
+        expires_in = min(expires_in, int((ends_by - now).total_seconds()))
+    token_id = new_id()
+    if plan.as_jwt:
+        more: dict[str, Any] = {"acr": acr, "act": act}
+        if auth_time is not None:
+            more["auth_time"] = int(auth_time.timestamp())
+        if dpop_jkt is not None:
+            more["cnf"] = {"jkt": dpop_jkt}
+        value = _signed(client, public_id("tok", token_id), scope, audience, subject, now, expires_in, more)
+    else:
+        value = new_token(ACCESS_TOKEN, client.organization.id)
+    row = {
+        "id": token_id,
+        "digest": digest(value),
+        "scope": scope,
+        "audience": " ".join(audience),
+        "dpop_jkt": dpop_jkt,
+        "act": act,
+        "issued_at": now,
+        "expires_at": now + timedelta(seconds=expires_in),
+    }
+    return MadeToken(value, expires_in, row, plan.as_jwt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What every token of a client for the same scopes and resources has in common."""
+
+    scope: str
+    audience: tuple[str, ...]
+    as_jwt: bool
+    expires_in: int
+
+
+def _plan_of(client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]) -> _Plan:
+    key = ("access token", scopes, resources)
+    plan: _Plan | None = client.derived.get(key)
+    if plan is None:
+        target = audiences.target_of(client, scopes, resources)
+        as_jwt = audiences.is_jwt(client, target.audience)
+        expires_in = audiences.seconds_of_life(client, target.audience, as_jwt=as_jwt)
+        plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
+        # A caller may ask for many combinations; few clients use more than a handful.
+        if len(client.derived) < _MOST_DERIVED:
+            client.derived[key] = plan
+    return plan
+
+
+def claimed_place(token: str) -> tuple[str, str]:
+    """The ``client_id`` and the organization that a JWT names, unverified: they only say where to look for its row.
+
+    Empty where it names none.
+    """
+    if len(token) > LONGEST_JWT or token.count(".") != 2:
+        return "", ""
+    payload = token.split(".")[1]
+    try:
+        claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return "", ""
+    named = (claims.get("client_id"), claims.get("organization_id")) if isinstance(claims, dict) else ("", "")
+    # Ours are ASCII; half of a surrogate pair, which JSON can spell, could not even be looked up.
+    client_id, slug = (name if isinstance(name, str) and name.isascii() else "" for name in named)
+    return client_id, slug
+
+
+def _signed(
+    client: ClientView,
+    token_id: str,
+    scope: str,
+    audience: tuple[str, ...],
+    subject: str,
+    now: datetime,
+    expires_in: int,
+    more: dict[str, Any],
+) -> str:
+    issued_at = int(now.timestamp())
+    claims: dict[str, Any] = {
+        "iss": client.organization.issuer,
+        "sub": subject,
+        "aud": audience[0] if len(audience) == 1 else list(audience),
+        "exp": issued_at + expires_in,
+        "iat": issued_at,
+        "jti": token_id,
+        "client_id": client.client_id,
+        "organization_id": client.organization.slug,
+    }
+    more = {"scope": scope or None, **more}
+    claims |= {name: value for name, value in more.items() if value is not None}
+    algorithm = algorithm_for(client.document, client.organization.settings)
+    return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106

@@ -1,0 +1,153 @@
+"""Introspection: whether a token lives, for a client that may know (RFC 7662)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from app.models import user as user_model
+from app.models.grant import Grant
+from app.models.user import User
+from app.operations import clock, keyring
+from app.operations.directory import ClientView
+from app.operations.statements import Statement
+from app.operations.tokens import signing_keys, tokens
+from app.operations.tokens.subjects import subject_of
+from app.operations.views import is_before
+from app.rules.identifiers import public_id
+from app.rules.oauth_errors import InvalidClient
+from app.rules.registration.demands import algorithm_for
+from app.rules.tokens.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
+
+SIGNED_TYPE = "token-introspection+jwt"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveToken:
+    """A living token as an introspecting client is told of it."""
+
+    is_access_token: bool
+    client_id: str
+    subject: str
+    username: str | None
+    scopes: tuple[str, ...]
+    audience: tuple[str, ...]
+    issued_at: datetime
+    expires_at: datetime
+    jti: str
+    auth_time: datetime | None
+    acr: str | None = None
+    dpop_jkt: str | None = None
+    act: Mapping[str, Any] | None = None
+
+
+_FIND_FAMILY = Statement(
+    select(
+        Grant.client_id,
+        Grant.user_id,
+        Grant.scope,
+        Grant.auth_time,
+        Grant.created_at,
+        Grant.rotated_at,
+        Grant.expires_at,
+        Grant.idle_expires_at,
+        Grant.refresh_digest,
+        Grant.revoked_at,
+        Grant.allowed_at,
+        Grant.credential_id,
+        User.status,
+        User.email,
+        User.tokens_not_before,
+    )
+    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
+)
+
+
+def introspect(caller: ClientView, token: str) -> ActiveToken | None:
+    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
+
+    Raises InvalidClient for a public client, which anybody could be.
+    """
+    if caller.is_public:
+        raise InvalidClient().because(
+            "auth_method_mismatch", received="none", expected="a secret or an assertion"
+        )
+    parsed = parse_token(token)
+    if parsed is not None and parsed.kind == REFRESH_TOKEN:
+        return _refresh_token(caller, token, parsed)
+    view = tokens.introspect(caller, token)
+    if view is None:
+        return None
+    client_id = view.client.client_id
+    return ActiveToken(
+        is_access_token=True,
+        client_id=client_id,
+        subject=subject_of(view.client, view.user_id) if view.user_id is not None else view.origin.client_id,
+        username=view.user_email,
+        scopes=view.scopes,
+        audience=view.audience,
+        issued_at=view.issued_at,
+        expires_at=view.expires_at,
+        jti=public_id("tok", view.id),
+        auth_time=view.authenticated_at,
+        acr=view.acr,
+        dpop_jkt=view.dpop_jkt,
+        act=view.act,
+    )
+
+
+def sign(caller: ClientView, document: Mapping[str, Any]) -> str:
+    """The answer as a JWT for the caller, by the algorithm it chose or RS256 (RFC 9701 sections 5 and 6).
+
+    ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
+    """
+    chosen = caller.document.get("introspection_signed_response_alg") or "RS256"
+    algorithm = algorithm_for(caller.document, caller.organization.settings, chosen)
+    claims = {
+        "iss": caller.organization.issuer,
+        "aud": caller.client_id,
+        "iat": int(clock.now().timestamp()),
+        "token_introspection": dict(document),
+    }
+    return signing_keys.sign(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
+
+
+def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> ActiveToken | None:
+    if parsed.organization_id != caller.organization.id:
+        return None
+    row = _FIND_FAMILY.first(organization_id=caller.organization.id, grant_id=parsed.grant_id)
+    if row is None:
+        return None
+    (
+        client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
+        refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
+    ) = row  # fmt: skip
+    if client_id != caller.id or refresh_digest is None:
+        return None
+    if not has_own_tag(token, keyring.refresh_tag_key(caller.organization.id)):
+        return None
+    if not hmac.compare_digest(digest(token), refresh_digest):
+        return None
+    ends = min(expires_at, idle_expires_at)
+    if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
+        return None
+    if is_before(allowed_at, user_not_before) or caller.forgot_grant(allowed_at, auth_time, redeemed_with):
+        return None
+    return ActiveToken(
+        is_access_token=False,
+        client_id=caller.client_id,
+        subject=subject_of(caller, user_id),
+        username=email,
+        scopes=tuple(scope.split()),
+        audience=(),
+        issued_at=rotated_at or created_at,
+        expires_at=ends,
+        jti=public_id("grt", parsed.grant_id) if parsed.grant_id is not None else "",
+        auth_time=auth_time,
+    )

@@ -1,0 +1,101 @@
+"""Signing keys at work: the one that signs now, made at its first use, and those whose signatures may be checked."""
+
+from __future__ import annotations
+
+import time
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from typing import Any
+
+from joserfc.jws import JWSRegistry
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models import signing_key as key_model
+from app.models.signing_key import SigningKey
+from app.operations import clock, keyring
+from app.operations.directory import OrganizationView
+from app.operations.signing import making
+from app.operations.transaction import after_commit, read
+from app.rules.actor import Actor
+from app.rules.tokens.jwt import compact
+
+ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
+_CACHED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKeyView:
+    """A key that signs."""
+
+    kid: str
+    algorithm: str
+    key: making.AnyKey
+
+
+_cache: dict[tuple[bytes, str, int, str], tuple[float, SigningKeyView]] = {}
+
+
+def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView:
+    """The key that signs now; made, stored and published when there is none yet (KY-1, KY-2).
+
+    Cached by the organization's version, which each rotation raises.
+    """
+    key = (keyring.derive("signing-key-cache"), organization.id, organization.version, algorithm)
+    cached = _cache.get(key)
+    if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
+        return cached[1]
+    view = _load(organization.id, algorithm)
+    if view is not None:
+        _keep(key, view)
+        return view
+    making.stand(Actor.system(organization.id), algorithm, key_model.ACTIVE)
+    view = _load(organization.id, algorithm)
+    if view is None:
+        raise RuntimeError("a signing key that was just stored is not there")
+    made = view
+    # Rolled back with the unit that made it, the key would go on signing from here and be published nowhere.
+    after_commit(lambda: _keep(key, made))
+    return view
+
+
+def _keep(key: tuple[bytes, str, int, str], view: SigningKeyView) -> None:
+    if len(_cache) > 5000:
+        _cache.clear()
+    _cache[key] = (time.monotonic(), view)
+
+
+def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any], *, token_type: str) -> str:
+    """The claims as a signed JWT of the organization (RFC 7519); ``token_type`` is the header's ``typ``."""
+    view = active_key(organization, algorithm)
+    header = compact({"alg": algorithm, "kid": view.kid, "typ": token_type})
+    signed = urlsafe_b64encode(header).rstrip(b"=") + b"." + urlsafe_b64encode(compact(claims)).rstrip(b"=")
+    # joserfc's own serializer warns of EdDSA at each signature and costs more than an ES256 signature does.
+    signature = JWSRegistry.algorithms[algorithm].sign(signed, view.key)
+    return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+
+def published_keys(organization: OrganizationView) -> list[dict[str, Any]]:
+    """As ``public_keys``; of an active organization, a key for its default algorithm stands after the first look."""
+    if organization.is_active:
+        active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
+    return public_keys(organization.id)
+
+
+@read
+def public_keys(organization_id: str) -> list[dict[str, Any]]:
+    """The public half of every key whose signatures may still be checked (RFC 7517)."""
+    rows = db.session.scalars(
+        select(SigningKey)
+        .where(SigningKey.organization_id == organization_id)
+        .order_by(SigningKey.id.desc())
+        .limit(50)
+    )
+    now = clock.now()
+    return [row.public_jwk for row in rows if row.remove_at is None or row.remove_at > now]
+
+
+@read
+def _load(organization_id: str, algorithm: str) -> SigningKeyView | None:
+    row = making.find_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    return None if row is None else SigningKeyView(row.kid, algorithm, making.opened(row))

@@ -1,0 +1,185 @@
+"""Living access tokens as those who may see them do: what they are for, never what they are; and the end of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, and_, exists, or_, select
+from sqlalchemy.orm import aliased
+
+from app.extensions import db
+from app.models.client import ACTIVE, Client
+from app.models.grant import Grant
+from app.models.token import AccessToken
+from app.models.user import ACTIVE as ACTIVE_USER
+from app.models.user import User
+from app.operations import clock
+from app.operations.grants.allowances import conditions, of_own_clients
+from app.operations.grants.standing_grants import outlives_moments, token_outlives_moments
+from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.tokens import revocation
+from app.operations.transaction import read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id
+
+PREFIX = "tok"
+_FILTERED = {
+    "client_id": AccessToken.client_id,
+    "user_id": Grant.user_id,
+    "credential_id": AccessToken.credential_id,
+}
+FILTERS = tuple(_FILTERED)
+_COLUMNS: tuple[Any, ...] = (
+    *(AccessToken.id, AccessToken.organization_id, AccessToken.client_id, AccessToken.grant_id),
+    *(AccessToken.credential_id, AccessToken.scope, AccessToken.audience, AccessToken.dpop_jkt),
+    *(AccessToken.issued_at, AccessToken.expires_at, AccessToken.parent_id),
+    Client.name.label("client_name"),
+    Grant.user_id,
+    User.email.label("user_email"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One living access token; ``revoked_at`` is set in the answer of its end alone.
+
+    Without a person behind it (client_credentials) there is neither user nor grant.
+    """
+
+    id: UUID
+    client_id: str
+    client_name: str
+    user_id: str | None
+    user_email: str | None
+    grant_id: str | None
+    credential_id: str | None
+    scopes: tuple[str, ...]
+    audience: tuple[str, ...]
+    is_bound: bool
+    exchanged_for: str | None
+    issued_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None = None
+
+    @property
+    def public_id(self) -> str:
+        """``tok_…``, the ``jti`` of one that is a JWT."""
+        return public_id(PREFIX, self.id)
+
+    @property
+    def kind(self) -> str:
+        """For whom it speaks: ``user``, or the ``client`` itself."""
+        return "client" if self.grant_id is None else "user"
+
+
+@read
+def list_tokens(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[TokenRecord]:
+    """A page of the living access tokens, the newest first; with ``tokens:read:own`` those of one's own clients.
+
+    ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
+    """
+    statement = _visible(actor, "tokens:read")
+    for condition in conditions(_FILTERED, actor, filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    rows = db.session.execute(in_order(statement, (AccessToken.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_token(actor: Actor, public: str) -> TokenRecord:
+    """One living access token. Raises NotFound, Forbidden."""
+    return _get(actor, public, "tokens:read")
+
+
+@transaction
+def end_token(actor: Actor, public: str, *, client_id: str | None = None) -> TokenRecord:
+    """The access token is accepted no more, and what was exchanged for it neither; its grant goes on.
+
+    Raises NotFound for one that has ended already and, where ``client_id`` is given, for another client's; Forbidden.
+    Audit: ``token.revoked``.
+    """
+    record = _get(actor, public, "tokens:revoke")
+    if client_id not in {None, record.client_id}:
+        raise _not_found()
+    found = parse_client_id(record.client_id)
+    if found is None or revocation.end_access_token(actor, record.id, found[1]) is None:
+        raise _not_found()
+    return replace(record, revoked_at=clock.now())
+
+
+def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
+    row_id = parse_public_id(PREFIX, public)
+    statement = _visible(actor, permission)
+    row = None if row_id is None else db.session.execute(statement.where(AccessToken.id == row_id)).first()
+    if row is None:
+        raise _not_found()
+    return _record(row)
+
+
+def _not_found() -> NotFound:
+    return NotFound("There is no such living token.")
+
+
+def _visible(actor: Actor, permission: str) -> Select[Any]:
+    """Tokens that whoever presents them would find alive: the same rules as in ``tokens``, for many."""
+    here, now, parent = AccessToken.organization_id, clock.now(), aliased(AccessToken)
+    statement = (
+        select(*_COLUMNS)
+        .join(Client, (Client.organization_id == here) & (Client.id == AccessToken.client_id))
+        .outerjoin(Grant, (Grant.organization_id == here) & (Grant.id == AccessToken.grant_id))
+        .outerjoin(User, (User.organization_id == here) & (User.id == Grant.user_id))
+        .where(
+            here == actor.organization_id,
+            AccessToken.revoked_at.is_(None),
+            AccessToken.expires_at > now,
+            Client.status == ACTIVE,
+            token_outlives_moments(),
+            or_(
+                AccessToken.grant_id.is_(None),
+                and_(Grant.revoked_at.is_(None), User.status == ACTIVE_USER, outlives_moments()),
+            ),
+            or_(
+                AccessToken.parent_id.is_(None),
+                exists().where(
+                    parent.organization_id == here,
+                    parent.id == AccessToken.parent_id,
+                    parent.revoked_at.is_(None),
+                ),
+            ),
+        )
+    )
+    return of_own_clients(statement, actor, permission)
+
+
+def _record(row: Any) -> TokenRecord:
+    def named(prefix: str, value: UUID | None) -> str | None:
+        return None if value is None else public_id(prefix, value)
+
+    return TokenRecord(
+        id=row.id,
+        client_id=client_id_of(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        user_id=named("usr", row.user_id),
+        user_email=row.user_email,
+        grant_id=named("grt", row.grant_id),
+        credential_id=named("sec", row.credential_id),
+        scopes=tuple(row.scope.split()),
+        audience=tuple(row.audience.split()),
+        is_bound=row.dpop_jkt is not None,
+        exchanged_for=named(PREFIX, row.parent_id),
+        issued_at=row.issued_at,
+        expires_at=row.expires_at,
+    )

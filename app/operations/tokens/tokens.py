@@ -1,0 +1,238 @@
+"""Access tokens: issued to clients for themselves, found by digest, introspected.
+
+The statements here are what the service does most; each is one round trip. A token is alive only while everything
+it rests on is: its grant, which may end with its session, its user, the secret that minted it, its client, its
+organization. Grant and user are asked in the statement that finds it, the others in views that every change makes
+stale (IT-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, select
+
+from app.models import user as user_model
+from app.models.grant import Grant
+from app.models.token import AccessToken
+from app.models.user import User
+from app.operations import clock, directory
+from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.directory import ClientView, client_of_row
+from app.operations.statements import Statement
+from app.operations.tokens import access_tokens
+from app.operations.tokens.token_answers import TokenAnswer
+from app.operations.views import is_before
+from app.rules.errors import NotFound
+from app.rules.identifiers import is_routing_key, parse_client_id
+from app.rules.tokens.tokens import ACCESS_TOKEN, digest, parse_token
+
+_TOKEN_COLUMNS = (
+    "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "dpop_jkt", "issued_at",
+    "expires_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """A living access token, the client it was issued to, and what it rests on."""
+
+    id: UUID
+    client: ClientView
+    grant_id: UUID | None
+    user_id: UUID | None
+    user_email: str | None
+    scopes: tuple[str, ...]
+    audience: tuple[str, ...]
+    issued_at: datetime
+    expires_at: datetime
+    authenticated_at: datetime | None
+    session_id: UUID | None
+    dpop_jkt: str | None
+    act: Mapping[str, Any] | None
+    acr: str | None
+    claims: Mapping[str, Any] | None
+    parent: TokenView | None = None
+
+    @property
+    def origin(self) -> ClientView:
+        """The client that the first token of an exchange was issued to; otherwise the token's own."""
+        return self.client if self.parent is None else self.parent.origin
+
+    @property
+    def depth(self) -> int:
+        """How often it was exchanged (RFC 8693)."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
+
+_ISSUE_TO_CLIENT = Statement(insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS}))
+# One round trip by the digest; what a user's token rests on is joined by primary key. Client and organization are
+# known from their views.
+_TOKEN = (
+    select(
+        AccessToken.id,
+        AccessToken.client_id,
+        AccessToken.grant_id,
+        AccessToken.credential_id,
+        AccessToken.scope,
+        AccessToken.audience,
+        AccessToken.issued_at,
+        AccessToken.expires_at,
+        AccessToken.dpop_jkt,
+        AccessToken.act,
+        AccessToken.parent_id,
+        Grant.user_id,
+        Grant.auth_time,
+        Grant.acr,
+        Grant.claims,
+        Grant.session_id,
+        Grant.revoked_at,
+        Grant.allowed_at,
+        Grant.credential_id,
+        User.email,
+        User.status,
+        User.tokens_not_before,
+    )
+    .select_from(AccessToken)
+    .outerjoin(
+        Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
+    )
+    .outerjoin(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .where(
+        AccessToken.organization_id == bindparam("organization_id"),
+        AccessToken.revoked_at.is_(None),
+        AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
+    )
+)
+_FIND = Statement(_TOKEN.where(AccessToken.digest == bindparam("digest")))
+_FIND_PARENT = Statement(_TOKEN.where(AccessToken.id == bindparam("id")))
+
+
+def issue_to_client(
+    authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
+) -> TokenAnswer:
+    """An access token for the client itself, committed (RFC 6749 section 4.4).
+
+    ``scopes`` are within what the client may have. No audit row: the token's own row says who got it, when, and by
+    which secret.
+    """
+    client = authenticated.client
+    made = access_tokens.make(
+        client,
+        scopes,
+        now=clock.now(),
+        subject=client.client_id,
+        resources=resources,
+        dpop_jkt=authenticated.dpop_jkt,
+    )
+    _ISSUE_TO_CLIENT.insert(
+        organization_id=client.organization.id,
+        client_id=client.id,
+        credential_id=authenticated.credential_id,
+        **made.row,
+    )
+    return TokenAnswer(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
+
+
+def find_token(token: str, *, organization_id: str | None = None) -> TokenView | None:
+    """The living access token of that value, or None. ``organization_id`` narrows it to one organization."""
+    owner = owner_of(token)
+    if owner is None or (organization_id is not None and owner != organization_id):
+        return None
+    row = _FIND.first(organization_id=owner, digest=digest(token), now=clock.now())
+    if row is None:
+        return None
+    client = client_of_row(owner, row[1])
+    return None if client is None else _living(client, row)
+
+
+def find_bearer(token: str, audience: str) -> TokenView | None:
+    """The living access token, if it was issued for ``audience`` (RFC 8707); None otherwise (TK-6)."""
+    view = find_token(token)
+    return view if view is not None and audience in view.audience else None
+
+
+def introspect(caller: ClientView, token: str) -> TokenView | None:
+    """The token as the caller may see it (RFC 7662): its own, or one meant for a resource that it is (IT-1)."""
+    organization_id = caller.organization.id
+    if owner_of(token) != organization_id:
+        return None
+    row = _FIND.first(organization_id=organization_id, digest=digest(token), now=clock.now())
+    if row is None:
+        return None
+    client = caller if row[1] == caller.id else client_of_row(organization_id, row[1])
+    view = None if client is None else _living(client, row)
+    if view is None or client is caller:
+        return view
+    is_meant = any(resource in caller.document.get("resources", ()) for resource in view.audience)
+    return view if is_meant else None
+
+
+def owner_of(token: str) -> str | None:
+    """The routing key that an access token names, opaque or JWT; None when it cannot be one. Proves nothing."""
+    parsed = parse_token(token)
+    if parsed is not None:
+        return parsed.organization_id if parsed.kind == ACCESS_TOKEN else None
+    client_id, slug = access_tokens.claimed_place(token)
+    client = parse_client_id(client_id)
+    if client is not None:
+        return client[0] if is_routing_key(client[0]) else None
+    if not client_id.startswith("https://"):
+        return None
+    # The address of a client's metadata names no organization; the token does.
+    try:
+        return directory.organization_by_slug(slug, fresh=False).id
+    except NotFound:
+        return None
+
+
+def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
+    """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
+    (
+        token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
+        parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
+        email, user_status, user_not_before,
+    ) = row  # fmt: skip
+    if not client.is_active or client.forgot(issued_at):
+        return None
+    ended = client.ended_secrets.get(credential_id) if credential_id is not None else None
+    if ended is not None and ended.took(issued_at):
+        return None
+    if grant_id is not None:
+        if grant_revoked_at is not None or user_status != user_model.ACTIVE:
+            return None
+        if is_before(allowed_at, user_not_before) or client.forgot_grant(
+            allowed_at, auth_time, redeemed_with
+        ):
+            return None
+    parent = None if parent_id is None else _parent(client.organization.id, parent_id)
+    if parent_id is not None and parent is None:
+        return None  # What it was exchanged for has ended (RFC 8693).
+    return TokenView(
+        id=token_id,
+        client=client,
+        grant_id=grant_id,
+        user_id=user_id,
+        user_email=email,
+        scopes=tuple(scope.split()),
+        audience=tuple(audience.split()),
+        issued_at=issued_at,
+        expires_at=expires_at,
+        authenticated_at=auth_time,
+        session_id=session_id,
+        dpop_jkt=dpop_jkt,
+        act=act,
+        acr=acr,
+        claims=claims,
+        parent=parent,
+    )
+
+
+def _parent(organization_id: str, token_id: UUID) -> TokenView | None:
+    row = _FIND_PARENT.first(organization_id=organization_id, id=token_id, now=clock.now())
+    client = None if row is None else client_of_row(organization_id, row[1])
+    return None if row is None or client is None else _living(client, row)

@@ -1,0 +1,1 @@
+"""What an authorization request may say, and what follows from it."""

@@ -1,0 +1,235 @@
+"""What an authorization request may say, once client and redirect URI are known to be right.
+
+Each check is a function named in the standard's words; the first that fails decides the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.rules.authorization import hints, pkce
+from app.rules.authorization.claims_parameter import parse_claims, scopes_of, wanted_contexts, within
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.authorization.response_modes import QUERY, checked_mode
+from app.rules.client_proof.dpop import is_thumbprint
+from app.rules.oauth_errors import AuthorizationRefusal, InvalidTarget
+from app.rules.tokens.scopes import beyond, parse_scope
+
+PROMPTS = ("none", "login", "consent", "select_account", "create")
+LONGEST_STATE = 2048
+LONGEST_NONCE = 2048
+LONGEST_MAX_AGE = 10 * 365 * 86400
+MOST_CONTEXTS = 20
+# All that is read of a request. Parameters that are not understood are ignored (RFC 6749 section 3.1).
+NAMES = (
+    "response_type",
+    "response_mode",
+    "client_id",
+    "redirect_uri",
+    "scope",
+    "state",
+    "code_challenge",
+    "code_challenge_method",
+    "nonce",
+    "prompt",
+    "max_age",
+    "login_hint",
+    "id_token_hint",
+    "acr_values",
+    "claims",
+    "ui_locales",
+    "dpop_jkt",
+    "resource",
+)
+# Strangers can have requests stored: this is what one of theirs may cost, in bytes.
+LONGEST_REQUEST = 12 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationParameters:
+    """A checked request. ``scopes`` are in the order asked for; ``max_age`` is in seconds, the client's own by default.
+
+    ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those of them that no scope asked for belongs
+    to, ``claims`` the claims parameter as understood (OIDC Core 5.5),
+    ``acr_values`` the context classes wished for by any of three ways, ``id_token_hint`` an ID token that nobody has
+    verified yet, ``dpop_jkt`` the thumbprint that the code will be bound to (RFC 9449 section 10).
+    """
+
+    redirect_uri: str
+    scopes: tuple[str, ...]
+    code_challenge: str
+    state: str | None = None
+    nonce: str | None = None
+    prompts: tuple[str, ...] = ()
+    max_age: int | None = None
+    login_hint: str | None = None
+    response_mode: str = QUERY
+    resources: tuple[str, ...] = ()
+    bare_resources: tuple[str, ...] = ()
+    claims: Mapping[str, Any] | None = None
+    acr_values: tuple[str, ...] = ()
+    id_token_hint: str | None = None
+    ui_locales: tuple[str, ...] = ()
+    dpop_jkt: str | None = None
+
+    @property
+    def consent_scopes(self) -> tuple[str, ...]:
+        """All that the user has to allow: the scopes, and those that release the claims asked for by name."""
+        return tuple(dict.fromkeys((*self.scopes, *scopes_of(self.claims))))
+
+
+def checked(
+    sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
+) -> AuthorizationParameters:
+    """The request, or AuthorizationRefusal with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
+
+    ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client`` is the client's document.
+    """
+    _require_each_once(repeated)
+    _require_code(sent)
+    _require_bounded(sent)
+    claims = within(parse_claims(sent["claims"]), client["scopes"]) if "claims" in sent else None
+    return AuthorizationParameters(
+        redirect_uri=redirect_uri,
+        scopes=_scopes(sent, client["scopes"]),
+        code_challenge=_code_challenge(sent),
+        state=_bounded(sent, "state", LONGEST_STATE),
+        nonce=_bounded(sent, "nonce", LONGEST_NONCE),
+        prompts=_prompts(sent),
+        max_age=_max_age(sent, client.get("default_max_age")),
+        response_mode=checked_mode(sent),
+        claims=claims,
+        acr_values=wanted_contexts(claims)
+        or _acr_values(sent)
+        or tuple(client.get("default_acr_values") or ()),
+        login_hint=hints.login_hint(sent),
+        id_token_hint=hints.id_token_hint(sent),
+        ui_locales=hints.ui_locales(sent),
+        dpop_jkt=_dpop_jkt(sent),
+        resources=_resources(sent),
+    )
+
+
+def understood(sent: Mapping[str, str]) -> dict[str, str]:
+    """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
+    kept = {name: sent[name] for name in NAMES if name in sent}
+    if hints.login_hint(sent) is None:
+        kept.pop("login_hint", None)
+    for name, longest in (
+        ("id_token_hint", hints.LONGEST_ID_TOKEN_HINT),
+        ("ui_locales", hints.LONGEST_LOCALES),
+    ):
+        if name in kept:
+            kept[name] = kept[name][:longest]
+    return kept
+
+
+def _require_bounded(sent: Mapping[str, str]) -> None:
+    if sum(len(value.encode()) for value in understood(sent).values()) > LONGEST_REQUEST:
+        raise AuthorizationRefusal(
+            "invalid_request", f"The parameters are longer than {LONGEST_REQUEST} bytes together."
+        )
+
+
+def _require_each_once(repeated: Collection[str]) -> None:
+    if repeated:
+        raise AuthorizationRefusal("invalid_request", "A parameter was sent more than once.").because(
+            "parameter_repeated", received=", ".join(sorted(repeated))
+        )
+
+
+def _require_code(sent: Mapping[str, str]) -> None:
+    if "response_type" not in sent:
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter response_type is missing; it must be code."
+        ).because("parameter_missing", expected="response_type=code")
+    if sent["response_type"] != "code":
+        raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.").because(
+            "response_type_unsupported", received=sent["response_type"], expected="code"
+        )
+
+
+def _code_challenge(sent: Mapping[str, str]) -> str:
+    challenge = sent.get("code_challenge")
+    if challenge is None:
+        raise AuthorizationRefusal(
+            "invalid_request", "PKCE is required: the parameter code_challenge is missing."
+        ).because("pkce_missing")
+    if sent.get("code_challenge_method") != pkce.METHOD:
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter code_challenge_method must be S256."
+        ).because("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=pkce.METHOD)
+    if not pkce.is_challenge(challenge):
+        raise AuthorizationRefusal(
+            "invalid_request", "The code_challenge must be 43 base64url characters."
+        ).because("pkce_method_unsupported", received=challenge, expected="43 base64url characters")
+    return challenge
+
+
+def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
+    jkt = sent.get("dpop_jkt")
+    if jkt is not None and not is_thumbprint(jkt):
+        raise AuthorizationRefusal("invalid_request", "The dpop_jkt must be 43 base64url characters.")
+    return jkt
+
+
+def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
+    scopes = parse_scope(sent.get("scope", ""))
+    if not scopes:
+        raise AuthorizationRefusal(
+            "invalid_scope", "The parameter scope is missing, empty or malformed."
+        ).because("parameter_missing", expected="scope")
+    refused = beyond(scopes, client_scopes)
+    if refused:
+        raise AuthorizationRefusal(
+            "invalid_scope", "A scope was asked for that the client was not registered for."
+        ).because("scope_not_allowed", received=" ".join(refused), expected=client_scopes)
+    return scopes
+
+
+def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return parse_resources(sent.get("resource", ""))
+    except InvalidTarget as refused:
+        raise AuthorizationRefusal(refused.code, refused.description).because(
+            "resource_not_allowed", received=sent.get("resource")
+        ) from refused
+
+
+def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
+    value = sent.get(name)
+    if value is not None and len(value.encode()) > longest:
+        raise AuthorizationRefusal(
+            "invalid_request", f"The parameter {name} is longer than {longest} bytes."
+        ).because("parameter_malformed", received=f"{name} of {len(value.encode())} bytes")
+    return value
+
+
+def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
+    prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
+    if any(prompt not in PROMPTS for prompt in prompts):
+        raise AuthorizationRefusal("invalid_request", "The parameter prompt holds an unknown value.").because(
+            "parameter_malformed", received=sent["prompt"], expected=PROMPTS
+        )
+    if "none" in prompts and len(prompts) > 1:
+        raise AuthorizationRefusal("invalid_request", "The prompt none stands alone.").because(
+            "parameter_malformed", received=sent["prompt"], expected="none"
+        )
+    return prompts
+
+
+def _acr_values(sent: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sent.get("acr_values", "").split()))[:MOST_CONTEXTS]
+
+
+def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
+    text = sent.get("max_age")
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
+        raise AuthorizationRefusal(
+            "invalid_request", "The parameter max_age must be a number of seconds."
+        ).because("parameter_malformed", received=f"max_age={text}")
+    return int(text)

@@ -1,0 +1,106 @@
+"""Request objects (RFC 9101): an authorization request as a JWT that its client signed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.rules.authorization.authorization_request import NAMES
+from app.rules.client_proof import client_jwt
+from app.rules.client_proof.client_jwt import ClientJwt, MalformedJwt
+from app.rules.oauth_errors import AuthorizationRefusal
+
+LONGEST = 24 * 1024
+# How long ago it may have begun and how far ahead it may end, where a profile demands both: FAPI 2.0 Message Signing
+# section 5.3.1.
+LONGEST_LIFE = timedelta(minutes=60)
+_TYPES = (None, "jwt", "oauth-authz-req+jwt")
+# What the JWT says about itself; the rest are parameters.
+_OF_THE_JWT = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
+_REFERENCES = ("request", "request_uri")
+
+
+class InvalidRequestObject(AuthorizationRefusal):
+    """The request object is not one that this client signed for this server (RFC 9101 section 7)."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__("invalid_request_object", description)
+
+
+def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
+    """The parts of a request object, believed by nobody yet; ``must_be_signed`` when the client has promised it.
+
+    Raises InvalidRequestObject, and AuthorizationRefusal with ``request_not_supported`` (OpenID Connect Core section
+    3.1.2.6) for an encrypted one, and for an unsigned one of a client that promised nothing.
+    """
+    if text.count(".") == 4:
+        raise AuthorizationRefusal("request_not_supported", "Encrypted request objects are not supported.")
+    if not must_be_signed and len(text) <= LONGEST and client_jwt.is_unsigned(text):
+        raise AuthorizationRefusal("request_not_supported", "Unsigned request objects are not supported.")
+    try:
+        jwt = client_jwt.read(text, longest=LONGEST)
+    except MalformedJwt as malformed:
+        raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
+    if jwt.type not in _TYPES:
+        raise InvalidRequestObject("The typ of the request object is that of another kind of JWT.")
+    return jwt
+
+
+def judge(
+    jwt: ClientJwt,
+    *,
+    client_id: str,
+    issuer: str,
+    algorithms: Collection[str],
+    is_bounded: bool,
+    now: datetime,
+) -> dict[str, str]:
+    """The parameters in the object, as if they had come one by one; its signature is for others to verify.
+
+    ``is_bounded`` demands ``nbf`` and ``exp``, at most an hour from now. Raises InvalidRequestObject.
+    """
+    claims = jwt.claims
+    if jwt.algorithm not in algorithms:
+        raise InvalidRequestObject(f"The request object must be signed by: {', '.join(algorithms)}.")
+    if claims.get("iss") != client_id or claims.get("client_id") != client_id:
+        raise InvalidRequestObject("In the request object, iss and client_id must be the client_id.")
+    audience = claims.get("aud")
+    if issuer not in (audience if isinstance(audience, list) else [audience]):
+        raise InvalidRequestObject("The aud of the request object must be the issuer.")
+    _require_time(claims, now, is_bounded=is_bounded)
+    if any(name in claims for name in _REFERENCES):
+        raise InvalidRequestObject("A request object must not hold another one (RFC 9101 section 4).")
+    parameters = {name: _parameter(name, value) for name, value in claims.items() if name not in _OF_THE_JWT}
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool) -> None:
+    try:
+        skewed = client_jwt.skew(claims, now, longest=LONGEST_LIFE if is_bounded else None)
+        begins = client_jwt.time_of(claims, "nbf")
+    except MalformedJwt as malformed:
+        raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
+    if skewed is None and is_bounded:
+        if begins is None:
+            skewed = "nbf is missing"
+        elif begins < now.timestamp() - LONGEST_LIFE.total_seconds():
+            skewed = f"nbf was {now.timestamp() - begins:.0f} s ago"
+    if skewed is not None:
+        raise InvalidRequestObject(f"The request object does not count at this time: {skewed}.")
+
+
+def _parameter(name: str, value: Any) -> str:
+    """The value as a form would carry it: objects as JSON, several resources side by side (RFC 9101 section 4)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if name == "resource" and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value)
+    if value is None or name not in NAMES:
+        return ""
+    raise InvalidRequestObject(f"In the request object, {name} is no string.")

@@ -1,0 +1,1 @@
+"""What proves a client or a key: assertions and DPoP proofs."""

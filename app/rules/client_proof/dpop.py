@@ -1,0 +1,231 @@
+"""DPoP proofs (RFC 9449 section 4): what a proof must say to count, and whose key it shows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
+
+from app.rules.oauth_errors import OAuthRefusal
+from app.rules.strict_json import InvalidJson, load_object
+
+# RS256 is not among them, whoever asks (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
+ALGORITHMS = ("ES256", "PS256", "EdDSA", "Ed25519")
+TYPE = "dpop+jwt"
+LONGEST = 4096
+LONGEST_JTI = 256
+OLDEST = timedelta(seconds=60)
+# A caller's clock may be this far ahead of ours.
+AHEAD = timedelta(seconds=10)
+
+_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+_THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
+_NUMBER = re.compile(r"[A-Za-z0-9_-]+")
+_PRIVATE = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A proof that was found good. ``jkt`` is its key's thumbprint (RFC 7638), ``until`` when its age ends it."""
+
+    jkt: str
+    jti: str
+    nonce: str | None
+    until: datetime
+
+
+class InvalidProof(OAuthRefusal):
+    """There is no proof where one is needed, or it does not count."""
+
+    code = "invalid_dpop_proof"
+
+
+class NonceNeeded(OAuthRefusal):
+    """The proof must hold the nonce that comes with this refusal (RFC 9449 section 8)."""
+
+    code = "use_dpop_nonce"
+
+    def __init__(self) -> None:
+        super().__init__("The DPoP proof must hold the nonce of the header DPoP-Nonce.")
+
+
+def judge(header: str, *, method: str, url: str, now: datetime, access_token: str | None = None) -> Proof:
+    """The proof in the header ``DPoP``; raises InvalidProof when anything of it is wrong (RFC 9449 section 4.3).
+
+    ``method`` and ``url`` are those of the request; ``access_token`` is what it presents to a resource. Whether the
+    ``jti`` is fresh and the ``nonce`` ours is for the caller to ask.
+    """
+    if "," in header:
+        raise InvalidProof("There must be one DPoP proof; more were sent.")
+    match = _COMPACT.fullmatch(header) if len(header) <= LONGEST else None
+    if match is None:
+        raise InvalidProof(f"The DPoP proof must be a compact JWS of at most {LONGEST} characters.")
+    head, payload = _object(match[1], "header"), _object(match[2], "payload")
+    members = _public_members(head)
+    if not _is_signed(head["alg"], members, f"{match[1]}.{match[2]}".encode(), _decoded(match[3])):
+        raise InvalidProof("The signature of the DPoP proof is wrong.")
+    _require_this_request(payload, method, url)
+    issued_at = _issued_at(payload, now)
+    _require_this_token(payload, access_token)
+    return Proof(_thumbprint(members), _jti(payload), _nonce(payload), issued_at + OLDEST)
+
+
+def is_thumbprint(text: str) -> bool:
+    """Whether the text can be a ``dpop_jkt`` (RFC 9449 section 10): 43 base64url characters."""
+    return _THUMBPRINT.fullmatch(text) is not None
+
+
+def _object(encoded: str, part: str) -> dict[str, Any]:
+    try:
+        return load_object(_decoded(encoded))
+    except InvalidJson:
+        raise InvalidProof(f"The {part} of the DPoP proof is no JSON object.") from None
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    except ValueError:
+        raise InvalidProof("The DPoP proof is not base64url.") from None
+
+
+def _public_members(head: Mapping[str, Any]) -> dict[str, str]:
+    """The members of the header's key that make it what it is, and nothing else of it."""
+    if head.get("typ") != TYPE:
+        raise InvalidProof(f"The DPoP proof's typ must be {TYPE}.")
+    if head.get("alg") not in ALGORITHMS:
+        raise InvalidProof(f"The DPoP proof's alg must be one of: {', '.join(ALGORITHMS)}.")
+    if "crit" in head or "b64" in head:
+        raise InvalidProof("The DPoP proof uses an extension that is not known here.")
+    jwk = head.get("jwk")
+    if not isinstance(jwk, dict):
+        raise InvalidProof("The DPoP proof's jwk is missing.")
+    if any(member in jwk for member in _PRIVATE):
+        raise InvalidProof("The DPoP proof's jwk must be a public key. Renew the key: it was sent.")
+    members = _MEMBERS[head["alg"]](jwk)
+    if members is None:
+        raise InvalidProof("The DPoP proof's jwk does not fit its alg.")
+    return members
+
+
+def _curve(kind: str, curve: str, *coordinates: str) -> Callable[[Mapping[str, Any]], dict[str, str] | None]:
+    def members(jwk: Mapping[str, Any]) -> dict[str, str] | None:
+        if jwk.get("kty") != kind or jwk.get("crv") != curve:
+            return None
+        found = {name: jwk.get(name) for name in coordinates}
+        # 32 bytes each; another length would be another thumbprint of the same key.
+        if not all(isinstance(value, str) and _THUMBPRINT.fullmatch(value) for value in found.values()):
+            return None
+        return {"kty": kind, "crv": curve, **{name: str(value) for name, value in found.items()}}
+
+    return members
+
+
+def _rsa(jwk: Mapping[str, Any]) -> dict[str, str] | None:
+    modulus, exponent = jwk.get("n"), jwk.get("e")
+    if jwk.get("kty") != "RSA" or not isinstance(modulus, str) or not isinstance(exponent, str):
+        return None
+    if not _NUMBER.fullmatch(modulus) or not _NUMBER.fullmatch(exponent):
+        return None
+    # 2048 to 4096 bits, and an exponent of at most four bytes: a large one makes us compute for a stranger.
+    if not 342 <= len(modulus) <= 683 or not 2 <= len(exponent) <= 6:
+        return None
+    return {"kty": "RSA", "n": modulus, "e": exponent}
+
+
+_ED25519 = _curve("OKP", "Ed25519", "x")
+_MEMBERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, str] | None]] = {
+    "ES256": _curve("EC", "P-256", "x", "y"),
+    "PS256": _rsa,
+    "EdDSA": _ED25519,
+    "Ed25519": _ED25519,
+}
+_KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
+
+
+def _is_signed(algorithm: str, members: dict[str, str], signed: bytes, signature: bytes) -> bool:
+    try:
+        key = _KINDS[members["kty"]].import_key(dict(members))
+        return bool(JWSRegistry.algorithms[algorithm].verify(signed, signature, key))
+    except (JoseError, ValueError):
+        return False  # A point that is not on the curve, for one, is found only when the key is used.
+
+
+def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> None:
+    if payload.get("htm") != method:
+        raise InvalidProof("The DPoP proof's htm is missing or not the method of this request.")
+    claimed = payload.get("htu")
+    if not isinstance(claimed, str) or _normal(claimed) != _normal(url):
+        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").because(
+            "dpop_invalid", received=str(claimed)[:200], expected=url
+        )
+
+
+def _normal(url: str) -> tuple[str, str, int | None, str] | None:
+    """Scheme, host, port and path; query and fragment do not count (RFC 9449 section 4.3, RFC 3986 section 6.2)."""
+    try:
+        parts = urlsplit(url)
+        scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+        port = parts.port or _DEFAULT_PORTS.get(scheme)
+    except ValueError:
+        return None
+    if scheme not in _DEFAULT_PORTS or not host or parts.username is not None:
+        return None
+    return scheme, host, port, unquote(parts.path) or "/"
+
+
+def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
+    value = payload.get("iat")
+    if not isinstance(value, (int, float)):
+        raise InvalidProof("The DPoP proof's iat is missing or no number.")
+    seconds = value - now.timestamp()
+    if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
+        raise InvalidProof("The DPoP proof's iat is too far from this server's time.").because(
+            "dpop_clock_skew", received=f"{seconds:+.6g} seconds from now"
+        )
+    return now + timedelta(seconds=seconds)
+
+
+def _require_this_token(payload: Mapping[str, Any], access_token: str | None) -> None:
+    if access_token is None:
+        return
+    claimed = payload.get("ath")
+    if not isinstance(claimed, str) or not hmac.compare_digest(
+        claimed.encode(), _hash(access_token.encode())
+    ):
+        raise InvalidProof("The DPoP proof's ath is missing or not the hash of the access token.")
+
+
+def _jti(payload: Mapping[str, Any]) -> str:
+    jti = payload.get("jti")
+    if not isinstance(jti, str) or not 1 <= len(jti) <= LONGEST_JTI:
+        raise InvalidProof(f"The DPoP proof's jti must be 1 to {LONGEST_JTI} characters.")
+    return jti
+
+
+def _nonce(payload: Mapping[str, Any]) -> str | None:
+    nonce = payload.get("nonce")
+    if nonce is not None and not isinstance(nonce, str):
+        raise InvalidProof("The DPoP proof's nonce must be a string.")
+    return nonce
+
+
+def _thumbprint(members: Mapping[str, str]) -> str:
+    """RFC 7638 section 3: the required members alone, in the order of their names."""
+    return _hash(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).decode()
+
+
+def _hash(data: bytes) -> bytes:
+    return urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")

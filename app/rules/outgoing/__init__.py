@@ -1,0 +1,1 @@
+"""Whom we speak to, and how often again."""

@@ -1,1 +1,0 @@
-"""What the standards decide: requests, scopes, tokens, PKCE, claims."""

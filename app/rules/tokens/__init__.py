@@ -1,0 +1,1 @@
+"""What tokens look like, hold and may be used for."""

@@ -1,0 +1,103 @@
+"""Token exchange (RFC 8693): what a request says, who then acts for whom, and what each client may do of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.oauth_errors import OAuthRefusal
+from app.rules.tokens.scopes import parse_scope
+
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
+JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
+IMPERSONATION, DELEGATION = "impersonation", "delegation"
+# A client's policy: it gets tokens of the subject's that do not say who acts, or tokens that do.
+POLICIES = (DELEGATION, IMPERSONATION)
+# A token that has passed through more hands is nobody's to explain.
+MOST_ACTORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRequest:
+    """A checked request. ``resources`` are the values of ``resource`` and ``audience`` together."""
+
+    subject_token: str
+    actor_token: str | None
+    resources: tuple[str, ...]
+    scopes: tuple[str, ...]
+    wants_jwt: bool
+
+
+def checked(form: Mapping[str, str]) -> ExchangeRequest:
+    """The request of RFC 8693 section 2.1. Raises OAuthRefusal (invalid_request), InvalidTarget."""
+    subject_token = form.get("subject_token")
+    if subject_token is None:
+        raise _missing("subject_token")
+    _require_access_token(form, "subject_token_type")
+    actor_token = form.get("actor_token")
+    if actor_token is not None:
+        _require_access_token(form, "actor_token_type")
+    elif "actor_token_type" in form:
+        raise _missing("actor_token")
+    requested = form.get("requested_token_type", ACCESS_TOKEN_TYPE)
+    if requested not in (ACCESS_TOKEN_TYPE, JWT_TYPE):
+        raise OAuthRefusal("The requested_token_type is not one that is issued here.").because(
+            "exchange_refused", received=requested, expected=(ACCESS_TOKEN_TYPE, JWT_TYPE)
+        )
+    scopes = parse_scope(form.get("scope", ""))
+    if scopes is None:
+        raise OAuthRefusal("The parameter scope is malformed.", code="invalid_scope")
+    resources = parse_resources(f"{form.get('resource', '')} {form.get('audience', '')}")
+    return ExchangeRequest(subject_token, actor_token, resources, scopes, requested == JWT_TYPE)
+
+
+def actors(
+    policy: str, *, of_subject: Mapping[str, Any] | None, actor: str, of_actor: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The ``act`` claim of the new token (RFC 8693 section 4.1): who acts now, and before that who did.
+
+    ``of_subject`` and ``of_actor`` are what the two tokens said already. An earlier actor is never left out, by
+    impersonation neither. Raises OAuthRefusal when the chain is longer than ``MOST_ACTORS``.
+    """
+    before = dict(of_subject) if of_subject is not None else None
+    if policy == IMPERSONATION:
+        return before
+    act: dict[str, Any] = {"sub": actor}
+    # Whoever acted for the actor stands under the actor; the subject's own chain goes before all of them.
+    chain = [*_chain(of_actor), *_chain(before)]
+    if 1 + len(chain) > MOST_ACTORS:
+        raise OAuthRefusal(f"The token has passed through {MOST_ACTORS} actors already.").because(
+            "exchange_refused", expected=f"at most {MOST_ACTORS} actors"
+        )
+    for earlier in reversed(chain):
+        act = _under(act, earlier)
+    return act
+
+
+def _under(act: dict[str, Any], earlier: str) -> dict[str, Any]:
+    innermost = act.get("act")
+    return {**act, "act": {"sub": earlier} if innermost is None else {"sub": earlier, "act": innermost}}
+
+
+def _chain(act: Mapping[str, Any] | None) -> list[str]:
+    found: list[str] = []
+    while isinstance(act, Mapping):
+        found.append(str(act.get("sub", "")))
+        act = act.get("act")
+    return found
+
+
+def _require_access_token(form: Mapping[str, str], name: str) -> None:
+    if name not in form:
+        raise _missing(name)
+    if form[name] != ACCESS_TOKEN_TYPE:
+        raise OAuthRefusal(f"The {name} must be {ACCESS_TOKEN_TYPE}.").because(
+            "exchange_refused", received=form[name], expected=ACCESS_TOKEN_TYPE
+        )
+
+
+def _missing(name: str) -> OAuthRefusal:
+    return OAuthRefusal(f"The parameter {name} is missing.").because("parameter_missing", expected=name)
