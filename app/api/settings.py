@@ -15,7 +15,7 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import flag
-from app.web.uploads import body_reader, place_to_upload
+from app.web.uploads import place_to_upload, read_body
 
 IMAGES = ("image/png", "image/jpeg", "image/webp")
 
@@ -49,8 +49,8 @@ def set_logo(call: Call, slug: str) -> Response:
     organization_logos.require_settable(call.actor, slug)
     if request.mimetype not in IMAGES:
         raise UnsupportedMediaType(f"Send the image itself, as {', '.join(IMAGES)}.")
-    with place_to_upload():
-        content = body_reader(organization_logos.MOST_BYTES)(organization_logos.MOST_BYTES + 1)
+    with place_to_upload(call.organization.id):
+        content = read_body(organization_logos.MOST_BYTES)
         updated = organization_logos.set_logo(call.actor, slug, content, expected_version=version)
     return _answer(updated.settings, updated)
 

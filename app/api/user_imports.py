@@ -78,7 +78,7 @@ def import_users(call: Call) -> Response:
     # Asked before the file is read: a key that can be none must not cost an upload.
     sent_key()
     file_format = _format()
-    with place_to_upload():
+    with place_to_upload(call.actor.organization_id):
         upload = uploads.receive_upload(
             call.actor,
             body_reader(LONGEST_FILE),

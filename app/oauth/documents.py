@@ -60,14 +60,14 @@ def protected_resource(call: Call) -> Answer:
 def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, Any]]) -> Answer:
     settings = config.current()
     organization = directory.organization_by_slug(call.organization_slug or _ROOT, fresh=False)
-    key = (settings.database_url, settings.base_url, organization.id, name)
-    document = _kept.get(key)
+    document = _kept.get(organization.id, settings.base_url, name)
     if document is None:
         # The organization is looked at again: what changed since would make a document that nobody finds out as old.
         document = _kept.read(
-            key,
             organization.id,
-            lambda: _serialized(
+            settings.base_url,
+            name,
+            read=lambda: _serialized(
                 make(directory.organization_by_id(organization.id, fresh=False)), settings.is_https
             ),
         )

@@ -23,6 +23,7 @@ from app.models.client import Client
 from app.models.credential import Credential
 from app.models.organization import Organization, SettingsCeilings
 from app.operations import clock, view_changes
+from app.operations.bounded import remember
 from app.operations.kept_views import KeptViews
 from app.operations.statements import Statement
 from app.operations.views import ClientView, EndedSecret, OrganizationView, SecretView
@@ -111,11 +112,11 @@ def find_client(client_id: str, *, fresh: bool = False) -> ClientView | None:
 
     ``fresh`` reads the database: ask so before refusing anybody for what another machine may have changed just now.
     """
-    view = None if fresh else _clients.get((_database(), client_id))
-    if view is not None:
-        return view
     parsed = parse_client_id(client_id)
-    return None if parsed is None else client_of_row(*parsed, fresh=fresh)
+    if parsed is None:
+        return None
+    view = None if fresh else _clients.get(parsed[0], client_id)
+    return view if view is not None else client_of_row(*parsed, fresh=fresh)
 
 
 def reread(client: ClientView) -> ClientView | None:
@@ -126,35 +127,32 @@ def reread(client: ClientView) -> ClientView | None:
 def client_of_row(organization_id: str, row_id: UUID, *, fresh: bool = False) -> ClientView | None:
     """The client of an organization's key and a row's id; the rest is as ``find_client`` has it."""
     # The id as text: a UUID as a key would be hashed and compared by Python's own code at each request.
-    key = (_database(), client_id_of(organization_id, row_id))
-    view = None if fresh else _clients.get(key)
+    client_id = client_id_of(organization_id, row_id)
+    view = None if fresh else _clients.get(organization_id, client_id)
     if view is not None:
         return view
-    return _clients.read(key, organization_id, lambda: _read_client(organization_id, row_id))
+    return _clients.read(organization_id, client_id, read=lambda: _read_client(organization_id, row_id))
 
 
 def organization_by_slug(slug: str, *, fresh: bool = True) -> OrganizationView:
     """The organization of a path. Raises NotFound when none stands or it was deleted."""
-    key = (_database(), slug)
+    key = (current().database_url, slug)
     known = None if fresh else _keys_of_slugs.get(key)
     if known is not None:
         return organization_by_id(known, fresh=False)
     view = _standing(_BY_SLUG.first(slug=slug))
     if view is None:
         raise NotFound("There is no such organization.")
-    if len(_keys_of_slugs) >= _MOST_SLUGS:
-        _keys_of_slugs.clear()
-    _keys_of_slugs[key] = view.id
+    remember(_keys_of_slugs, key, view.id, most=_MOST_SLUGS)
     return view
 
 
 def organization_by_id(organization_id: str, *, fresh: bool = True) -> OrganizationView:
     """The organization of a routing key. Raises NotFound when none stands or it was deleted."""
-    key = (_database(), organization_id)
-    view = None if fresh else _organizations.get(key)
+    view = None if fresh else _organizations.get(organization_id)
     if view is None and is_routing_key(organization_id):
         view = _organizations.read(
-            key, organization_id, lambda: _standing(_BY_ID.first(organization_id=organization_id))
+            organization_id, read=lambda: _standing(_BY_ID.first(organization_id=organization_id))
         )
     if view is None:
         raise NotFound("There is no such organization.")
@@ -244,10 +242,6 @@ def _organization_view(row: Sequence[Any]) -> OrganizationView:
         tokens_not_before=tokens_not_before,
         sessions_not_before=sessions_not_before,
     )
-
-
-def _database() -> str:
-    return current().database_url
 
 
 @functools.lru_cache(maxsize=1024)

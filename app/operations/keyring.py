@@ -14,12 +14,12 @@ from sqlalchemy import select
 from app.config import current
 from app.extensions import db
 from app.models.organization import Organization
-from app.operations.bounded import remember
+from app.operations.bounded import Kept
 from app.operations.transaction import read
 from app.rules import sealing
 from app.rules.errors import NotFound
 
-_data_keys: dict[tuple[bytes, str], bytes] = {}
+_data_keys: Kept[bytes] = Kept(10_000)
 
 
 def new_data_key(organization_id: str) -> bytes:
@@ -85,7 +85,7 @@ def derive(label: str) -> bytes:
 
 def forget(organization_id: str) -> None:
     """The organization's data key is no longer held in this process."""
-    _data_keys.pop((_master_key(), organization_id), None)
+    _data_keys.forget(organization_id, _master_key())
     _derived.cache_clear()
 
 
@@ -95,10 +95,10 @@ def _derived(key: bytes, label: str) -> bytes:
 
 
 def _data_key(organization_id: str) -> bytes:
-    cached = _data_keys.get((_master_key(), organization_id))
+    cached = _data_keys.get(organization_id, _master_key())
     if cached is None:
         cached = unwrap(organization_id, _wrapped(organization_id))
-        remember(_data_keys, (_master_key(), organization_id), cached, most=10_000)
+        _data_keys.put(organization_id, _master_key(), value=cached)
     return cached
 
 

@@ -11,10 +11,10 @@ from app.operations.tenancy import organization_logos
 from app.operations.tenancy.settings import UpdatedSettings, get_settings
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.errors import Conflict, DomainError, InvalidInput, Unavailable
+from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors
-from app.web.uploads import place_to_upload
+from app.web.uploads import hold_place
 
 _UPLOAD = "portal.logo_upload"
 _PAGE = "/settings/branding/logo"
@@ -26,15 +26,17 @@ _FORM_BYTES = 64 * 1024
 def let_pictures_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
     """The form of the logo may be larger than others, of those alone whom it would not refuse.
 
-    It is read before any view is asked, for its token.
+    It is read before any view is asked, for its token: so the place is asked here, before a byte is read.
     """
     if endpoint != _UPLOAD or request.method != "POST":
         return
     try:
         slug = (values or {})["organization"]
-        organization_logos.require_settable(actor_for(organization_by_slug(slug)), slug)
+        actor = actor_for(organization_by_slug(slug))
+        organization_logos.require_settable(actor, slug)
     except DomainError:
         return
+    hold_place(actor.organization_id)
     request.max_content_length = organization_logos.MOST_BYTES + _FORM_BYTES
     # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
     request.max_form_memory_size = 4 * _FORM_BYTES
@@ -57,10 +59,9 @@ def logo_upload(visit: Visit) -> Answer:
     if file is None or not file.filename:
         return _page(visit, code=400, errors={"logo": "Choose a file."})
     try:
-        with place_to_upload():
-            content = file.stream.read(organization_logos.MOST_BYTES + 1)
-            saved = organization_logos.set_logo(visit.actor, slug, content)
-    except (InvalidInput, Conflict, Unavailable) as refusal:
+        content = file.stream.read(organization_logos.MOST_BYTES + 1)
+        saved = organization_logos.set_logo(visit.actor, slug, content)
+    except (InvalidInput, Conflict) as refusal:
         return _page(visit, code=refusal.status, errors=field_errors(refusal))
     return _done(visit, saved)
 

@@ -14,12 +14,12 @@ from app.operations.user_imports.records import ImportRecord
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound, Unavailable
+from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
 from app.rules.people.import_files import LONGEST_FILE, MOST_ROWS, format_of_name
 from app.rules.people.user_import import CSV_FIELDS
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors, text
-from app.web.uploads import place_to_upload
+from app.web.uploads import hold_place
 
 FIRST_ERRORS = 20
 RELOADED_EVERY_SECONDS = 3
@@ -33,7 +33,7 @@ _FORM_BYTES = 64 * 1024
 def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
     """The form of an import may be larger than others, of those alone whom the import would not refuse.
 
-    It is read before any view is asked, for its token.
+    It is read before any view is asked, for its token: so the place is asked here, before a byte is read.
     """
     if endpoint != _UPLOAD or request.method != "POST":
         return
@@ -42,6 +42,7 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
     except NotFound:
         return
     if actor.may("users:write"):
+        hold_place(actor.organization_id)
         request.max_content_length = LONGEST_FILE + _FORM_BYTES
         # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
         request.max_form_memory_size = 4 * _FORM_BYTES
@@ -63,16 +64,15 @@ def import_upload(visit: Visit) -> Answer:
     if file is None or not file.filename:
         return _list(visit, code=400, errors={"file": "Choose a file."})
     try:
-        with place_to_upload():
-            upload = uploads.receive_upload(
-                visit.actor,
-                file.stream.read,
-                file_format=format_of_name(file.filename),
-                name=file.filename[:200],
-                on_existing=text("on_existing") or "skip",
-            )
+        upload = uploads.receive_upload(
+            visit.actor,
+            file.stream.read,
+            file_format=format_of_name(file.filename),
+            name=file.filename[:200],
+            on_existing=text("on_existing") or "skip",
+        )
         begun = uploads.confirm_upload(visit.actor, upload, is_dry_run=True)
-    except (InvalidInput, Conflict, Unavailable) as refusal:
+    except (InvalidInput, Conflict) as refusal:
         return _list(visit, code=refusal.status, errors=field_errors(refusal))
     return visit.done(f"/users/imports/{begun.public_id}", "import-received")
 

@@ -14,6 +14,7 @@ from app.web import (
     health,
     languages,
     request_log,
+    uploads,
     wording,
 )
 
@@ -35,5 +36,6 @@ def register(app: Flask, config: Config) -> None:
         wording,
         request_log,
         failed_requests,
+        uploads,
     ):
         part.register(app)

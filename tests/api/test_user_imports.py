@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from app.operations.directory import organization_by_slug
 from app.operations.user_imports import running
 from app.rules.actor import Actor
 from app.rules.people import import_files
@@ -159,11 +161,65 @@ def test_js9_a_body_over_the_bound_is_refused_before_and_while_it_is_read(
     assert database.count("user_imports") == database.count("user_import_parts") == 0
 
 
-def test_few_upload_at_once(http: FlaskClient, token: dict[str, str]) -> None:
-    with uploads.place_to_upload(), uploads.place_to_upload():
+def test_few_upload_at_once(context: Flask, http: FlaskClient, token: dict[str, str]) -> None:
+    """P2: one organization's upload waits for its own; the places of the process are for several."""
+    uploads._places.take("one")
+    uploads._places.take("another")
+    try:
         answer = send(http, token, people(1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        uploads._places.leave("another", hangs=True)
+        assert send(http, token, people(1)).status_code == 201
+        uploads._places.take(organization_by_slug("acme").id)
+        answer = send(http, token, people(1))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+        assert "Another file of this organization" in answer.get_json()["error_msg"]
+    finally:
+        uploads._places.__init__()
     assert send(http, token, people(1)).status_code == 201
+
+
+class Stuck:
+    """A line that sends a little and then nothing."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self._pieces = [b"email,name\n"]
+
+    def read(self, size: int) -> bytes:
+        if not self._pieces:
+            self.goes_on.wait(20)
+            return b""
+        return self._pieces.pop()
+
+
+def test_a_line_that_stops_is_left_and_keeps_nobody_else_out(
+    context: Flask, http: FlaskClient, make: Factory, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: the thread is free again, and until that line ends it has the place of its organization alone."""
+    monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.2)
+    other = bearer_header(make.bearer(make.organization("other")))
+    line = Stuck()
+    answer = http.post(
+        "/users/imports",
+        headers=token,
+        content_type="text/csv",
+        environ_overrides={"wsgi.input": line, "CONTENT_LENGTH": "9000"},
+    )
+    assert (answer.status_code, answer.get_json()["error"]) == (408, "too_slow")
+    assert send(http, token, people(1)).status_code == 429
+    assert send(http, other, people(1)).status_code == 201
+    assert list_of(http, token) == []
+    line.goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "upload":
+            thread.join(5)
+    assert send(http, token, people(1)).status_code == 201
+
+
+def list_of(http: FlaskClient, token: dict[str, str]) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = http.get("/users/imports", headers=token).get_json()["data"]
+    return listed
 
 
 def test_an_import_acts_by_what_its_token_may(

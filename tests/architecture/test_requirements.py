@@ -48,9 +48,10 @@ GROUPS = {
     "EN": 2,
     "KY": 6,
     "AU": 4,
+    "TN": 16,
 }
 # Lines of groups that are not whole yet.
-PARTLY = {"RL-2"} | {f"TN-{number}" for number in range(1, 17) if number != 9}
+PARTLY = {"RL-2"}
 SECURITY = {f"{group}-{number}" for group, most in GROUPS.items() for number in range(1, most + 1)} | PARTLY
 _KNOWN = "|".join([*GROUPS, *{line.partition("-")[0] for line in PARTLY}])
 PROTOCOL = {

@@ -35,7 +35,10 @@ FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 @contextmanager
 def on_another_worker() -> Iterator[None]:
     """What is done inside happens in another process: this one has its views as before, and the shared stamps."""
-    caches: tuple[dict[Any, Any], ...] = (directory._clients._kept, directory._organizations._kept)
+    caches: tuple[dict[Any, Any], ...] = (
+        directory._clients._kept._values,
+        directory._organizations._kept._values,
+    )
     kept = [dict(cache) for cache in caches]
     yield
     for cache, views in zip(caches, kept, strict=True):

@@ -280,3 +280,15 @@ def test_slow_strangers_of_many_organizations_hold_up_no_mail(
     assert sum(name.startswith("slow") for name in receivers.heard) <= dispatcher.THREADS - 1
     end.set()
     until(lambda: len(receivers.heard) == 5)
+
+
+def test_a_receiver_that_is_busy_for_one_organization_hears_another(
+    make: Factory, receivers: Receivers
+) -> None:
+    """TN-9: the same word for a receiver names another one in another organization."""
+    ours, theirs = make.organization().id, make.organization().id
+    put(ours, "one")
+    put(theirs, "one")
+    taken = outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=())
+    assert taken is not None and taken.organization_id == theirs
+    assert outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=()) is None

@@ -100,4 +100,4 @@ def test_a_storm_leaves_half_of_the_places_to_others(
     with Storm(holders) as storm:
         assert sum(storm.got) == 3
         assert isinstance(try_in(globex, bob.email, PASSWORD), SignedIn)
-    assert passwords._queue.take(["anybody"]) and not passwords._queue._held["network 192.0.2.0/24"]
+    assert passwords._queue.take([("anybody", "")]) and not passwords._queue._held["", "192.0.2.0/24"]

@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from app.operations.user_imports import running
 from app.rules.actor import Actor
 from app.rules.people import import_files
+from app.web import uploads
 from tests.support.databases import Database
 from tests.support.importing import people
 
@@ -106,3 +107,16 @@ def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(import_files, "LONGEST_FILE", 100_000)
     assert upload(ada, people(5000)) == 400
     assert "Send it in parts" in ada.text
+
+
+def test_the_place_is_asked_before_the_form_is_read(ada: Any, acme: Any) -> None:
+    """P2: who sends slowly holds a place from the first byte on, and the next hears it in words."""
+    ada.get("/users/imports")
+    uploads._places.take(acme.id)
+    try:
+        assert upload(ada, "email\nx@people.example\n") == 429
+        assert "Another file of this organization is coming in" in ada.text
+    finally:
+        uploads._places.leave(acme.id, hangs=False)
+    assert upload(ada, "email\nx@people.example\n") == 303
+    assert not uploads._places._taken, "the place is free with the answer"

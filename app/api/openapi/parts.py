@@ -16,6 +16,7 @@ REFUSALS: Mapping[str, tuple[str, str]] = {
     "403": ("Forbidden", "The token lacks a permission; `required_scope` names it."),
     "404": ("NotFound", "It does not exist, was deleted, or belongs to another organization."),
     "405": ("MethodNotAllowed", "The path answers other methods; `Allow` lists them."),
+    "408": ("RequestTimeout", "The body came in too slowly."),
     "409": (
         "Conflict",
         "The state that stands does not allow it, or the Idempotency-Key was used for another body.",

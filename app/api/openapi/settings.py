@@ -145,7 +145,7 @@ def _set_logo() -> Schema:
         "white. `branding.logo` of the settings is its address here.",
         parameters=("IfMatch",),
         answers={"200": _ANSWER},
-        extra=("404", "409", "413", "415"),
+        extra=("404", "408", "409", "413", "415"),
     )
     kinds = ("image/png", "image/jpeg", "image/webp")
     return made | {"requestBody": {"required": True, "content": dict.fromkeys(kinds, _IMAGE)}}

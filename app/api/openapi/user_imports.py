@@ -101,7 +101,7 @@ def _import_users() -> Schema:
         answers={
             "201": answer("The import, which has begun.", created(ref("UserImport")), headers=("Location",))
         },
-        extra=("404", "413", "415"),
+        extra=("404", "408", "413", "415"),
     )
     return made | {"requestBody": _FILE}
 

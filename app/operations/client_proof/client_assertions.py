@@ -27,12 +27,12 @@ def prove(
     try:
         client, judged = _judged(jwt, client_id, organization_id, url, address, fresh=False)
     except InvalidClient:
-        require_room(client_id, address)
+        require_room(organization_id, client_id, address)
         try:
             # A key registered a moment ago on another worker is not in the view that is cached here.
             client, judged = _judged(jwt, client_id, organization_id, url, address, fresh=True)
         except InvalidClient:
-            note_failure(client_id, address)
+            note_failure(organization_id, client_id, address)
             raise
     if not is_claimed and not _is_first_use(client, judged):
         raise InvalidClient().because("client_assertion_replayed")

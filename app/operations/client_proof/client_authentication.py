@@ -60,11 +60,11 @@ def authenticate_client(
     if proven is not None:
         return proven
     # Asked before the database is: a flood of wrong secrets costs a look at a dictionary each.
-    require_room(presented.client_id, address)
+    require_room(organization_id, presented.client_id, address)
     # A secret made a moment ago on another worker is not in the view that is cached here.
     proven = _proven(presented, organization_id, address, fresh=True)
     if proven is None:
-        note_failure(presented.client_id, address)
+        note_failure(organization_id, presented.client_id, address)
         raise InvalidClient
     return proven
 

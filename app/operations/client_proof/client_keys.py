@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from app.operations import outgoing
+from app.operations.bounded import Kept
 from app.operations.directory import ClientView
 from app.operations.outgoing import OutgoingFailed, OutgoingRefused
 from app.rules.client_proof.client_jwt import ClientJwt, is_signed_by
@@ -53,7 +54,7 @@ class _Fetched:
         return tick - self.tried_at >= (RETRY_SECONDS if newer or failed else LIFE_SECONDS)
 
 
-_kept: dict[_Key, _Fetched] = {}
+_kept: Kept[_Fetched] = Kept(_MOST_KEPT)
 _under_way: set[_Key] = set()
 _change = threading.Condition()
 
@@ -77,7 +78,7 @@ def forget_kept() -> None:
 
 
 def _keys_at(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:
-    fetched = _kept.get(key)
+    fetched = _kept.get(*key)
     if fetched is None or fetched.is_due(time.monotonic(), newer=newer):
         fetched = _fetch(key)
     if fetched is None or fetched.read_at is None:
@@ -92,17 +93,17 @@ def _fetch(key: _Key) -> _Fetched | None:
     with _change:
         if key in _under_way:
             _change.wait_for(lambda: key not in _under_way, WAIT_SECONDS)
-            return _kept.get(key)
+            return _kept.get(*key)
         _under_way.add(key)
     try:
         tick = time.monotonic()
-        keys = _read(key[2])
-        before = _kept.get(key)
+        keys = _read(key[0], key[2])
+        before = _kept.get(*key)
         if keys is not None:
             fetched = _Fetched(keys, tick, tick)
         else:
             fetched = _Fetched(before.keys, before.read_at, tick) if before else _Fetched((), None, tick)
-        _keep(key, fetched)
+        _kept.put(*key, value=fetched)
         return fetched
     finally:
         with _change:
@@ -110,20 +111,13 @@ def _fetch(key: _Key) -> _Fetched | None:
             _change.notify_all()
 
 
-def _read(uri: str) -> list[dict[str, Any]] | None:
+def _read(organization_id: str, uri: str) -> list[dict[str, Any]] | None:
     try:
-        reply = outgoing.get(uri, accept="application/jwk-set+json, application/json")
+        reply = outgoing.get(
+            uri, organization_id=organization_id, accept="application/jwk-set+json, application/json"
+        )
         if reply.status != 200 or "json" not in reply.headers.get("content-type", ""):
             return None
         return usable_keys(load_object(reply.body))
     except (OutgoingRefused, OutgoingFailed, InvalidJson):
         return None
-
-
-def _keep(key: _Key, fetched: _Fetched) -> None:
-    # A plain dictionary keeps the order: the one that was fetched longest ago goes first.
-    with _change:
-        _kept.pop(key, None)
-        while len(_kept) >= _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-        _kept[key] = fetched

@@ -13,6 +13,7 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.operations import clock
+from app.operations.bounded import Kept
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.directory import ClientView
 from app.operations.transaction import count_changed, transaction
@@ -24,7 +25,7 @@ EVERY_SECONDS = 60.0
 KEPT = timedelta(days=30)
 _MOST_REMEMBERED = 50_000
 
-_noted: dict[tuple[str, int, str], float] = {}
+_noted: Kept[float] = Kept(_MOST_REMEMBERED)
 
 
 def note_use(authenticated: AuthenticatedClient, address: str | None) -> None:
@@ -33,14 +34,12 @@ def note_use(authenticated: AuthenticatedClient, address: str | None) -> None:
     A missed sample is nothing: the database being away must not turn a token that was issued into an error.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
-    key = (client.client_id, credential_id.int if credential_id is not None else 0, address or "")
+    what = (client.client_id, credential_id.int if credential_id is not None else 0, address or "")
     tick = time.monotonic()
-    last = _noted.get(key)
+    last = _noted.get(client.organization.id, *what)
     if last is not None and tick - last < EVERY_SECONDS:
         return
-    if len(_noted) > _MOST_REMEMBERED:
-        _noted.clear()
-    _noted[key] = tick
+    _noted.put(client.organization.id, *what, value=tick)
     try:
         _write(Actor.system(client.organization.id), client, credential_id, address)
     except (Unavailable, IntegrityError):

@@ -40,7 +40,9 @@ def deliver(message: Message) -> None:
     if client is None or not client.is_active or not uri:
         raise Refused("there is nobody to tell")
     body = urlencode({"logout_token": sign_logout_token(client, message)}).encode()
-    reply = outgoing.post(uri, body=body, content_type=_FORM, most_bytes=_MOST_BYTES)
+    reply = outgoing.post(
+        uri, organization_id=client.organization.id, body=body, content_type=_FORM, most_bytes=_MOST_BYTES
+    )
     if reply.status == 400:
         raise Refused("it answered 400")
     if not 200 <= reply.status < 300:

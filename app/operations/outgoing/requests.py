@@ -1,7 +1,8 @@
 """One request to a server of strangers: https, a pinned address, no redirects, little time and little data (SF-2).
 
 A thread that waits for a stranger's server serves nobody, so few may wait at a time and the next is refused at once
-(SF-4). What is fetched for somebody who waits and what is delivered later do not take each other's places.
+(SF-4), and one organization's slow servers never take every place (P2). What is fetched for somebody who waits and
+what is delivered later do not take each other's places.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from app.operations.transaction import is_under_way
 from app.rules.outgoing.outgoing_addresses import Target, check_addresses, target_of
 
 TOTAL_SECONDS = 5.0
-_fetches = Places(most=4, most_of_one_host=2)
-_deliveries = Places(most=4, most_of_one_host=2)
+_fetches = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
+_deliveries = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +38,50 @@ class Reply:
 
 
 def get(
-    url: str, *, accept: str = "application/json", most_bytes: int = 65536, in_background: bool = False
+    url: str,
+    *,
+    organization_id: str,
+    accept: str = "application/json",
+    most_bytes: int = 65536,
+    in_background: bool = False,
 ) -> Reply:
     """The answer to a GET, at most ``most_bytes`` long; ``in_background`` when nobody waits for it.
+
+    ``organization_id`` is the organization on whose behalf it is asked.
 
     Raises OutgoingRefused when the address may not be called, OutgoingFailed when no whole answer came in time.
     """
     places = _deliveries if in_background else _fetches
-    return _send(places, "GET", url, None, {"Accept": accept}, most_bytes)
+    return _send(places, organization_id, "GET", url, None, {"Accept": accept}, most_bytes)
 
 
 def post(
     url: str,
     *,
+    organization_id: str,
     body: bytes,
     content_type: str,
     headers: Mapping[str, str] | None = None,
     most_bytes: int = 65536,
 ) -> Reply:
-    """The answer to a POST of ``body``; limits and errors are those of ``get``."""
-    return _send(
-        _deliveries, "POST", url, body, {**(headers or {}), "Content-Type": content_type}, most_bytes
-    )
+    """The answer to a POST of ``body`` on the organization's behalf; limits and errors are those of ``get``."""
+    sent = {**(headers or {}), "Content-Type": content_type}
+    return _send(_deliveries, organization_id, "POST", url, body, sent, most_bytes)
 
 
 def _send(
-    places: Places, method: str, url: str, body: bytes | None, headers: Mapping[str, str], most_bytes: int
+    places: Places,
+    organization_id: str,
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    most_bytes: int,
 ) -> Reply:
     if is_under_way():
         raise RuntimeError("nothing leaves the process inside a unit of work")
     target = target_of(url)
-    with places.taken(target.host):
+    with places.taken(organization_id, target.host):
         deadline = time.monotonic() + TOTAL_SECONDS
         addresses = addresses_of(target.host, target.port, deadline)
         check_addresses(target, addresses, current().outgoing_allowed_hosts)

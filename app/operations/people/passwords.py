@@ -30,11 +30,11 @@ class _Queue:
     def __init__(self, places: int) -> None:
         self.places = places
         self._most_each = max(1, places // 2)
-        self._held: Counter[str] = Counter()
+        self._held: Counter[tuple[str, str]] = Counter()
         self._taken = 0
         self._lock = threading.Lock()
 
-    def take(self, holders: Iterable[str]) -> bool:
+    def take(self, holders: Iterable[tuple[str, str]]) -> bool:
         """A place is taken for all the holders, unless none is left for one of them."""
         with self._lock:
             if self._taken >= self.places or any(self._held[one] >= self._most_each for one in holders):
@@ -43,7 +43,7 @@ class _Queue:
             self._held.update(holders)
             return True
 
-    def leave(self, holders: Iterable[str]) -> None:
+    def leave(self, holders: Iterable[tuple[str, str]]) -> None:
         """The place is free."""
         with self._lock:
             self._taken -= 1
@@ -57,9 +57,10 @@ _queue = _Queue((os.cpu_count() or 1) + MOST_WAITING)
 
 @contextmanager
 def _place_to_hash(organization_id: str | None = None, address: str | None = None) -> Iterator[None]:
-    holders = [f"organization {organization_id}"] if organization_id else []
+    holders = [(organization_id, "")] if organization_id else []
     if address:
-        holders.append(f"network {network_of(address)}")
+        # A network's storm is one storm, at however many organizations it knocks: it has one share of the places.
+        holders.append(("", network_of(address)))
     queue = _queue
     if not queue.take(holders):
         raise _too_many()

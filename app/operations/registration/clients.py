@@ -105,7 +105,7 @@ def register_client(
 def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> RegisteredClient:
     require_room(actor.organization_id, origin)
     organization = _acting_organization(actor)
-    sector_documents.require_vouched(None, metadata)
+    sector_documents.require_vouched(actor.organization_id, None, metadata)
     require_trust(actor, _NOTHING.trust, metadata.trust)
     require_exchange(actor, None, metadata.token_exchange)
     require_approval(actor, _NOTHING, metadata)
@@ -168,7 +168,7 @@ def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_ve
         if not changed:
             return Updated(record_of(row), [], [])
         require_not_above(actor, row)
-        sector_documents.require_vouched(before, after)
+        sector_documents.require_vouched(actor.organization_id, before, after)
         require_trust(actor, before.trust, after.trust)
         require_exchange(actor, before.token_exchange, after.token_exchange)
         require_keeping_trust(actor, before, after)

@@ -73,7 +73,13 @@ def deliver(message: Message) -> None:
     if client is None or not uri:
         raise Refused("it has no logo any more")
     try:
-        reply = outgoing.get(uri, accept=_ACCEPTED, most_bytes=MOST_BYTES, in_background=True)
+        reply = outgoing.get(
+            uri,
+            organization_id=client.organization.id,
+            accept=_ACCEPTED,
+            most_bytes=MOST_BYTES,
+            in_background=True,
+        )
         if reply.status >= 500 or reply.status == 429:
             raise OutgoingFailed(f"The server answered {reply.status} to a request for a logo.")
     except OutgoingRefused as error:

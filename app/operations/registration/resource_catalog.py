@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
-from app.config import current
 from app.models import resource as resource_model
 from app.models.client import Scope
 from app.models.resource import Resource
@@ -34,12 +33,11 @@ _NOTHING = Catalog()
 
 def catalog_of(organization_id: str) -> Catalog:
     """The organization's resources and whose its scopes are; the common request costs no query."""
-    key = (current().database_url, organization_id)
-    kept = _catalogs.get(key)
+    kept = _catalogs.get(organization_id)
     if kept is not None:
         return kept
     read = _catalogs.read(
-        key, organization_id, lambda: _catalog(_CATALOG.rows(organization_id=organization_id))
+        organization_id, read=lambda: _catalog(_CATALOG.rows(organization_id=organization_id))
     )
     return read or _NOTHING
 

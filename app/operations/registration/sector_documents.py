@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from app.operations import outgoing
+from app.operations.bounded import Kept
 from app.operations.transaction import is_under_way
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, InvalidInput
@@ -21,7 +22,7 @@ from app.rules.strict_json import load_object
 FIELD = "sector_identifier_uri"
 _KEPT_SECONDS = 60.0
 _MOST_KEPT = 100
-_read: dict[str, tuple[float, Any]] = {}
+_read: Kept[tuple[float, Any]] = Kept(_MOST_KEPT)
 
 
 def read_ahead(actor: Actor, address: Any) -> None:
@@ -33,16 +34,14 @@ def read_ahead(actor: Actor, address: Any) -> None:
     if not isinstance(address, str) or web_address_problem(address) is not None or is_under_way():
         return  # What is wrong with the value itself, the registration tells with all that is wrong.
     actor.require_some("clients:write")
-    listed = fetch(address)
-    if len(_read) >= _MOST_KEPT:
-        _read.clear()
-    _read[address] = (time.monotonic(), listed)
+    listed = fetch(actor.organization_id, address)
+    _read.put(actor.organization_id, address, value=(time.monotonic(), listed))
 
 
-def fetch(address: str) -> Any:
+def fetch(organization_id: str, address: str) -> Any:
     """What the document holds, an array of redirect URIs if it is one. Raises InvalidInput naming the field."""
     try:
-        reply = outgoing.get(address)
+        reply = outgoing.get(address, organization_id=organization_id)
         if reply.status != 200:
             raise InvalidInput("There is no document at this address.", field=FIELD, code="no_document")
         # Its top level is an array, which bodies of requests never are.
@@ -55,7 +54,7 @@ def fetch(address: str) -> Any:
         raise InvalidInput(error.description, field=FIELD, code=error.code) from error
 
 
-def require_vouched(before: ClientMetadata | None, after: ClientMetadata) -> None:
+def require_vouched(organization_id: str, before: ClientMetadata | None, after: ClientMetadata) -> None:
     """The document vouches for each redirect URI, if the client names one. Raises InvalidInput naming the field."""
     address = after.sector_identifier_uri
     if address is None:
@@ -65,7 +64,7 @@ def require_vouched(before: ClientMetadata | None, after: ClientMetadata) -> Non
         after.redirect_uris,
     ):
         return
-    at, listed = _read.get(address, (0.0, None))
+    at, listed = _read.get(organization_id, address) or (0.0, None)
     if time.monotonic() - at > _KEPT_SECONDS:
         raise InvalidInput("The document was not read. Try again.", field=FIELD, code="no_document")
     problem = listing_problem(listed, {"redirect_uris": after.redirect_uris})

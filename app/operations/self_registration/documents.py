@@ -16,12 +16,12 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
-from app.config import current
 from app.extensions import db
 from app.models.client import METADATA_DOCUMENT
 from app.models.grant import Consent
 from app.models.registration import ClientRegistration
 from app.operations import clock, outgoing
+from app.operations.bounded import Kept
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import OrganizationView
 from app.operations.people import attempts
@@ -63,7 +63,7 @@ _KNOWN = Statement(
         ClientRegistration.address_digest == bindparam("address_digest"),
     )
 )
-_remembered: dict[tuple[str, str, str], tuple[float, UUID]] = {}
+_remembered: Kept[tuple[float, UUID]] = Kept(_MOST_REMEMBERED)
 
 
 class DocumentRefused(PageRefusal):
@@ -99,16 +99,13 @@ def client_at(organization: OrganizationView, client_id: str, address: str | Non
     # A suspended organization meets nobody, and asks no server of others for them.
     if not rules["client_id_metadata_documents"] or not organization.is_active:
         return None
-    key = (current().database_url, organization.id, client_id)
-    known = _remembered.get(key)
+    known = _remembered.get(organization.id, client_id)
     if known is not None and time.monotonic() < known[0]:
         return known[1]
     if not is_document_address(client_id):
         return None
     row_id = _current_row(organization, client_id, address)
-    if len(_remembered) >= _MOST_REMEMBERED:
-        _remembered.clear()
-    _remembered[key] = (time.monotonic() + _REMEMBERED_SECONDS, row_id)
+    _remembered.put(organization.id, client_id, value=(time.monotonic() + _REMEMBERED_SECONDS, row_id))
     return row_id
 
 
@@ -158,7 +155,12 @@ def _require_patience(actor: Actor) -> None:
 def _read(organization: OrganizationView, client_id: str) -> _Document:
     """Raises OutgoingFailed when the address gives no answer, DocumentRefused when its answer describes no client."""
     try:
-        reply = outgoing.get(client_id, accept="application/json", most_bytes=LARGEST_DOCUMENT)
+        reply = outgoing.get(
+            client_id,
+            organization_id=organization.id,
+            accept="application/json",
+            most_bytes=LARGEST_DOCUMENT,
+        )
     except outgoing.OutgoingRefused as error:
         raise DocumentRefused("This app's description stands at an address that may not be asked.") from error
     if reply.status >= 500 or reply.status == 429:

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models import signing_key as key_model
 from app.models.signing_key import SigningKey
 from app.operations import clock, keyring
+from app.operations.bounded import Kept
 from app.operations.directory import OrganizationView
 from app.operations.signing import making
 from app.operations.transaction import after_commit, read
@@ -33,7 +34,7 @@ class SigningKeyView:
     key: making.AnyKey
 
 
-_cache: dict[tuple[bytes, str, int, str], tuple[float, SigningKeyView]] = {}
+_cache: Kept[tuple[float, SigningKeyView]] = Kept(5_000)
 
 
 def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView:
@@ -41,13 +42,13 @@ def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView
 
     Cached by the organization's version, which each rotation raises.
     """
-    key = (keyring.derive("signing-key-cache"), organization.id, organization.version, algorithm)
-    cached = _cache.get(key)
+    what = (keyring.derive("signing-key-cache"), organization.version, algorithm)
+    cached = _cache.get(organization.id, *what)
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return cached[1]
     view = _load(organization.id, algorithm)
     if view is not None:
-        _keep(key, view)
+        _cache.put(organization.id, *what, value=(time.monotonic(), view))
         return view
     making.stand(Actor.system(organization.id), algorithm, key_model.ACTIVE)
     view = _load(organization.id, algorithm)
@@ -55,14 +56,8 @@ def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView
         raise RuntimeError("a signing key that was just stored is not there")
     made = view
     # Rolled back with the unit that made it, the key would go on signing from here and be published nowhere.
-    after_commit(lambda: _keep(key, made))
+    after_commit(lambda: _cache.put(organization.id, *what, value=(time.monotonic(), made)))
     return view
-
-
-def _keep(key: tuple[bytes, str, int, str], view: SigningKeyView) -> None:
-    if len(_cache) > 5000:
-        _cache.clear()
-    _cache[key] = (time.monotonic(), view)
 
 
 def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any], *, token_type: str) -> str:

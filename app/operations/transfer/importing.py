@@ -66,7 +66,7 @@ def import_organization(
     records = reader.records()
     organization = _opened(next(records, None))
     organization_id = str(organization["id"])
-    job, me = f"import {organization_id}", secrets.token_hex(8)
+    job, me = f"{organization_id} import", secrets.token_hex(8)
     if not leases.take(job, me, _LEASE_SECONDS):
         raise Conflict("This organization is being imported at this moment.")
     try:

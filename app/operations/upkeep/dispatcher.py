@@ -26,7 +26,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._lock = threading.Lock()
-        self._receivers: set[str] = set()
+        self._receivers: set[tuple[str, str]] = set()
         self._organizations: Counter[str] = Counter()
         self._strangers = 0
 
@@ -56,14 +56,14 @@ class Dispatcher:
         if message is not None:
             with self._lock:
                 self._strangers += outbox.is_to_stranger(message)
-                self._receivers.add(message.receiver)
+                self._receivers.add((message.organization_id, message.receiver))
                 self._organizations[message.organization_id] += 1
         return message
 
     def _leave(self, message: Message) -> None:
         with self._lock:
             self._strangers -= outbox.is_to_stranger(message)
-            self._receivers.discard(message.receiver)
+            self._receivers.discard((message.organization_id, message.receiver))
             self._organizations[message.organization_id] -= 1
             if not self._organizations[message.organization_id]:
                 del self._organizations[message.organization_id]

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import case, select, update
+from sqlalchemy import case, select, tuple_, update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
@@ -104,13 +104,14 @@ def is_to_stranger(message: Message) -> bool:
 
 def take_due(
     *,
-    busy_receivers: Collection[str],
+    busy_receivers: Collection[tuple[str, str]],
     full_organizations: Collection[str],
     but_to_strangers: bool = False,
 ) -> Message | None:
     """A message that is due and now this caller's alone, or None.
 
-    Those of the receivers and organizations wait, and with ``but_to_strangers`` those that go to strangers' servers.
+    Those of the receivers, each told with its organization, and of the organizations wait, and with
+    ``but_to_strangers`` those that go to strangers' servers.
     """
     kinds = _deliveries.keys() - (_to_strangers if but_to_strangers else set())
     for candidate in _due(kinds, busy_receivers, full_organizations):
@@ -149,7 +150,9 @@ def _note_failure(message: Message, error: BaseException, *, trace: bool) -> Non
 
 @read
 def _due(
-    kinds: Collection[str], busy_receivers: Collection[str], full_organizations: Collection[str]
+    kinds: Collection[str],
+    busy_receivers: Collection[tuple[str, str]],
+    full_organizations: Collection[str],
 ) -> list[Message]:
     now = clock.now()
     rows = db.session.scalars(
@@ -159,7 +162,7 @@ def _due(
             OutboxMessage.available_at <= now,
             # During a deployment a message may be of a kind that only newer workers know.
             OutboxMessage.kind.in_(kinds),
-            OutboxMessage.receiver.not_in(busy_receivers),
+            tuple_(OutboxMessage.organization_id, OutboxMessage.receiver).not_in(busy_receivers),
             OutboxMessage.organization_id.not_in(full_organizations),
         )
         .order_by(OutboxMessage.available_at)

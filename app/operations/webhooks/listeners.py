@@ -10,10 +10,9 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, select
 
-from app.config import current
 from app.models.webhook import ENABLED, Webhook
 from app.operations import view_changes
-from app.operations.bounded import remember
+from app.operations.bounded import Kept
 from app.operations.statements import Statement
 from app.operations.transaction import current_unit
 from app.operations.view_changes import Seen
@@ -42,7 +41,7 @@ class Listener:
         return is_chosen(event_type, self.chosen)
 
 
-_kept: dict[tuple[str, str], tuple[tuple[Listener, ...], Seen]] = {}
+_kept: Kept[tuple[tuple[Listener, ...], Seen]] = Kept(_MOST_KEPT)
 
 
 def forget_listeners() -> None:
@@ -52,8 +51,7 @@ def forget_listeners() -> None:
 
 def listeners_of(organization_id: str) -> tuple[Listener, ...]:
     """The organization's listeners; asked inside the unit of work whose event they are to hear."""
-    key = (current().database_url, organization_id)
-    kept = _kept.get(key)
+    kept = _kept.get(organization_id)
     if kept is not None and kept[1].is_current:
         return kept[0]
     # The moment comes first: what changes during the reading makes the view stale, never the other way round.
@@ -62,12 +60,12 @@ def listeners_of(organization_id: str) -> tuple[Listener, ...]:
     found = tuple(Listener(row.id, frozenset(row.event_types)) for row in rows)
     # What a unit changed itself and may yet roll back is nobody else's view.
     if f"{_CHANGED} {organization_id}" not in current_unit().values:
-        remember(_kept, key, (found, seen), most=_MOST_KEPT)
+        _kept.put(organization_id, value=(found, seen))
     return found
 
 
 def note_change(organization_id: str) -> None:
     """The unit under way changes the organization's webhooks: every worker reads them afresh once it has committed."""
     current_unit().values[f"{_CHANGED} {organization_id}"] = True
-    _kept.pop((current().database_url, organization_id), None)
+    _kept.forget(organization_id)
     view_changes.mark(organization_id)

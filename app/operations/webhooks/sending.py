@@ -70,7 +70,7 @@ def deliver(message: Message) -> None:
     parcel = _open(message)
     if parcel is None:
         raise Refused("there is nobody to tell")
-    attempt = _send(parcel)
+    attempt = _send(message.organization_id, parcel)
     is_gone = attempt.status == _GONE
     _note(message, parcel, attempt, is_gone=is_gone)
     if attempt.failure is None:
@@ -131,7 +131,7 @@ def _secrets(webhook: Webhook) -> tuple[str, ...]:
     )
 
 
-def _send(parcel: _Parcel) -> _Attempt:
+def _send(organization_id: str, parcel: _Parcel) -> _Attempt:
     body = as_json(parcel.body).encode()
     message_id, timestamp = public_id("dlv", parcel.delivery_id), int(clock.now().timestamp())
     headers = {
@@ -143,7 +143,13 @@ def _send(parcel: _Parcel) -> _Attempt:
     }
     began = time.monotonic()
     try:
-        reply = outgoing.post(parcel.url, body=body, content_type="application/json", headers=headers)
+        reply = outgoing.post(
+            parcel.url,
+            organization_id=organization_id,
+            body=body,
+            content_type="application/json",
+            headers=headers,
+        )
     except (OutgoingFailed, OutgoingRefused) as error:
         return _Attempt(_since(began), None, None, error.description)
     failure = None if is_delivered(reply.status) else f"It answered {reply.status}."

@@ -13,8 +13,11 @@ from flask import Flask
 
 from app.operations import outgoing
 from app.operations.outgoing import OutgoingFailed, OutgoingRefused, requests
+from app.operations.outgoing.places import Places
 from app.operations.transaction import transaction
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
+
+OURS, THEIRS = "ours", "theirs"
 
 
 def answer(request: Request) -> Response:
@@ -42,7 +45,9 @@ def reached(context: Flask, server: HttpsServer, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_get_brings_status_headers_and_body(reached: HttpsServer) -> None:
-    reply = outgoing.get(f"{reached.base_url}/keys?a=%20b", accept="application/jwk-set+json")
+    reply = outgoing.get(
+        f"{reached.base_url}/keys?a=%20b", organization_id=OURS, accept="application/jwk-set+json"
+    )
     assert (reply.status, reply.headers["content-type"], reply.body) == (
         200,
         "application/json",
@@ -56,7 +61,12 @@ def test_a_get_brings_status_headers_and_body(reached: HttpsServer) -> None:
 
 
 def test_a_post_carries_its_body(reached: HttpsServer) -> None:
-    outgoing.post(f"{reached.base_url}/out", body=b"a=b", content_type="application/x-www-form-urlencoded")
+    outgoing.post(
+        f"{reached.base_url}/out",
+        organization_id=OURS,
+        body=b"a=b",
+        content_type="application/x-www-form-urlencoded",
+    )
     (request,) = reached.requests
     assert (request.method, request.body) == ("POST", b"a=b")
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
@@ -64,7 +74,7 @@ def test_a_post_carries_its_body(reached: HttpsServer) -> None:
 
 def test_a_redirect_is_not_followed(reached: HttpsServer) -> None:
     """SF-2. protocol: outgoing requests, pinned and bounded."""
-    assert outgoing.get(f"{reached.base_url}/redirect").status == 302
+    assert outgoing.get(f"{reached.base_url}/redirect", organization_id=OURS).status == 302
     assert len(reached.requests) == 1
 
 
@@ -72,8 +82,10 @@ def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> 
     """SF-3: the size is counted while it comes. protocol: outgoing requests, pinned and bounded."""
     for path in ("/large", "/packed"):
         with pytest.raises(OutgoingFailed):
-            outgoing.get(reached.base_url + path)
-    assert len(outgoing.get(f"{reached.base_url}/large", most_bytes=70_000).body) == 70_000
+            outgoing.get(reached.base_url + path, organization_id=OURS)
+    assert (
+        len(outgoing.get(f"{reached.base_url}/large", organization_id=OURS, most_bytes=70_000).body) == 70_000
+    )
 
 
 def test_a_private_address_is_refused_before_anything_is_sent(
@@ -88,7 +100,7 @@ def test_a_private_address_is_refused_before_anything_is_sent(
         reached.base_url.replace("https", "http"),
     ):
         with pytest.raises(OutgoingRefused):
-            outgoing.get(url)
+            outgoing.get(url, organization_id=OURS)
     assert reached.requests == []
 
 
@@ -107,7 +119,7 @@ def test_the_name_is_looked_up_once_and_the_checked_address_is_called(
         return real("127.0.0.1" if len(asked) == 1 else host, *arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    outgoing.get(f"{reached.base_url}/")
+    outgoing.get(f"{reached.base_url}/", organization_id=OURS)
     assert [host for host in asked if host != "127.0.0.1"] == ["localhost"]
 
 
@@ -118,21 +130,21 @@ def test_the_certificate_must_be_of_the_name_and_of_a_believed_authority(
     with https_server(answer, name="other.example") as other:
         monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], other))
         with pytest.raises(OutgoingFailed):
-            outgoing.get(f"{other.base_url}/")
+            outgoing.get(f"{other.base_url}/", organization_id=OURS)
         assert other.requests == []
     system = Path("/etc/ssl/certs/ca-certificates.crt")
     plain = reaching(context.config["GATEHOUSE"], server)
     object.__setattr__(plain, "outgoing_ca_bundle", system if system.exists() else None)
     monkeypatch.setitem(context.config, "GATEHOUSE", plain)
     with pytest.raises(OutgoingFailed):
-        outgoing.get(f"{server.base_url}/")
+        outgoing.get(f"{server.base_url}/", organization_id=OURS)
 
 
 def test_no_proxy_of_the_environment_is_used(reached: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """SF-2."""
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert outgoing.get(f"{reached.base_url}/").status == 200
+    assert outgoing.get(f"{reached.base_url}/", organization_id=OURS).status == 200
 
 
 def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
@@ -140,7 +152,7 @@ def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
 
     @transaction
     def unit() -> None:
-        outgoing.get(f"{reached.base_url}/")
+        outgoing.get(f"{reached.base_url}/", organization_id=OURS)
 
     with pytest.raises(RuntimeError):
         unit()
@@ -168,7 +180,7 @@ def test_a_server_that_drips_is_left_when_the_time_is_over(
         monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], slow))
         begun = time.monotonic()
         with pytest.raises(OutgoingFailed):
-            outgoing.get(f"{slow.base_url}/")
+            outgoing.get(f"{slow.base_url}/", organization_id=OURS)
         assert 0.4 < time.monotonic() - begun < 1.5
         end.set()
 
@@ -189,7 +201,7 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
 
         def fetch() -> None:
             with context.app_context():
-                outgoing.get(f"{host.base_url}/")
+                outgoing.get(f"{host.base_url}/", organization_id=OURS)
 
         threads = [threading.Thread(target=fetch) for _ in range(2)]
         for thread in threads:
@@ -198,12 +210,27 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
             assert inside.acquire(timeout=4)
         begun = time.monotonic()
         with pytest.raises(OutgoingFailed):
-            outgoing.get(f"{host.base_url}/")
+            outgoing.get(f"{host.base_url}/", organization_id=OURS)
         assert time.monotonic() - begun < 0.5
         end.set()
         for thread in threads:
             thread.join()
-        assert outgoing.get(f"{host.base_url}/").status == 200, "the places are free again"
+        assert outgoing.get(f"{host.base_url}/", organization_id=OURS).status == 200, (
+            "the places are free again"
+        )
+
+
+def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
+    """TN-9, P2: three of four places are an organization's at most, two of them at one host."""
+    places = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
+    with places.taken(OURS, "a"), places.taken(OURS, "a"), places.taken(OURS, "b"):
+        for host in ("a", "c"):
+            with pytest.raises(OutgoingFailed), places.taken(OURS, host):
+                pass
+        with places.taken(THEIRS, "a"), pytest.raises(OutgoingFailed), places.taken("third", "c"):
+            pass
+    with places.taken(OURS, "a"), places.taken(OURS, "a"):
+        pass
 
 
 def test_a_name_that_is_never_found_does_not_hold_the_caller(
@@ -215,6 +242,6 @@ def test_a_name_that_is_never_found_does_not_hold_the_caller(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(5) and [])
     begun = time.monotonic()
     with pytest.raises(OutgoingFailed):
-        outgoing.get("https://rp.example/")
+        outgoing.get("https://rp.example/", organization_id=OURS)
     assert time.monotonic() - begun < 1.0
     end.set()
