@@ -1,7 +1,8 @@
 """Fixtures of all tests: a private MariaDB and SQLite, the application on either, servers, a browser.
 
 ``--db mariadb`` or ``--db sqlite`` limits the tests that run on both. Those marked ``mariadb`` or ``live``
-always run on MariaDB. Nothing here is skipped: what is missing on the machine fails, naming what to type.
+always run on MariaDB, and those marked ``either`` on one of the two. Nothing here is skipped: what is missing on the
+machine fails, naming what to type.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -38,13 +40,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("database", engines, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         needed = set(getattr(item, "fixturenames", ()))
         if "live_server" in needed:
             item.add_marker("live")
         if "browser" in needed:
             item.add_marker("browser")
+        if _shares_within_its_module(item):
+            # What a module makes once is made by one worker.
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    if config.getoption("--db") == "both":
+        left_out = [item for item in items if _is_for_the_other_engine(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _shares_within_its_module(item: pytest.Item) -> bool:
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(definition.scope == "module" for found in fixtures for definition in found)
+
+
+def _is_for_the_other_engine(item: pytest.Item) -> bool:
+    """Of a test that is marked ``either``, the name decides which engine it runs on: half of them on each."""
+    engine = getattr(item, "callspec", None) and item.callspec.params.get("database")
+    if engine is None or not any(item.iter_markers("either")):
+        return False
+    return ENGINES[crc32(item.nodeid.replace(engine, "").encode()) % 2] != engine
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -30,6 +30,7 @@ from app.operations.tenancy.founding import found_organization
 from app.operations.tenancy.setup import SetupResult, complete_setup, is_set_up
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
+from app.rules.people import passwords
 from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.tenancy import settings
 
@@ -219,6 +220,12 @@ class Factory:
 def _password_hash(password: str) -> str:
     # Hashing is slow by design; every user of the tests has the same password.
     return new_password_hash(settings.defaults(), password)
+
+
+def forget_hashes() -> None:
+    """What was hashed so far is hashed anew, with today's parameters."""
+    _password_hash.cache_clear()
+    passwords.dummy_hash.cache_clear()
 
 
 def basic_header(client_id: str, secret: str) -> dict[str, str]:

@@ -10,6 +10,8 @@ from flask import Flask
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def globex(make: Any) -> Any:

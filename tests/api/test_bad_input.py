@@ -12,6 +12,8 @@ from tests.factories import Factory, bearer_header
 from tests.support.openapi import Operation, operations, places, refused_values, with_value
 from tests.support.world_rows import wanted
 
+pytestmark = pytest.mark.either
+
 SLUG = "acme-bad"
 # The least that each body needs; every test makes one thing of it wrong.
 GOOD: dict[str, dict[str, Any]] = {

@@ -11,6 +11,8 @@ from flask.testing import FlaskClient
 
 from tests.factories import Factory, bearer_header
 
+pytestmark = pytest.mark.either
+
 GOOD = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
 
 

@@ -19,6 +19,7 @@ from schemathesis import checks
 from schemathesis.checks import FailureGroup
 
 from tests.factories import Factory, bearer_header
+from tests.support.databases import Database
 from tests.support.world import Corner, build
 
 EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "8"))
@@ -50,17 +51,21 @@ def _last(label: str) -> tuple[bool, bool]:
 @pytest.mark.timeout(SECONDS + 120)
 # Said of whatever draws random numbers while examples are made, in threads beside them too.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_no_input_makes_a_500_or_an_undocumented_status(app: Flask, make: Factory) -> None:
+def test_no_input_makes_a_500_or_an_undocumented_status(
+    app: Flask, make: Factory, database: Database
+) -> None:
     corner, _ = build(app, make)
     tokens = {"own": make.bearer(corner.organization), "root": make.bearer(make.root())}
     schema = schemathesis.openapi.from_wsgi("/openapi.json", app)
     found = [result.ok() for result in schema.get_all_operations()]
     operations = sorted(found, key=lambda operation: _last(operation.label))
     assert len(operations) > 40
+    # MariaDB is the stricter of the two.
+    wanted = EXAMPLES if database.engine == "mariadb" else max(1, EXAMPLES // 4)
     began, failures = time.monotonic(), []
     for operation in operations:
         # On a busy machine the last ones get one example each, and none is left out.
-        examples = EXAMPLES if time.monotonic() - began < SECONDS else 1
+        examples = wanted if time.monotonic() - began < SECONDS else 1
         for mode in schemathesis.GenerationMode:
             try:
                 _fuzz(operation, mode, corner, tokens, examples)

@@ -35,6 +35,8 @@ from tests.oauth.test_id_token import claims_of
 from tests.support.databases import Database
 from tests.support.person import Page
 
+pytestmark = pytest.mark.either
+
 
 @pytest.mark.parametrize(
     "state", ["s", "a b+c&d=e#f", "ümlaut ☃ 🦉", 'say "hi"', "x" * 2048, "%20", "<script>"]

@@ -11,6 +11,8 @@ from app.operations.tenancy.organizations import delete_organization, update_org
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker, query_of
 
+pytestmark = pytest.mark.either
+
 # Every error that a request can have, with the code it is answered by (RFC 6749 4.1.2.1, OIDC Core 3.1.2.6).
 ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "no response_type": ("invalid_request", {"response_type": None}),

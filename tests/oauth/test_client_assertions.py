@@ -16,6 +16,8 @@ from tests.factories import Factory, MadeClient, basic_header
 from tests.oauth.conftest import on_another_worker
 from tests.support.signer import Signer, new_key
 
+pytestmark = pytest.mark.either
+
 ENDPOINTS: dict[str, dict[str, str]] = {
     "/oauth/token": {"grant_type": "client_credentials"},
     "/oauth/introspect": {"token": "x"},

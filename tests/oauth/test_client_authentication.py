@@ -21,6 +21,8 @@ from app.rules.tokens.tokens import new_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, on_another_worker
 
+pytestmark = pytest.mark.either
+
 GRANT = {"grant_type": "client_credentials"}
 ENDPOINTS = {
     "/oauth/token": GRANT,

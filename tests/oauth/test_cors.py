@@ -8,6 +8,8 @@ from werkzeug.test import TestResponse
 from tests.factories import bearer_header
 from tests.oauth.conftest import SCOPES, Flow
 
+pytestmark = pytest.mark.either
+
 OWN = "https://orchard.example"
 FOREIGN = [
     "https://evil.example",

@@ -25,6 +25,8 @@ from tests.oauth.conftest import (
 from tests.oauth.device import Device
 from tests.support.dpop import Prover
 
+pytestmark = pytest.mark.either
+
 TOKEN_URL = "http://localhost/oauth/token"
 ALL = " ".join(SCOPES)
 

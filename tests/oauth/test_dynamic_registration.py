@@ -16,6 +16,8 @@ from app.rules.people.permissions import EVERY_PERMISSION
 from tests.factories import Factory
 from tests.support.registering import GOOD, register
 
+pytestmark = pytest.mark.either
+
 
 def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskClient, make: Factory) -> None:
     """DC-1. protocol: dynamic registration."""

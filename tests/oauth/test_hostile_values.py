@@ -12,6 +12,8 @@ from flask.testing import FlaskClient
 from tests.factories import bearer_header
 from tests.oauth.conftest import Flow
 
+pytestmark = pytest.mark.either
+
 ENDPOINTS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
 HOSTILE = [
     "\0",

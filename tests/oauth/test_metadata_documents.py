@@ -26,6 +26,8 @@ from tests.support.publisher import (
     row,
 )
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def organization(make: Factory) -> OrganizationView:

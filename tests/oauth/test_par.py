@@ -15,6 +15,8 @@ from tests.support.databases import Database
 from tests.support.dpop import Prover
 from tests.support.signer import Signer
 
+pytestmark = pytest.mark.either
+
 ENDPOINT = "http://localhost/oauth/par"
 
 

@@ -12,6 +12,8 @@ from werkzeug.test import TestResponse
 from tests.oauth.conftest import REDIRECT_URI, Flow, location, query_of, sign_in_on_page
 from tests.support.person import Form, Page
 
+pytestmark = pytest.mark.either
+
 ADDRESSES = {
     "policy_uri": "https://orchard.example/privacy",
     "tos_uri": "https://orchard.example/terms",

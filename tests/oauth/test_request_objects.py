@@ -11,6 +11,8 @@ from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, location, query_of
 from tests.support.signer import Signer, compact, new_key
 
+pytestmark = pytest.mark.either
+
 NOW = int(time.time())
 
 

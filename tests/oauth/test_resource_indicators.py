@@ -12,6 +12,8 @@ from app.operations.registration import resource_catalog, resources
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, query_of
 
+pytestmark = pytest.mark.either
+
 ORDERS, STOCK = "https://orders.example", "https://stock.example/v1"
 API_SCOPES = ["orders:read", "orders:write", "stock:read", "plain"]
 

@@ -10,6 +10,8 @@ from flask.testing import FlaskClient
 
 from tests.factories import Factory, MadeClient
 
+pytestmark = pytest.mark.either
+
 FORM = "application/x-www-form-urlencoded"
 ENDPOINTS = ("/oauth/token", "/oauth/introspect", "/oauth/revoke")
 

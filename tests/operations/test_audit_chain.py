@@ -21,6 +21,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from app.rules.identifiers import first_id_at
 from tests.factories import Factory
+from tests.support.databases import Database
 from tests.support.intruder import CHAINS, EVENTS, LINKS, Intruder, put_back, snapshot, write
 
 SEALER = Actor.system("", "tests")
@@ -204,8 +205,11 @@ def test_who_may_not_read_the_log_may_not_verify_it(context: Flask, make: Factor
         verify_audit_log(make.actor(make.organization(), "clients:read"))
 
 
-def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory) -> None:
-    """Edit, delete, insert, reorder, truncate, swap between organizations, whatever of the chain goes with it."""
+def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory, database: Database) -> None:
+    """Edit, delete, insert, reorder, truncate, swap between organizations, whatever of the chain goes with it.
+
+    Each engine tries half of them.
+    """
     acme, globex = make.organization(), make.organization()
     for organization in (acme, globex):
         happen(organization, 12, hours_ago=1)
@@ -214,7 +218,7 @@ def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory
     seal()
     untouched = snapshot(acme, globex)
     missed = []
-    for seed in range(1000):
+    for seed in range(database.engine == "sqlite", 1000, 2):
         Intruder(acme, globex, untouched, seed).mutate()
         if not kinds(acme) and not kinds(globex):
             missed.append(seed)

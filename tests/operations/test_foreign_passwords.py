@@ -43,6 +43,7 @@ def kept(user: MadeUser) -> tuple[str, str | None]:
     return row.password_hash, row.password_scheme
 
 
+@pytest.mark.usefixtures("real_hashes")
 def test_pw5_the_first_sign_in_makes_another_systems_hash_ours(make: Any) -> None:
     acme = make.organization()
     ada = of_bcrypt(make, acme)
@@ -68,6 +69,7 @@ def test_schemes_are_those_that_somebody_still_has(make: Any) -> None:
     assert len(password_schemes(acme.id)) == MOST_SCHEMES
 
 
+@pytest.mark.usefixtures("real_hashes")
 def test_en1_a_wrong_password_costs_the_same_whosever_it_is(make: Any) -> None:
     """EN-1: of nobody, of somebody with our hash, and of somebody who has not signed in since the import."""
     acme = make.organization(settings={"authentication": {"lockout": {"max_failures": 100}}})

@@ -8,6 +8,8 @@ import pytest
 
 from app.portal.setting_topics import TOPICS
 
+pytestmark = pytest.mark.either
+
 
 @pytest.mark.parametrize("base", ["", "[]", "null", '{"x": 1}', "{" * 5000])
 def test_broken_hidden_fields_break_nothing(ada: Any, base: str) -> None:

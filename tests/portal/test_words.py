@@ -11,6 +11,8 @@ from app.rules.evidence.event_types import EVENT_TYPES, EVERYTHING, GROUPS, acti
 from app.rules.tenancy.setting_kinds import Choice, Listing
 from app.rules.tenancy.settings_table import SETTINGS
 
+pytestmark = pytest.mark.either
+
 PATHS = [path for topic in TOPICS.values() for path in topic.paths]
 
 

@@ -105,6 +105,7 @@ def test_control_characters_and_lone_surrogates_are_refused():
     assert codes("seventeen\ud800lanterns") == ["invalid_characters"]
 
 
+@pytest.mark.usefixtures("real_hashes")
 def test_a_hash_is_argon2id_with_the_parameters_of_owasp():
     """PW-5, EN-2."""
     assert passwords.hash_password("seventeen lanterns").startswith("$argon2id$v=19$m=19456,t=2,p=1$")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 from flask import Flask
 from flask.testing import FlaskClient
 
@@ -15,10 +16,13 @@ from app.database import FENCE
 from app.operations import directory
 from app.operations.client_proof import client_failures, usage
 from app.operations.self_registration import documents
+from app.rules.people import passwords
 from tests.support.applications import BASE_URL, application
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
+
+_REAL_HASHER = passwords._hasher
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,6 +45,23 @@ def _fence_of_the_application_alone() -> None:
             frame = frame.f_back
 
     FENCE.refuse = refuse_the_application  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_hashes() -> None:
+    """Hashes of passwords cost next to nothing in this process; see ``real_hashes``."""
+    passwords._hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1, hash_len=32, salt_len=16)
+
+
+@pytest.fixture
+def real_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hashes of passwords cost what they cost in production, for tests of their time, memory and parameters."""
+    from tests.factories import forget_hashes
+
+    monkeypatch.setattr(passwords, "_hasher", _REAL_HASHER)
+    forget_hashes()
+    yield
+    forget_hashes()
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,13 @@ class MariaDB:
 
     def dump(self, database: str) -> bytes:
         """Everything in the database, as ``mariadb-dump`` writes it, binary columns in clear."""
-        command = ["mariadb-dump", "--no-defaults", f"--socket={self.socket}", f"--user={_USER}"]
+        command = [
+            "mariadb-dump",
+            "--no-defaults",
+            "--skip-dump-date",
+            f"--socket={self.socket}",
+            f"--user={_USER}",
+        ]
         env = {**os.environ, "MYSQL_PWD": self.password}
         return subprocess.run([*command, database], env=env, check=True, capture_output=True).stdout
 

@@ -6,9 +6,10 @@ same rule for those who look at many.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, not_, or_
+from sqlalchemy import ColumnElement, bindparam, exists, not_, or_
 from sqlalchemy.orm import aliased
 
 from app.models.client import Client
@@ -19,10 +20,13 @@ from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import clock
 
+# To build these conditions costs more than to ask them, so it is done once: what changes is bound when they are asked.
 
-def outlives_moments(grant: Any = Grant) -> ColumnElement[bool]:
+
+@cache
+def outlives_moments() -> ColumnElement[bool]:
     """No moment of its organization, client, user or secret came after the grant was allowed (IT-3)."""
-    allowed = grant.allowed_at
+    grant, allowed = Grant, Grant.allowed_at
     organization = aliased(Organization)
     client, user, secret = aliased(Client), aliased(User), aliased(Credential)
     return not_(
@@ -43,9 +47,10 @@ def outlives_moments(grant: Any = Grant) -> ColumnElement[bool]:
     )
 
 
-def token_outlives_moments(token: Any = AccessToken) -> ColumnElement[bool]:
+@cache
+def token_outlives_moments() -> ColumnElement[bool]:
     """The same of an access token by itself; its grant is asked beside it."""
-    issued = token.issued_at
+    token, issued = AccessToken, AccessToken.issued_at
     organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
     return not_(
         or_(
@@ -73,5 +78,5 @@ def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
         secret.organization_id == row.organization_id,
         secret.id == row.credential_id,
         secret.takes_tokens.is_(True),
-        secret.expires_at <= clock.now(),
+        secret.expires_at <= bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type),
     )

@@ -107,7 +107,7 @@ def add_credential(
     db.session.flush()
     if row.sealed is not None and not _may_still_reveal(client.organization_id):
         row.sealed = None
-    return records_of([row], settings)[0], secret
+    return _record(row, now, (), 0, settings), secret  # new: nobody has used it
 
 
 def _may_still_reveal(organization_id: str) -> bool:

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, or_, select, true
-from sqlalchemy.orm import aliased
 
 from app.extensions import db
 from app.models.base import Base
@@ -62,14 +61,13 @@ def _newest(model: type[Base], organization_id: str, since: datetime | None = No
 
 def _tokens(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
     now = clock.now()
-    grant = aliased(Grant)
     selected: dict[str, Any] = {
         GRANT: AccessToken.grant_id == subject.row_id,
         CLIENT: AccessToken.client_id == subject.row_id,
         CREDENTIAL: (AccessToken.client_id == subject.client_id)
-        & or_(AccessToken.credential_id == subject.row_id, grant.credential_id == subject.row_id),
-        USER: grant.user_id == subject.row_id,
-        SESSION: grant.session_id == subject.row_id,
+        & or_(AccessToken.credential_id == subject.row_id, Grant.credential_id == subject.row_id),
+        USER: Grant.user_id == subject.row_id,
+        SESSION: Grant.session_id == subject.row_id,
     }
     of = selected.get(subject.kind, true())
     if subject.kind == ORGANIZATION:
@@ -77,17 +75,17 @@ def _tokens(organization: OrganizationView, subject: Subject, before: datetime) 
     return (
         select(AccessToken.id)
         .outerjoin(
-            grant, (grant.organization_id == AccessToken.organization_id) & (grant.id == AccessToken.grant_id)
+            Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
         )
         .where(
             AccessToken.organization_id == organization.id,
             of,
             AccessToken.expires_at > now,
             AccessToken.revoked_at.is_(None),
-            or_(AccessToken.issued_at < before, grant.allowed_at < before),
-            grant.revoked_at.is_(None),
+            or_(AccessToken.issued_at < before, Grant.allowed_at < before),
+            Grant.revoked_at.is_(None),
             token_outlives_moments(),
-            or_(grant.id.is_(None), outlives_moments(grant)),
+            or_(Grant.id.is_(None), outlives_moments()),
         )
     )
 

@@ -66,6 +66,7 @@ def test_au1_people_come_in_with_all_that_the_file_says_and_one_event_each(make:
     assert stored(UserImportPart) == 0
 
 
+@pytest.mark.usefixtures("real_hashes")
 def test_pw5_who_comes_with_a_hash_signs_in_and_has_ours_from_then_on(make: Any) -> None:
     from argon2 import PasswordHasher
 
