@@ -23,7 +23,8 @@ from app.oauth import (
     token,
     userinfo,
 )
-from app.oauth.call import Answer, Call
+from app.oauth.answer import Answer
+from app.oauth.call import Call
 from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
 from app.rules.tokens.protected_resource import WELL_KNOWN

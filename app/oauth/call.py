@@ -1,4 +1,4 @@
-"""One request of the wire and its answer, as WSGI carries them: with Flask's request around them or without.
+"""One request of the wire as WSGI carries it: with Flask's request around it or without.
 
 What machines call all day needs no session, no template and no URL map. The handlers of token, introspection,
 revocation and userinfo take a ``Call`` and give an ``Answer``; Flask's routes and the ``lane`` before them share them.
@@ -6,33 +6,24 @@ revocation and userinfo take a ``Call`` and give an ``Answer``; Flask's routes a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flask import Response, g, request
+from flask import g, request
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
-from app.oauth.failures import note_refusal
 from app.operations import directory
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.client_proof.client_authentication import Presented
-from app.rules.errors import DomainError
-from app.rules.oauth_errors import InvalidClient, OAuthRefusal
-from app.web.headers import program_headers
+from app.rules.oauth_errors import OAuthRefusal
 from app.web.request_log import FACTS, ID
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-REALM = "gatehouse"
 LONGEST_BODY = 64 * 1024
-STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
-_JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
 
 
 class TooLarge(OAuthRefusal):
@@ -177,43 +168,3 @@ def _is_refused(parameters: str) -> bool:
     # A weight of nothing says no (RFC 9110 section 12.4.2).
     weights = [part.strip() for part in parameters.split(";") if part.strip().startswith("q=")]
     return bool(weights) and weights[0].removeprefix("q=").strip("0.") == ""
-
-
-@dataclass(slots=True)
-class Answer:
-    """An answer of the wire, complete with its headers."""
-
-    status: int
-    body: bytes
-    headers: list[tuple[str, str]]
-
-    def as_response(self) -> Response:
-        """The answer as Flask takes it."""
-        return Response(self.body, self.status, self.headers)
-
-
-def answer(document: Mapping[str, Any], status: int = 200) -> Answer:
-    """A JSON answer that nobody may keep (RFC 6749 section 5.1)."""
-    body = json.dumps(document).encode()
-    length = ("Content-Length", str(len(body)))
-    return Answer(status, body, [*_JSON, *program_headers(config.current().is_https), length])
-
-
-def signed_answer(jwt: str, media_type: str) -> Answer:
-    """An answer that is a JWT."""
-    body = jwt.encode()
-    headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
-    return Answer(200, body, [*headers, *program_headers(config.current().is_https)])
-
-
-def refusal_of(error: DomainError, call: Call) -> Answer:
-    """A refusal in the form of RFC 6749 section 5.2; the makers of the client find it in their log."""
-    note_refusal(error, call)
-    refused = answer({"error": error.code, "error_description": error.description}, error.status)
-    retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        refused.headers.append(("Retry-After", str(retry_after)))
-    # Asked for whenever the header was used, and harmless where it was not.
-    if isinstance(error, InvalidClient) and (call.authorization or "").lower().startswith("basic"):
-        refused.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
-    return refused

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flask import Response, request
 
-from app.oauth.call import Answer, Call
+from app.oauth.answer import Answer
+from app.oauth.call import Call
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.rules.authorization.redirects import origin_of
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from app.oauth.answer import Answer, answer, refusal_of
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer, refusal_of
+from app.oauth.call import Call
 from app.oauth.client import ProtocolClient
 from app.oauth.grants.device_code import DeviceCodeGrant
 from app.oauth.second_look import with_second_look

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import config
-from app.oauth.call import Answer, Call
+from app.oauth.answer import Answer
+from app.oauth.call import Call
 from app.oauth.discovery import document_of
 from app.operations import directory
 from app.operations.directory import OrganizationView

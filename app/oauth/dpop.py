@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.oauth.call import Answer, Call
+from app.oauth.answer import Answer
+from app.oauth.call import Call
 from app.operations.client_proof import dpop_proofs
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from uuid import UUID
 
+from app.oauth.call import Call
 from app.operations import clock
 from app.operations.evidence.failed_requests import may_read_log
 from app.operations.evidence.refused_requests import RefusedRequest
@@ -18,9 +18,6 @@ from app.rules.identifiers import parse_client_id
 from app.rules.tokens.tokens import digest
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
-
-if TYPE_CHECKING:
-    from app.oauth.call import Call
 
 # The ordinary course of a flow: a device that waits, a first request that is told its nonce.
 _NO_FAILURES = frozenset({"authorization_pending", "use_dpop_nonce"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.oauth.answer import Answer, answer, refusal_of, signed_answer
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer, refusal_of, signed_answer
+from app.oauth.call import Call
 from app.oauth.wire import read_form
 from app.operations.client_proof import usage
 from app.operations.client_proof.authenticated_client import AuthenticatedClient

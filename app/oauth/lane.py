@@ -15,7 +15,8 @@ from flask import Flask
 
 from app.config import at_work
 from app.oauth import documents, introspection, revocation, token
-from app.oauth.call import LONGEST_BODY, STATUS_LINES, Answer, Call, answer
+from app.oauth.answer import STATUS_LINES, Answer, answer
+from app.oauth.call import LONGEST_BODY, Call
 from app.oauth.wire import FORM
 
 if TYPE_CHECKING:

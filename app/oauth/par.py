@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.oauth import cors
+from app.oauth.answer import Answer, answer, refusal_of
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer, refusal_of
+from app.oauth.call import Call
 from app.oauth.dpop import offer_nonce, prove
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server

@@ -11,7 +11,8 @@ from typing import Any
 from flask import Response, request
 
 from app.oauth import cors
-from app.oauth.call import REALM, Answer, Call, answer, refusal_of
+from app.oauth.answer import REALM, Answer, answer, refusal_of
+from app.oauth.call import Call
 from app.oauth.wire import require_secure
 from app.operations import directory
 from app.operations.self_registration import dynamic

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.oauth import cors
+from app.oauth.answer import Answer, answer, refusal_of
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer, refusal_of
+from app.oauth.call import Call
 from app.oauth.wire import read_form
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.grants import grants

@@ -12,8 +12,9 @@ from typing import Any
 from authlib.integrations.flask_oauth2 import AuthorizationServer as AuthlibServer
 from flask import Flask
 
+from app.oauth.answer import Answer, answer
 from app.oauth.authentication import authenticate
-from app.oauth.call import Answer, Call, answer
+from app.oauth.call import Call
 from app.oauth.client import ProtocolClient
 from app.oauth.dpop import prove
 from app.oauth.grants.authorization_code import AuthorizationCodeGrant

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.oauth import cors
-from app.oauth.call import Answer, Call, refusal_of
+from app.oauth.answer import Answer, refusal_of
+from app.oauth.call import Call
 from app.oauth.dpop import offer_nonce
 from app.oauth.second_look import with_second_look
 from app.oauth.server import GRANT_TYPES, server

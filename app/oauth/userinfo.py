@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from app.oauth import cors
-from app.oauth.call import REALM, Answer, Call, answer, refusal_of, signed_answer
+from app.oauth.answer import REALM, Answer, answer, refusal_of, signed_answer
+from app.oauth.call import Call
 from app.oauth.dpop import offer_nonce
 from app.oauth.wire import FORM, read_form, require_secure
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
