@@ -10,10 +10,13 @@ from flask import Flask
 from app import account, api, config, database, oauth, portal, web
 from app.extensions import db
 from app.operations.upkeep import memory
+from app.web.routes import Route
 
 
 class Gatehouse(Flask):
     """Flask that knows that no view is a coroutine; it would look anew at each of a request's functions."""
+
+    url_rule_class = Route
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """The function as it is."""

@@ -1,8 +1,10 @@
-"""QR codes as SVG of our own, within the page: no image of a secret has an address."""
+"""QR codes as SVG of our own, within the page: no image of a secret has an address.
+
+The library is read when the first code is drawn: most workers never draw one.
+"""
 
 from __future__ import annotations
 
-import segno
 from markupsafe import Markup
 
 
@@ -11,6 +13,8 @@ def qr_svg(text: str) -> Markup:
 
     It is black on white in every theme, with the margin that readers need.
     """
+    import segno
+
     code = segno.make(text, error="m", micro=False)
     drawn = code.svg_inline(
         border=4, dark="#000", light="#fff", omitsize=True, svgclass="qr", lineclass=None, title="QR code"

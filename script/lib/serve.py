@@ -1,7 +1,8 @@
 """What script/server does once .venv stands: keys, migrations, where to click; then Granian serves.
 
 This process never imports the application, except in a child that prepares a first start: on SIGHUP it forks new
-workers, and those import the code of that moment. It also makes the usual start one import shorter.
+workers, and those import the code of that moment. It also makes the usual start one import shorter. The libraries
+under the application it does import, once for all workers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from beforehand import compile_code, load_libraries
 from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 from granian.server import Server
@@ -33,6 +35,8 @@ def main() -> None:
     # People click on what is printed, so it names the port that is served; a setting that was given wins.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config = read_configuration()
+    compile_code(ROOT)
+    load_libraries()
     if options.demo or not stands(
         config.database_url, ROOT / "migrations" / "versions", partial(open_data_key, config.master_key)
     ):

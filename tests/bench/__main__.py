@@ -19,7 +19,7 @@ from tests.bench.crowd import Crowd
 from tests.bench.instance import BASE_URL, Instance
 from tests.bench.load import MakeVisitor, run
 from tests.bench.report import Line, Report
-from tests.bench.servers import cpu_seconds, resident, serving
+from tests.bench.servers import GATEHOUSE, cpu_seconds, resident, serving
 from tests.support.mariadb import MariaDB
 
 WARM_UP_SECONDS = 1.0
@@ -124,7 +124,7 @@ class Bench:
     def gatehouse(self) -> None:
         """Gatehouse itself, and what it costs to start and to stay."""
         instance = Instance(self.database, self.folder)
-        server = serving("wsgi:app", instance.env, probe="/healthz", **self._server("gatehouse"))
+        server = serving(GATEHOUSE, instance.env, probe="/healthz", **self._server("gatehouse"))
         with server as (port, process, started):
             self.server = process.pid
             self.report.note(f"import to first answer: {started:.2f} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,17 +14,22 @@ from pathlib import Path
 from tests.support import process
 from tests.support.servers import ROOT, granian
 
+GATEHOUSE = "script/lib/serve.py"
+"""What script/server starts: Gatehouse is measured as it is served."""
+
 
 @contextmanager
 def serving(
     target: str, env: Mapping[str, str], *, probe: str, workers: int, threads: int, log: Path
 ) -> Iterator[tuple[int, subprocess.Popen[bytes], float]]:
-    """(port, process, seconds from its start to its first answer) of a WSGI application."""
+    """(port, process, seconds from its start to its first answer) of a WSGI application, or of ``GATEHOUSE``."""
     port = process.free_port()
     began = time.perf_counter()
-    server = process.start(
-        granian(target, port, workers=workers, threads=threads), log, env=os.environ | env, cwd=ROOT
-    )
+    command = granian(target, port, workers=workers, threads=threads)
+    if target == GATEHOUSE:
+        command = [sys.executable, target, "--port", str(port)]
+        command += ["--workers", str(workers), "--threads", str(threads)]
+    server = process.start(command, log, env=os.environ | env, cwd=ROOT)
     try:
         process.wait_until(lambda: _answers(port, probe), f"{target} (log: {log})", pause=0.005)
         yield port, server, time.perf_counter() - began

@@ -1,4 +1,7 @@
-"""The OpenAPI document, in modules by noun, and the address that it stands at."""
+"""The OpenAPI document, in modules by noun, and the address that it stands at.
+
+Its modules are read when somebody asks for it: most workers are never asked.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import functools
 from flask import Response, current_app, json
 
 from app.api.blueprint import api
-from app.api.openapi.document import document
 from app.config import Config
 
 
@@ -23,4 +25,6 @@ def get_openapi() -> Response:
 
 @functools.cache
 def _document(base_url: str) -> str:
+    from app.api.openapi.document import document
+
     return json.dumps(document(base_url))

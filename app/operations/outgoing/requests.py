@@ -3,6 +3,8 @@
 A thread that waits for a stranger's server serves nobody, so few may wait at a time and the next is refused at once
 (SF-4), and one organization's slow servers never take every place (P2). What is fetched for somebody who waits and
 what is delivered later do not take each other's places.
+
+The HTTP library is read when the first request leaves: most workers never send one.
 """
 
 from __future__ import annotations
@@ -11,17 +13,17 @@ import http.client
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from urllib3.connection import HTTPSConnection
-from urllib3.exceptions import HTTPError
+from typing import TYPE_CHECKING
 
 from app.config import current
-from app.operations.outgoing.connections import connected
 from app.operations.outgoing.failure import OutgoingFailed
 from app.operations.outgoing.places import Places
 from app.operations.outgoing.resolver import addresses_of
 from app.operations.transaction import is_under_way
 from app.rules.outgoing.outgoing_addresses import Target, check_addresses, target_of
+
+if TYPE_CHECKING:
+    from urllib3.connection import HTTPSConnection
 
 TOTAL_SECONDS = 5.0
 _fetches = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
@@ -78,6 +80,10 @@ def _send(
     headers: Mapping[str, str],
     most_bytes: int,
 ) -> Reply:
+    from urllib3.exceptions import HTTPError
+
+    from app.operations.outgoing.connections import connected
+
     if is_under_way():
         raise RuntimeError("nothing leaves the process inside a unit of work")
     target = target_of(url)

@@ -1,0 +1,69 @@
+"""A worker starts with what every request needs: each library that is rarely used costs all of them time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Read when their first use comes: passkeys, pictures, QR codes, requests to strangers, migrations, the document.
+RARE = (
+    *("webauthn", "cbor2", "asn1crypto", "PIL", "segno", "urllib3", "alembic", "flask_migrate", "app.cli"),
+    *("app.api.openapi.document", "babel.units", "requests", "http.cookiejar"),
+)
+_SAY = """
+import gc, json, os, sys
+sys.path[:0] = [{lib!r}, {root!r}]
+import beforehand
+beforehand.load_libraries()
+shared, kept = set(sys.modules), gc.get_freeze_count()
+from wsgi import app
+print(json.dumps({{
+    "shared": sorted(shared),
+    "own": sorted(set(sys.modules) - shared),
+    "kept": gc.get_freeze_count() - kept,
+    "collects": gc.isenabled(),
+}}), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a worker of script/server has loaded when it is ready."""
+    code = _SAY.format(lib=str(ROOT / "script" / "lib"), root=str(ROOT))
+    environ = {
+        "GATEHOUSE_INSTANCE": str(tmp_path_factory.mktemp("instance")),
+        "GATEHOUSE_LOG_LEVEL": "error",
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, check=True, timeout=60
+    )
+    loaded: dict[str, Any] = json.loads(done.stdout)
+    return loaded
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_what_is_rare_is_not_loaded(start: dict[str, Any], name: str) -> None:
+    loaded = {*start["shared"], *start["own"]}
+    assert not [module for module in loaded if module == name or module.startswith(f"{name}.")]
+
+
+def test_workers_share_every_library(start: dict[str, Any]) -> None:
+    """What a worker imports itself is the application: script/lib/beforehand.py names all else."""
+    own, shared = ({name.partition(".")[0] for name in start[whose]} for whose in ("own", "shared"))
+    assert own - shared - sys.stdlib_module_names == {"app", "wsgi"}
+    assert not shared & {"app", "wsgi"}
+
+
+def test_what_stays_is_not_searched_for_garbage(start: dict[str, Any]) -> None:
+    """A full collection of a worker would stop one of its threads for a tenth of a second."""
+    assert start["collects"]
+    assert start["kept"] > 50_000
