@@ -46,6 +46,9 @@ class Consent(Tenant, Base):
     shown: Mapped[dict[str, Any] | None] = mapped_column(
         Json, comment="what the client said of itself then: its name, and digests of the rest"
     )
+    declined: Mapped[str | None] = mapped_column(
+        String(4000), comment="optional scopes that were asked for and left out, space-separated"
+    )
 
 
 class AuthorizationRequest(Tenant, Base):
@@ -181,6 +184,10 @@ class Grant(Tenant, Base):
     )
     idle_expires_at: Mapped[datetime | None] = mapped_column(
         UtcDateTime, comment="end of the current refresh token"
+    )
+    refreshed_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime,
+        comment="latest use of the refresh token; NULL without one, and where it was not kept yet",
     )
     generation: Mapped[int] = mapped_column(default=0, comment="how often it was rotated")
     refresh_digest: Mapped[bytes | None] = mapped_column(

@@ -156,7 +156,7 @@ def _take_step(
     interaction = next_interaction(client, parameters, session, stored)
     step, standing = interaction.step, interaction.standing
     if step is Step.ISSUE and session is not None:
-        scopes, ends_at = parameters.consent_scopes, standing.ends_at
+        scopes, ends_at = interaction.scopes, standing.ends_at
         return _issue(grant, client, session, actor, stored, scopes, remember=False, ends_at=ends_at)
     if token is None or stored is None:
         token = authorization_requests.begin_request(

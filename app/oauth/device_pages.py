@@ -21,8 +21,8 @@ from app.oauth.consent_page import (
     send_request,
 )
 from app.operations import directory
-from app.operations.authorization.interactions import may_allow_client, must_ask
-from app.operations.consents.consents import Standing, standing_consent
+from app.operations.authorization.interactions import may_allow_client, must_ask, scopes_without_page
+from app.operations.consents.consents import standing_consent
 from app.operations.devices import device_decisions
 from app.operations.devices.device_decisions import DeviceRequest, WrongUserCode
 from app.operations.directory import OrganizationView
@@ -107,9 +107,11 @@ def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: st
     if not may_allow_client(found.client, session):
         return _ask_page(actor, session, found, decision)
     standing = standing_consent(found.client, session.user_id)
-    if not _must_ask(found, standing):
+    asked = _asked(found)
+    if not must_ask(found.client, asked, standing):
+        scopes = scopes_without_page(found.client, asked, standing)
         ends_at = standing.ends_at
-        device_decisions.allow_device(actor, found, session, found.scopes, remember=False, ends_at=ends_at)
+        device_decisions.allow_device(actor, found, session, scopes, remember=False, ends_at=ends_at)
         return _page("oauth/device_done.html", found, allowed=True)
     end = chosen_end(found.client, found.asked_at)
     if decision == "allow" and end is not None and device_decisions.is_as_shown(actor, found, session):
@@ -126,10 +128,9 @@ def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: st
     )
 
 
-def _must_ask(found: DeviceRequest, standing: Standing) -> bool:
+def _asked(found: DeviceRequest) -> AuthorizationParameters:
     """As for a code, only that nobody is sent anywhere."""
-    asked = AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
-    return must_ask(found.client, asked, standing)
+    return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
 
 
 def _ask_page(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:

@@ -8,12 +8,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
-from sqlalchemy import update
+from sqlalchemy import delete, select, update
 
 from app.extensions import db
-from app.models.session import Session
+from app.models.session import Attempt, Session
+from app.operations.passkeys.registration import begin_registration, finish_registration
+from app.operations.second_factors.sign_in_ends import Browser
+from app.rules.identifiers import new_id
 from tests.factories import PASSWORD
 from tests.support.asked_place import Place, numbers
+from tests.support.authenticator import Authenticator
+from tests.support.security_key import Authenticator as Key
 
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 GOOD = "nine small otters in a kiln"
@@ -22,17 +27,17 @@ DAY = 86_400
 
 
 def _send(place: Place, path: str, **fields: str) -> requests.Response:
-    """The answer to a form of the organization's, sent by a browser that was never here."""
-    url = f"{place.server.url}/organizations/{place.slug}/{path}"
-    with requests.Session() as browser:
-        browser.trust_env = False
-        found = _TOKEN.search(browser.get(url, timeout=20).text)
-        assert found is not None, path
-        cookies = browser.cookies.get_dict()
+    """The answer to a form of the organization's, sent by a browser in which nobody has signed in."""
+    if "stranger" not in place.notes:
+        page = place.ask("GET", f"/organizations/{place.slug}/login")
+        found = _TOKEN.search(page.text)
+        assert found is not None
+        place.notes["stranger"] = (page.cookies.get_dict(), found[1])
+    cookies, token = place.notes["stranger"]
     return place.ask(
         "POST",
         f"/organizations/{place.slug}/{path}",
-        data={"csrf_token": found[1]} | fields,
+        data={"csrf_token": token} | fields,
         cookies=cookies,
         headers={"Sec-Fetch-Site": "same-origin"},
     )
@@ -102,7 +107,7 @@ def _aged(path: str = "profile", **ago: int) -> Callable[[Place], Any]:
 
     def probe(place: Place) -> Any:
         user = place.make.user(place.organization)
-        cookie = {place.make.cookie_name(place.organization): place.make.sign_in(user).token}
+        cookie = place.cookie_of(user)
         with place.make.app.app_context():
             values = {name: datetime.now(UTC) - timedelta(seconds=seconds) for name, seconds in ago.items()}
             mine = (Session.organization_id == place.organization.id, Session.user_id == user.id)
@@ -130,6 +135,60 @@ def _reset_life(place: Place) -> Any:
     return round(left.total_seconds(), -2)
 
 
+def _window(place: Place) -> Any:
+    """What comes of a try ten minutes after so many wrong ones that each further one must wait."""
+    user = place.make.user(place.organization)
+    for _ in range(3):
+        _send(place, "login", email=user.email, password="nothing of the kind")
+    with place.make.app.app_context():
+        for attempt in db.session.scalars(select(Attempt).filter_by(organization_id=place.organization.id)):
+            attempt.at -= timedelta(minutes=10)
+        db.session.commit()
+    return _send(place, "login", email=user.email, password=PASSWORD).status_code
+
+
+def _longest_wait(place: Place) -> Any:
+    """How long one waits after ten wrong passwords, where the first wait is half an hour and doubles."""
+    user = place.make.user(place.organization)
+    of = {"organization_id": place.organization.id}
+    with place.make.app.app_context():
+        db.session.execute(delete(Attempt).filter_by(**of))
+        db.session.commit()
+    _send(place, "login", email=user.email, password="nothing of the kind")
+    with place.make.app.app_context():
+        for attempt in db.session.scalars(select(Attempt).filter_by(**of)).all():
+            more = {"bucket": attempt.bucket, "at": attempt.at, "expires_at": attempt.expires_at}
+            db.session.add_all(Attempt(id=new_id(), **of, **more) for _ in range(9))
+        db.session.commit()
+    answer = _send(place, "login", email=user.email, password="nothing of the kind")
+    return round(int(answer.headers["Retry-After"]), -2)
+
+
+def _signs_in(place: Place) -> Any:
+    """What comes of a password, where somebody has a passkey: without one, passwords could not be switched off."""
+    user = place.make.user(place.organization)
+    if "key" not in place.notes:
+        place.notes["key"] = Key(place.server.url)
+        with place.make.app.app_context():
+            actor, here = place.make.actor(place.organization, user=user), Browser("here")
+            finish_registration(actor, place.notes["key"].create(begin_registration(actor, here)), "", here)
+    return _send(place, "login", email=user.email, password=PASSWORD).status_code
+
+
+def _codes_given(place: Place) -> Any:
+    """How many recovery codes come with an authenticator app."""
+    user = place.make.user(place.organization)
+    path = f"/organizations/{place.slug}/account/security/app"
+    page = place.ask("GET", path, cookies=place.cookie_of(user))
+    fields = dict(re.findall(r'name="(csrf_token|secret)" value="([^"]+)"', page.text))
+    key = re.search(r'id="app-key">([^<]+)<', page.text)
+    assert key is not None
+    fields["code"] = Authenticator(place.make.app, user, key[1].replace(" ", "")).shown()
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    done = place.ask("POST", path, data=fields, cookies=sent_cookies(page), headers=headers)
+    return done.text.count("<li><code>")
+
+
 def _security(needle: str) -> Callable[[Place], Any]:
     return lambda place: needle in place.page("/account/security", signed_in=True)
 
@@ -139,9 +198,27 @@ def _login(needle: str) -> Callable[[Place], Any]:
 
 
 OPEN = {f"{_AUTH}registration.mode": "open", f"{_AUTH}registration.verify_email": False}
+THREE_TRIES = {
+    f"{_AUTH}lockout.max_failures": 3,
+    f"{_AUTH}lockout.delay_seconds": 1800,
+    f"{_AUTH}lockout.max_delay_seconds": 1800,
+}
 DEMANDED = {f"{_AUTH}mfa.policy": "required"}
 Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
 EFFECTS: dict[str, Effect] = {
+    "authentication.password.enabled": (_signs_in, [(True, 303), (False, 403)], {}),
+    "authentication.passkeys.enabled": (_security('id="passkeys-link"'), [(False, False), (True, True)], {}),
+    "authentication.passkeys.passwordless": (_login('id="passkey-sign-in"'), [(False, False), (True, True)], {}),
+    "authentication.recovery.password_reset": (
+        lambda place: 'id="forgot-submit"' in place.page("/forgot"), [(False, False), (True, True)], {},
+    ),
+    "authentication.mfa.recovery_codes": (_codes_given, [(6, 6), (12, 12)], {}),
+    "authentication.lockout.window_seconds": (
+        _window, [(3600, 429), (300, 303)], THREE_TRIES,
+    ),
+    "authentication.lockout.max_delay_seconds": (
+        _longest_wait, [(3600, 3600), (7200, 7200)], THREE_TRIES,
+    ),
     "authentication.password.block_common": (_signs_up("password1234"), [(True, 400), (False, 303)], OPEN),
     "authentication.password.block_personal": (_signs_up("ada lovelace"), [(True, 400), (False, 303)], OPEN),
     "authentication.registration.allowed_email_domains": (

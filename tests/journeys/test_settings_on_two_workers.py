@@ -1,15 +1,14 @@
 """Every setting is in force at once on every worker: changed at whichever of two, then asked of both.
 
-``EFFECTS`` says for a path what is asked by HTTP and what comes with which value. What cannot be seen in an answer at
-once, because it is time that must pass, a mail that must come or a passkey that needs a host name, stands in
-``ELSEWHERE`` with the file that tests it.
+``EFFECTS`` says for a path what is asked by HTTP and what comes with which value; those about people and those that
+need time stand in files of their own. The server restarts for none of them.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,14 @@ import pytest
 from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
 from app.rules.tenancy.settings_table import SETTINGS
 from tests.factories import Factory
-from tests.journeys import effects_on_people
+from tests.journeys import effects_in_time, effects_on_people
 from tests.support.asked_place import CALLBACK, Place, numbers
+from tests.support.databases import MariaDBDatabase
+from tests.support.mail_server import SENDER, Mailbox, mail_server
+from tests.support.mariadb import MariaDB
 from tests.support.pictures import PNG
 from tests.support.servers import WORKERS, LiveServer
 
-ROOT = Path(__file__).parents[2]
 MOST_TRIES = 60
 OTHER = "https://meadow.example/callback"
 
@@ -100,12 +101,6 @@ def _account(page: str, needle: str) -> Callable[[Place], Any]:
     return lambda place: needle in place.page(f"/account/{page}", signed_in=True)
 
 
-def _idle_life(place: Place) -> Any:
-    form = {"token": place.flow()["refresh_token"]}
-    told = place.ask("POST", "/oauth/introspect", data=form, headers=place.web.basic).json()
-    return round(told["exp"] - datetime.now(UTC).timestamp(), -2)
-
-
 def _consent(needle: str, client: str = "web") -> Callable[[Place], Any]:
     """Whether the page that asks for consent says so."""
 
@@ -131,12 +126,13 @@ def _registers(**fields: Any) -> Callable[[Place], Any]:
 Effect = tuple[Callable[[Place], Any], list[tuple[Any, Any]], dict[str, Any]]
 DAY = 86_400
 ALWAYS = {"oauth.consent.policy": "always"}
-JWT = {"oauth.access_token.format": "jwt"}
+# An RSA key would be made anew for each organization, and takes its time.
+JWT = {"oauth.access_token.format": "jwt", "oauth.signing.algorithm": "ES256"}
 CLIENT = "oauth.clients."
 GRANTS = SETTINGS["oauth.grant_types"].default
 METHODS = SETTINGS[f"{CLIENT}token_endpoint_auth_methods"].default
 # path: (what is asked, [(value, what comes)], what must be set beside it)
-EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
+EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | effects_in_time.EFFECTS | {
     "authentication.password.min_length": (_account("password", "At least 17 "), [(17, True), (18, False)], {}),
     "authentication.registration.mode": (
         lambda place: place.ask("GET", f"/organizations/{place.slug}/register").status_code == 200,
@@ -150,7 +146,9 @@ EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
         {},
     ),
     "oauth.access_token.format": (
-        lambda place: place.token().json()["access_token"].count("."), [("jwt", 2), ("opaque", 0)], {},
+        lambda place: place.token().json()["access_token"].count("."),
+        [("jwt", 2), ("opaque", 0)],
+        {"oauth.signing.algorithm": "ES256"},
     ),
     "oauth.access_token.ttl_seconds": (lambda place: place.token().json()["expires_in"], [(120, 120), (90, 90)], {}),
     "oauth.access_token.jwt_ttl_seconds": (
@@ -166,10 +164,6 @@ EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
         [("always", False), ("third_party", True)],
         {},
     ),
-    "oauth.refresh_token.ttl_seconds": (
-        _consent("at most 20 days"), [(20 * DAY, True), (15 * DAY, False)], ALWAYS,
-    ),
-    "oauth.refresh_token.idle_ttl_seconds": (_idle_life, [(7200, 7200), (3600, 3600)], {}),
     "oauth.consent.ttl_seconds": (_consent("At most 5 days"), [(5 * DAY, True), (None, False)], ALWAYS),
     "oauth.consent.members_may_allow": (
         _consent('id="consent-allow"', "stranger"), [("none", False), ("all", True)], {},
@@ -225,43 +219,35 @@ EFFECTS: dict[str, Effect] = effects_on_people.EFFECTS | {
     "localization.default_locale": (_login('<html lang="de"'), [("de", True), ("en", False)], {}),
 }  # fmt: skip
 
-# What takes time, mail, a second browser or a clock to be seen: the test file that sees it.
-ELSEWHERE = {
-    "authentication.passkeys.enabled": "operations/passkeys/test_sign_in.py",
-    "authentication.passkeys.passwordless": "operations/passkeys/test_sign_in.py",
-    "authentication.recovery.password_reset": "operations/mail/test_password_recovery.py",
-    "authentication.password.enabled": "browser/test_passkey_pages.py",
-    "authentication.mfa.recovery_codes": "operations/second_factors/test_recovery_codes.py",
-    "authentication.lockout.window_seconds": "operations/test_lockout_window.py",
-    "authentication.lockout.max_delay_seconds": "operations/test_sign_in.py",
-    "oauth.authorization_code_ttl_seconds": "oauth/test_code.py",
-    "oauth.dynamic_registration.idle_ttl_seconds": "operations/test_idle_clients.py",
-    "oauth.signing.rotation_seconds": "operations/test_key_schedule.py",
-    "audit.retention_days": "operations/test_janitor.py",
-    "audit.failed_requests": "oauth/test_failed_request_keeping.py",
-    "audit.log_retention_days": "oauth/test_failed_request_keeping.py",
-    "audit.notify_root_access": "operations/mail/test_root_access.py",
-}
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Mailbox]:
+    with mail_server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(
+    mariadb: MariaDB, instance: Path, scratch: Path, worker: str, box: Mailbox
+) -> Iterator[LiveServer]:
+    """Two workers that can send mail, at an address that passkeys can belong to."""
+    mail = {"GATEHOUSE_SMTP_URL": f"smtp://localhost:{box.port}", "GATEHOUSE_MAIL_FROM": SENDER}
+    database = MariaDBDatabase(mariadb, f"settings_{worker}")
+    made = LiveServer(database, instance, scratch / "settings.log", settings=mail, host="localhost")
+    made.start()
+    Factory(made.app).root()
+    yield made
+    made.stop()
 
 
 def test_every_setting_has_its_row() -> None:
-    assert set(EFFECTS) | set(ELSEWHERE) | WITHOUT_EFFECT_YET == set(SETTINGS)
-    assert not set(EFFECTS) & set(ELSEWHERE)
-
-
-@pytest.mark.parametrize(("path", "file"), ELSEWHERE.items())
-def test_what_is_tested_elsewhere_is_tested_there(path: str, file: str) -> None:
-    source = (ROOT / "tests" / file).read_text()
-    *_, section, name = path.split(".")
-    assert name in source, f"{file} does not set {section}.{name}"
+    assert set(EFFECTS) | WITHOUT_EFFECT_YET == set(SETTINGS)
 
 
 @pytest.mark.parametrize("path", EFFECTS)
-def test_a_change_counts_at_once_on_both_workers(
-    live_server: LiveServer, live_make: Factory, path: str
-) -> None:
+def test_a_change_counts_at_once_on_both_workers(server: LiveServer, box: Mailbox, path: str) -> None:
     probe, values, beside = EFFECTS[path]
-    place = Place(live_server, live_make)
+    place = Place(server, Factory(server.app), box)
     for value, expected in values:
         place.change(path, value, beside)
         asked: set[str] = set()

@@ -39,14 +39,20 @@ class Device:
         """Where people enter codes."""
         return f"/organizations/{self.organization.slug}/device"
 
-    def ask(self, path: str = "/oauth/device_authorization", **changes: str | None) -> TestResponse:
+    def ask(
+        self,
+        path: str = "/oauth/device_authorization",
+        headers: dict[str, str] | None = None,
+        **changes: str | None,
+    ) -> TestResponse:
         """The answer of the device authorization endpoint."""
         good: dict[str, str | None] = {"client_id": self.client.client_id, "scope": "openid profile"}
-        return self.http.post(path, data={k: v for k, v in (good | changes).items() if v is not None})
+        sent = {k: v for k, v in (good | changes).items() if v is not None}
+        return self.http.post(path, data=sent, headers=headers)
 
-    def code(self, **changes: str | None) -> dict[str, Any]:
+    def code(self, headers: dict[str, str] | None = None, **changes: str | None) -> dict[str, Any]:
         """Fresh codes."""
-        answer = self.ask(**changes)
+        answer = self.ask(headers=headers, **changes)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
 

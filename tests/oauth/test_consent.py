@@ -138,7 +138,8 @@ def test_optional_scopes_can_be_left_out_and_others_cannot(asking: Flow) -> None
         query_of(other.decide(other.consent(scope=everything), scope=["email"]))["code"]
     ).get_json()
     assert document["scope"] == "openid profile email" and "refresh_token" not in document
-    answer = other.decide(other.consent(scope=everything), scope=["address", "clients:write"])
+    page = other.consent(scope=everything, prompt="consent")
+    answer = other.decide(page, scope=["address", "clients:write"])
     assert other.redeem(query_of(answer)["code"]).get_json()["scope"] == "openid profile"
 
 

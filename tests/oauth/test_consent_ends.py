@@ -165,9 +165,9 @@ def test_optional_scopes_come_unticked_and_stay_ticked_once_allowed(asking: Flow
     assert 'value="email">' in page.text and 'value="profile" checked disabled' in page.text
     document = other.redeem(query_of(other.decide(page))["code"]).get_json()
     assert document["scope"] == "openid profile" and "refresh_token" not in document
-    page = other.consent(scope=EVERYTHING)
+    page = other.consent(scope=EVERYTHING, prompt="consent")
     other.decide(page, scope=["email"])
-    assert 'value="email" checked' in other.consent(scope=EVERYTHING).text
+    assert 'value="email" checked' in other.consent(scope=EVERYTHING, prompt="consent").text
 
 
 def test_a_device_s_consent_ends_alike(http: FlaskClient, make: Factory, organization) -> None:

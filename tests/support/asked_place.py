@@ -12,6 +12,7 @@ import requests
 from app.rules.authorization.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.support.live import WORKER_HEADER
+from tests.support.mail_server import Mailbox
 from tests.support.servers import LiveServer
 
 VERIFIER = "v" * 43
@@ -22,8 +23,10 @@ numbers = itertools.count(1)
 class Place:
     """An organization on the live server, asked anew on a connection of its own each time."""
 
-    def __init__(self, server: LiveServer, make: Factory) -> None:
+    def __init__(self, server: LiveServer, make: Factory, box: Mailbox | None = None) -> None:
         self.server, self.make = server, make
+        self.box = box or Mailbox()
+        self.notes: dict[str, Any] = {}
         self.organization = make.organization()
         self.slug = self.organization.slug
         self.headers = bearer_header(make.bearer(self.organization))
@@ -33,7 +36,9 @@ class Place:
 
     @cached_property
     def web(self) -> MadeClient:
-        return self.make.client(self.organization, redirect_uris=[CALLBACK], trust="first_party")
+        # An RSA key would be made anew for each organization, and takes its time.
+        fields = {"redirect_uris": [CALLBACK], "id_token_signed_response_alg": "ES256"}
+        return self.make.client(self.organization, trust="first_party", **fields)
 
     @cached_property
     def stranger(self) -> MadeClient:
@@ -52,7 +57,11 @@ class Place:
 
     @cached_property
     def cookie(self) -> dict[str, str]:
-        return {self.make.cookie_name(self.organization): self.make.sign_in(self.ada).token}
+        return self.cookie_of(self.ada)
+
+    def cookie_of(self, user: MadeUser) -> dict[str, str]:
+        """The cookie of a fresh sign-in of the user."""
+        return {self.make.cookie_name(self.organization): self.make.sign_in(user).token}
 
     def ask(self, method: str, path: str, **more: Any) -> requests.Response:
         """One request on a fresh connection; ``worker`` is who answered."""
@@ -104,11 +113,16 @@ class Place:
         }
         return self.ask("GET", "/oauth/authorize", params=query, cookies=self.cookie)
 
-    def flow(self) -> dict[str, Any]:
+    def code(self) -> str:
         place = self.authorize().headers["Location"]
-        code = parse_qs(urlsplit(place).query)["code"][0]
+        return parse_qs(urlsplit(place).query)["code"][0]
+
+    def redeem(self, code: str) -> requests.Response:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
-        return self.form(form | {"code_verifier": VERIFIER}).json()  # type: ignore[no-any-return]
+        return self.form(form | {"code_verifier": VERIFIER})
+
+    def flow(self) -> dict[str, Any]:
+        return self.redeem(self.code()).json()  # type: ignore[no-any-return]
 
     def form(self, form: dict[str, str]) -> requests.Response:
         return self.ask("POST", "/oauth/token", data=form, headers=self.web.basic)

@@ -174,7 +174,8 @@ def find_proof(actor: Actor, token: str) -> ProofView | None:
     Raises AnotherAccount.
     """
     organization = organization_by_id(actor.organization_id)
-    link = account_links.find_link(organization.id, token, EMAIL_PROOF)
+    life = int(LIFE.total_seconds())
+    link = account_links.find_link(organization.id, token, EMAIL_PROOF, life_seconds=life)
     if link is None or not organization.is_active:
         return None
     if link.user_id != actor.user_id:

@@ -203,7 +203,8 @@ def allow(
     elif pushed_id is not None:
         _spend(actor, pushed_id)
     if remember:
-        ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at)
+        asked = parameters.consent_scopes
+        ends_at = consents.remember(actor, client, session.user_id, scopes, ends_at, asked=asked)
     code = codes.add_code(
         actor,
         client,

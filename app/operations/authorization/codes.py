@@ -28,6 +28,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.rules.oauth_errors import InvalidGrant
 from app.rules.registration.redirect_uris import find_match
+from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.tokens.scopes import narrow
 from app.rules.tokens.tokens import AUTHORIZATION_CODE, digest, new_token, parse_token
 
@@ -234,11 +235,13 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
 def _require_alive(client: ClientView, row: Any) -> None:
     now = clock.now()
     is_forgotten = client.forgot_grant(row.issued_at, row.auth_time, None)
-    if row.expires_at <= now or is_forgotten or is_before(row.issued_at, row.user_not_before):
+    seconds = client.organization.settings["oauth"]["authorization_code_ttl_seconds"]
+    ends = end_of_life(row.expires_at, row.issued_at, seconds)
+    if ends <= now or is_forgotten or is_before(row.issued_at, row.user_not_before):
         raise InvalidGrant("The code has ended.").because(
             "code_expired",
             received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",
-            expected=f"at most {int((row.expires_at - row.issued_at).total_seconds())} s",
+            expected=f"at most {int((ends - row.issued_at).total_seconds())} s",
         )
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant().because("grant_ended", received="the account is not active")

@@ -15,7 +15,14 @@ from app.operations.tokens.subjects import subject_of
 from app.rules.authorization.authentication_contexts import MULTI_FACTOR, reached_by
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.claims_parameter import wanted_subject
-from app.rules.authorization.interaction import Circumstances, SignIn, Step, needs_consent, next_step
+from app.rules.authorization.interaction import (
+    Circumstances,
+    SignIn,
+    Step,
+    needs_consent,
+    next_step,
+    rests_on_consent,
+)
 from app.rules.consents.approval import may_allow
 from app.rules.people.registration import is_open
 from app.rules.people.second_factors import are_offered, used_second_factor
@@ -26,10 +33,11 @@ DECIDES = "clients:trust"
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """The next step, and what the person's consent for the client says now."""
+    """The next step, what the person's consent for the client says now, and what a code without a page is for."""
 
     step: Step
     standing: Standing
+    scopes: tuple[str, ...]
 
 
 def next_interaction(
@@ -58,7 +66,7 @@ def next_interaction(
             may_allow=session is None or may_allow_client(client, session),
         ),
     )
-    return Interaction(step, standing)
+    return Interaction(step, standing, scopes_without_page(client, parameters, standing))
 
 
 def must_ask(client: ClientView, parameters: AuthorizationParameters, standing: Standing) -> bool:
@@ -68,11 +76,27 @@ def must_ask(client: ClientView, parameters: AuthorizationParameters, standing: 
         trust=client.trust,
         is_public=client.is_public or client.type == NATIVE,
         allowed=standing.scopes,
+        declined=standing.declined,
         settings=client.organization.settings,
         is_unreviewed=client.is_unreviewed,
         approval=client.approval,
         approved_scopes=client.document.get("approved_scopes") or (),
     )
+
+
+def scopes_without_page(
+    client: ClientView, parameters: AuthorizationParameters, standing: Standing
+) -> tuple[str, ...]:
+    """What the client gets of what it asks for where nobody is asked, whichever flow led there."""
+    if not rests_on_consent(
+        parameters,
+        trust=client.trust,
+        settings=client.organization.settings,
+        approval=client.approval,
+        approved_scopes=client.document.get("approved_scopes") or (),
+    ):
+        return parameters.consent_scopes
+    return tuple(scope for scope in parameters.consent_scopes if scope not in standing.declined)
 
 
 def may_allow_client(client: ClientView, session: SessionView) -> bool:

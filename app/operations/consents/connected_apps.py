@@ -14,10 +14,12 @@ from app.models.client import DELETED, Client
 from app.models.device import DeviceCode
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations import audit, clock
+from app.operations.directory import organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.standing_grants import outlives_moments
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
+from app.rules.consents.ends import end_of_consent
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
 
@@ -62,6 +64,8 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
 
     Each client stands there once. One that was never asked for, a first party's, is known by its living grants.
     """
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    longest = settings["oauth"]["consent"]["ttl_seconds"]
     rows = db.session.execute(
         select(
             Consent.__table__,
@@ -89,7 +93,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             scopes=tuple(row.scope.split()),
             created_at=row.created_at,
             updated_at=row.updated_at,
-            expires_at=row.expires_at,
+            expires_at=end_of_consent(row.updated_at, row.expires_at, longest),
             last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
         )
         for row in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,10 +16,12 @@ from app.models.grant import Consent
 from app.models.user import User
 from app.operations import clock
 from app.operations.consents.connected_apps import end_consent
+from app.operations.directory import organization_by_id
 from app.operations.grants.allowances import columns_of, conditions, visible
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
+from app.rules.consents.ends import end_of_consent
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, encode_uuid, parse_public_id, public_id
 
@@ -94,12 +96,22 @@ def _get(actor: Actor, consent_id: str, permission: str) -> Any:
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     columns: tuple[Any, ...] = (Consent, Client.name, User.email)
-    standing = or_(Consent.expires_at.is_(None), Consent.expires_at > clock.now())
+    now = clock.now()
+    standing = or_(Consent.expires_at.is_(None), Consent.expires_at > now)
+    seconds = _longest(actor.organization_id)
+    if seconds is not None:
+        standing &= Consent.updated_at > now - timedelta(seconds=seconds)
     return (
         visible(select(*columns), Consent, actor, permission)
         .where(Client.status != DELETED, standing)
         .execution_options(populate_existing=True)
     )
+
+
+def _longest(organization_id: str) -> int | None:
+    settings = organization_by_id(organization_id, fresh=False).settings
+    seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
+    return seconds
 
 
 def _record(row: Any) -> GivenConsent:
@@ -113,6 +125,6 @@ def _record(row: Any) -> GivenConsent:
         scopes=tuple(consent.scope.split()),
         created_at=consent.created_at,
         updated_at=consent.updated_at,
-        expires_at=consent.expires_at,
+        expires_at=end_of_consent(consent.updated_at, consent.expires_at, _longest(consent.organization_id)),
         last_used_at=consent.last_used_at,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,13 +20,13 @@ from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.statements import Statement
 from app.rules.actor import Actor
-from app.rules.consents.ends import End, ends_offered
-from app.rules.consents.shown import as_shown, changes_since
+from app.rules.consents.ends import End, end_of_consent, ends_offered
+from app.rules.consents.shown import SCOPES, as_shown, changes_since
 from app.rules.identifiers import new_id
 from app.rules.tokens.scopes import narrow
 
 _STANDING = Statement(
-    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at).where(
+    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
         Consent.organization_id == bindparam("organization_id"),
         Consent.user_id == bindparam("user_id"),
         Consent.client_id == bindparam("client_id"),
@@ -39,7 +39,8 @@ class Standing:
     """What a user's consent for a client says now.
 
     ``scopes`` are those it covers: none when there is none, when it has ended, and when the app has changed since.
-    Then ``changes`` names what differs from what was ``shown`` on the day ``given_at``.
+    Then ``changes`` names what differs from what was ``shown`` on the day ``given_at``. ``declined`` are optional
+    scopes that the person left out: they are not asked again until the app's scopes are others.
     """
 
     scopes: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Standing:
     changes: tuple[str, ...] = ()
     shown: Mapping[str, Any] | None = None
     given_at: datetime | None = None
+    declined: tuple[str, ...] = ()
 
 
 NOTHING_STANDS = Standing()
@@ -55,39 +57,51 @@ NOTHING_STANDS = Standing()
 def standing_consent(client: ClientView, user_id: UUID) -> Standing:
     """What the user's consent for the client says now."""
     row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
-    if row is None or (row.expires_at is not None and row.expires_at <= clock.now()):
+    if row is None:
         return NOTHING_STANDS
-    changes = changes_since(row.shown, _shown_of(client))
-    standing = Standing(tuple(row.scope.split()), row.expires_at, changes, row.shown, row.updated_at)
-    return replace(standing, scopes=(), ends_at=None) if changes else standing
+    ends_at = end_of_consent(row.updated_at, row.expires_at, _longest(client))
+    if ends_at is not None and ends_at <= clock.now():
+        return NOTHING_STANDS
+    shown = _shown_of(client)
+    changes = changes_since(row.shown, shown)
+    declined = _still_declined(row, shown)
+    standing = Standing(tuple(row.scope.split()), ends_at, changes, row.shown, row.updated_at, declined)
+    return replace(standing, scopes=(), ends_at=None, declined=()) if changes else standing
 
 
 def offered_ends(client: ClientView, asked_at: datetime) -> tuple[End, ...]:
     """The ends that a person may choose for a consent that the client asked for then."""
-    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
-    return ends_offered(asked_at, clock.now(), ttl)
+    return ends_offered(asked_at, clock.now(), _longest(client))
 
 
 def remember(
-    actor: Actor, client: ClientView, user_id: UUID, scopes: tuple[str, ...], ends_at: datetime | None = None
+    actor: Actor,
+    client: ClientView,
+    user_id: UUID,
+    scopes: tuple[str, ...],
+    ends_at: datetime | None = None,
+    *,
+    asked: tuple[str, ...] = (),
 ) -> datetime | None:
     """The user's consent covers the scopes too, until ``ends_at`` or as long as the organization allows.
 
+    Of the scopes that were ``asked`` for it does not cover the others any more, and they are not asked for again.
     Part of the transaction under way. What the client holds already ends by then, too: nothing outlives the consent.
     Returns the end. Audit: ``consent.given``.
     """
     end = _end(client, clock.now(), ends_at)
-    before = _widen(client, user_id, scopes, end)
+    declined = tuple(scope for scope in asked if scope not in scopes)
+    before = _widen(client, user_id, scopes, declined, end)
     if before is None:
         try:
             with db.session.begin_nested():
-                _insert(client, user_id, scopes, end)
+                _insert(client, user_id, scopes, declined, end)
             before = ()
         except IntegrityError as error:
             if not is_duplicate_key(error):
                 raise
             # Another tab was faster; what it allowed stands, and this is allowed beside it.
-            before = _widen(client, user_id, scopes, end) or ()
+            before = _widen(client, user_id, scopes, declined, end) or ()
     if end is not None:
         _shorten(client, user_id, end)
     audit.record(
@@ -97,15 +111,20 @@ def remember(
         target_id=client.client_id,
         before={"scopes": list(before)},
         after={
-            "scopes": _together(client, before, scopes).split(),
+            "scopes": _together(client, before, scopes, declined).split(),
             "expires_at": end.isoformat() if end is not None else None,
+            **({"declined": list(declined)} if declined else {}),
         },
     )
     return end
 
 
 def _widen(
-    client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: datetime | None
+    client: ClientView,
+    user_id: UUID,
+    scopes: tuple[str, ...],
+    declined: tuple[str, ...],
+    end: datetime | None,
 ) -> tuple[str, ...] | None:
     """The consent that stands covers the scopes too; what it covered before, or None when there is none.
 
@@ -118,18 +137,24 @@ def _widen(
         Consent.client_id == client.id,
     )
     row = db.session.execute(
-        select(Consent.scope, Consent.expires_at, Consent.shown).where(*own).with_for_update()
+        select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined)
+        .where(*own)
+        .with_for_update()
     ).first()
     if row is None:
         return None
     shown = _shown_of(client)
-    has_ended = row.expires_at is not None and row.expires_at <= now
-    before = () if has_ended or changes_since(row.shown, shown) else tuple(row.scope.split())
+    ended_at = end_of_consent(row.updated_at, row.expires_at, _longest(client))
+    is_over = (ended_at is not None and ended_at <= now) or changes_since(row.shown, shown)
+    before = () if is_over else tuple(row.scope.split())
+    standing = () if is_over else _still_declined(row, shown)
+    declined = (*(scope for scope in standing if scope not in (*scopes, *declined)), *declined)
     db.session.execute(
         update(Consent)
         .where(*own)
         .values(
-            scope=_together(client, before, scopes),
+            scope=_together(client, before, scopes, declined),
+            declined=" ".join(declined) or None,
             updated_at=now,
             expires_at=end,
             last_used_at=now,
@@ -140,7 +165,13 @@ def _widen(
     return before
 
 
-def _insert(client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: datetime | None) -> None:
+def _insert(
+    client: ClientView,
+    user_id: UUID,
+    scopes: tuple[str, ...],
+    declined: tuple[str, ...],
+    end: datetime | None,
+) -> None:
     now = clock.now()
     db.session.execute(
         insert(Consent).values(
@@ -149,6 +180,7 @@ def _insert(client: ClientView, user_id: UUID, scopes: tuple[str, ...], end: dat
             user_id=user_id,
             client_id=client.id,
             scope=" ".join(scopes),
+            declined=" ".join(declined) or None,
             created_at=now,
             updated_at=now,
             expires_at=end,
@@ -184,15 +216,27 @@ def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
 
 
 def _end(client: ClientView, now: datetime, chosen: datetime | None) -> datetime | None:
-    ttl = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
-    longest = None if ttl is None else now + timedelta(seconds=ttl)
-    return min((end for end in (longest, chosen) if end is not None), default=None)
+    return end_of_consent(now, chosen, _longest(client))
+
+
+def _longest(client: ClientView) -> int | None:
+    seconds: int | None = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
+    return seconds
+
+
+def _still_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was left out of the consent; nothing once the client has other scopes, or leaves others to the person."""
+    is_same = (row.shown or {}).get(SCOPES) == shown[SCOPES]
+    return tuple((row.declined or "").split()) if is_same else ()
 
 
 def _shown_of(client: ClientView) -> dict[str, Any]:
     return as_shown(client.name, client.trust, client.document)
 
 
-def _together(client: ClientView, before: tuple[str, ...], scopes: tuple[str, ...]) -> str:
+def _together(
+    client: ClientView, before: tuple[str, ...], scopes: tuple[str, ...], declined: tuple[str, ...]
+) -> str:
     # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
-    return " ".join(dict.fromkeys((*narrow(before, client.document["scopes"]), *scopes)))
+    kept = [scope for scope in narrow(before, client.document["scopes"]) if scope not in declined]
+    return " ".join(dict.fromkeys((*kept, *scopes)))

@@ -26,6 +26,7 @@ from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import network_of
+from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.tokens.scopes import narrow
 
 _WINDOW = timedelta(hours=1)
@@ -118,7 +119,8 @@ def allow_device(
     ``consent.given``.
     """
     if remember:
-        ends_at = consents.remember(actor, request.client, session.user_id, scopes, ends_at)
+        asked = request.scopes
+        ends_at = consents.remember(actor, request.client, session.user_id, scopes, ends_at, asked=asked)
     _decide(
         actor,
         request,
@@ -176,10 +178,13 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
             DeviceCode.user_code_digest == user_code_digest(actor.organization_id, user_code),
         )
     ).first()
-    if row is None or row.state != PENDING or row.expires_at <= clock.now():
+    if row is None or row.state != PENDING:
         return None
     client = directory.find_client(client_id_of(actor.organization_id, row.client_id), fresh=True)
     if client is None or not client.is_active:
+        return None
+    seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
+    if end_of_life(row.expires_at, row.created_at, seconds) <= clock.now():
         return None
     scopes = narrow(row.scope.split(), client.document["scopes"])
     if not scopes:

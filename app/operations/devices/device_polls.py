@@ -23,6 +23,7 @@ from app.operations.transaction import count_changed, current_unit, transaction
 from app.operations.views import is_before
 from app.rules.actor import Actor
 from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
+from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.tokens import tokens
 from app.rules.tokens.scopes import narrow
 
@@ -80,9 +81,11 @@ def redeem_device_code(
     poll = _find(client, device_code)
     if poll.state == DENIED:
         raise OAuthRefusal("The user refused.", code="access_denied").because("device_refused")
-    if poll.used_at is None and poll.expires_at <= clock.now():
+    seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
+    ends = end_of_life(poll.expires_at, poll.created_at, seconds)
+    if poll.used_at is None and ends <= clock.now():
         raise OAuthRefusal("The device code has ended.", code="expired_token").because(
-            "device_code_expired", expected=f"{int((poll.expires_at - poll.created_at).total_seconds())} s"
+            "device_code_expired", expected=f"{int((ends - poll.created_at).total_seconds())} s"
         )
     if poll.state == PENDING:
         raise _not_yet(client, poll)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, false, or_, select
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.operations import directory
+from app.operations import clock, directory
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
@@ -118,7 +118,12 @@ def _batch(statement: Select[Any], after: UUID | None) -> list[Any]:
 
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     actor.require("audit:read")
-    statement = select(AuditEvent.__table__).where(AuditEvent.organization_id == actor.organization_id)
+    settings = directory.organization_by_id(actor.organization_id, fresh=False).settings
+    # What the organization keeps no longer is shown no longer, however late the janitor comes.
+    kept_since = clock.now() - timedelta(days=settings["audit"]["retention_days"])
+    statement = select(AuditEvent.__table__).where(
+        AuditEvent.organization_id == actor.organization_id, AuditEvent.id >= first_id_at(kept_since)
+    )
     for condition in _conditions(filters):
         statement = statement.where(condition)
     return statement

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.failed_request import FailedRequest
 from app.operations import clock
+from app.operations.directory import organization_by_id
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
@@ -124,6 +125,9 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 
 def _visible(actor: Actor) -> Select[Any]:
     actor.require_some("logs:read")
+    now = clock.now()
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
     statement = (
         select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
         .join(
@@ -131,7 +135,11 @@ def _visible(actor: Actor) -> Select[Any]:
             (Client.organization_id == FailedRequest.organization_id)
             & (Client.id == FailedRequest.client_id),
         )
-        .where(FailedRequest.organization_id == actor.organization_id, FailedRequest.expires_at > clock.now())
+        .where(
+            FailedRequest.organization_id == actor.organization_id,
+            FailedRequest.expires_at > now,
+            FailedRequest.at > kept_since,
+        )
     )
     if actor.may("logs:read"):
         return statement

@@ -18,9 +18,10 @@ from app.models.client import Client
 from app.models.grant import Grant
 from app.models.user import User
 from app.operations import audit, clock
+from app.operations.directory import organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.allowances import columns_of, conditions, visible
-from app.operations.grants.standing_grants import outlives_moments
+from app.operations.grants.standing_grants import outlives_moments, still_refreshes
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -31,11 +32,13 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
+from app.rules.tenancy.lifetimes import end_of_family
 
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
-    *(Grant.created_at, Grant.expires_at, Grant.idle_expires_at, Grant.generation, Grant.refresh_digest),
+    *(Grant.created_at, Grant.expires_at, Grant.idle_expires_at, Grant.refreshed_at, Grant.generation),
+    Grant.refresh_digest,
     Client.name.label("client_name"),
     User.email.label("user_email"),
 )
@@ -130,16 +133,25 @@ def _not_found() -> NotFound:
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
-    now = clock.now()
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
     return visible(select(*_COLUMNS), Grant, actor, permission).where(
         Grant.revoked_at.is_(None),
-        Grant.expires_at > now,
-        or_(Grant.idle_expires_at.is_(None), Grant.idle_expires_at > now),
+        Grant.expires_at > clock.now(),
+        or_(Grant.refresh_digest.is_(None), still_refreshes(settings)),
         outlives_moments(),
     )
 
 
 def _record(row: Any) -> GrantRecord:
+    ends_at = row.expires_at
+    if row.refresh_digest is not None:
+        ends_at = end_of_family(
+            organization_by_id(row.organization_id, fresh=False).settings,
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            refreshed_at=row.refreshed_at,
+            idle_expires_at=row.idle_expires_at,
+        )
     return GrantRecord(
         id=row.id,
         client_id=client_id_of(row.organization_id, row.client_id),
@@ -149,7 +161,7 @@ def _record(row: Any) -> GrantRecord:
         scopes=tuple(row.scope.split()),
         resources=tuple(row.resource.split()),
         created_at=row.created_at,
-        expires_at=min(row.expires_at, row.idle_expires_at or row.expires_at),
+        expires_at=ends_at,
         is_refreshable=row.refresh_digest is not None,
         refreshes=row.generation,
     )

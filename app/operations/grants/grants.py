@@ -140,6 +140,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         allowed_at=new.allowed_at,
         expires_at=ends,
         idle_expires_at=idle_ends,
+        refreshed_at=now if refresh_token else None,
         generation=0,
         refresh_digest=digest(refresh_token) if refresh_token else None,
     )

@@ -6,10 +6,12 @@ same rule for those who look at many.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, exists, not_, or_
+from sqlalchemy import ColumnElement, and_, bindparam, exists, not_, or_
 from sqlalchemy.orm import aliased
 
 from app.models.client import Client
@@ -44,6 +46,22 @@ def outlives_moments() -> ColumnElement[bool]:
             _came_later(secret, grant, grant.credential_id, allowed),
             _ended_with_tokens(secret, grant),
         )
+    )
+
+
+def still_refreshes(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Its refresh tokens have not ended by age or for want of use: ``lifetimes.end_of_family`` as a condition."""
+    limits = settings["oauth"]["refresh_token"]
+    now = clock.now()
+    return and_(
+        Grant.refresh_digest.is_not(None),
+        Grant.expires_at > now,
+        Grant.idle_expires_at > now,
+        Grant.created_at > now - timedelta(seconds=limits["ttl_seconds"]),
+        or_(
+            Grant.refreshed_at.is_(None),
+            Grant.refreshed_at > now - timedelta(seconds=limits["idle_ttl_seconds"]),
+        ),
     )
 
 

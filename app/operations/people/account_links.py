@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.account_link import AccountLink
 from app.operations import clock
 from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.tokens.tokens import digest, new_token, parse_token
 
 
@@ -72,8 +73,11 @@ def make_link(
 
 
 @read
-def find_link(organization_id: str, token: str, purpose: str) -> AccountLinkView | None:
-    """The link that the token of this organization belongs to, or None when it was used, replaced or has expired."""
+def find_link(organization_id: str, token: str, purpose: str, *, life_seconds: int) -> AccountLinkView | None:
+    """The link that the token of this organization belongs to, or None when it was used, replaced or has expired.
+
+    ``life_seconds`` is how long links of the purpose live now.
+    """
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (purpose, organization_id):
         return None
@@ -82,7 +86,7 @@ def find_link(organization_id: str, token: str, purpose: str) -> AccountLinkView
             AccountLink.organization_id == organization_id, AccountLink.digest == digest(token)
         )
     )
-    if row is None or row.expires_at <= clock.now():
+    if row is None or end_of_life(row.expires_at, row.created_at, life_seconds) <= clock.now():
         return None
     return AccountLinkView(
         row.organization_id,

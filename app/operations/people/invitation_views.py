@@ -10,6 +10,7 @@ from app.models.user import Invitation
 from app.operations.directory import OrganizationView
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
+from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.versions import version_of
 
 
@@ -54,6 +55,12 @@ class NewInvitation:
     link: str | None
 
 
+def life_seconds(organization: OrganizationView) -> int:
+    """How long an invitation can be accepted, as the organization's settings are now."""
+    seconds: int = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
+    return seconds
+
+
 def view_of(row: Invitation, organization: OrganizationView) -> InvitationView:
     """The invitation of a row."""
     return InvitationView(
@@ -66,6 +73,6 @@ def view_of(row: Invitation, organization: OrganizationView) -> InvitationView:
         role=row.role,
         created_at=row.created_at,
         created_by=row.created_by,
-        expires_at=row.expires_at,
+        expires_at=end_of_life(row.expires_at, row.created_at, life_seconds(organization)),
         is_mailed=row.is_mailed,
     )

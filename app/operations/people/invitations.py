@@ -13,7 +13,13 @@ from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail import letters
 from app.operations.pages import DEFAULT_LIMIT, Page
-from app.operations.people.invitation_views import InvitationEnded, InvitationView, NewInvitation, view_of
+from app.operations.people.invitation_views import (
+    InvitationEnded,
+    InvitationView,
+    NewInvitation,
+    life_seconds,
+    view_of,
+)
 from app.operations.people.role_assignments import assign_role, require_grantable
 from app.operations.people.users import create_user, find_user_by_email
 from app.operations.tenancy.acting import acting_in
@@ -52,11 +58,10 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
     now = clock.now()
     _end_open_ones(organization.id, canonical, now)
-    if _open_ones(organization.id, now) >= MOST_OPEN:
+    if _open_ones(organization, now) >= MOST_OPEN:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
     unit = current_unit()
     token: str = unit.once(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
-    ttl = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     invitation = Invitation(
         organization_id=organization.id,
         id=unit.once(f"invitation id {canonical}", new_id),
@@ -67,7 +72,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         role=role,
         created_at=now,
         created_by=inside.label[:200],
-        expires_at=now + timedelta(seconds=ttl),
+        expires_at=now + timedelta(seconds=life_seconds(organization)),
         is_mailed=letters.is_possible(),
     )
     db.session.add(invitation)
@@ -102,13 +107,11 @@ def find_invitation(token: str) -> InvitationView | None:
             Invitation.organization_id == parsed.organization_id, Invitation.digest == digest(token)
         )
     )
-    if row is None or not _is_open(row, clock.now()):
-        return None
     try:
         organization = organization_by_id(parsed.organization_id)
     except NotFound:
         return None
-    if not organization.is_active:
+    if row is None or not _is_open(row, organization) or not organization.is_active:
         return None
     if not has_passwords(organization.settings):
         raise Conflict(
@@ -171,6 +174,7 @@ def list_invitations(
             Invitation.used_at.is_(None),
             Invitation.revoked_at.is_(None),
             Invitation.expires_at > now,
+            Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
         )
         .order_by(Invitation.id)
         .limit(limit + 1)
@@ -216,7 +220,7 @@ def revoke_invitation(
 def _open_row(organization: OrganizationView, invitation_id: str) -> Invitation:
     row_id = parse_public_id("inv", invitation_id)
     row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
-    if row is None or not _is_open(row, clock.now()):
+    if row is None or not _is_open(row, organization):
         raise _unknown()
     return row
 
@@ -254,19 +258,21 @@ def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
     )
 
 
-def _open_ones(organization_id: str, now: datetime) -> int:
+def _open_ones(organization: OrganizationView, now: datetime) -> int:
     return (
         db.session.scalar(
             select(func.count()).where(
-                Invitation.organization_id == organization_id,
+                Invitation.organization_id == organization.id,
                 Invitation.used_at.is_(None),
                 Invitation.revoked_at.is_(None),
                 Invitation.expires_at > now,
+                Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
             )
         )
         or 0
     )
 
 
-def _is_open(row: Invitation, now: datetime) -> bool:
-    return row.used_at is None and row.revoked_at is None and row.expires_at > now
+def _is_open(row: Invitation, organization: OrganizationView) -> bool:
+    is_undecided = row.used_at is None and row.revoked_at is None
+    return is_undecided and view_of(row, organization).expires_at > clock.now()

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import clock
+from app.operations.directory import organization_by_id
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
@@ -55,11 +56,13 @@ def list_activity(
 
 
 def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    kept = timedelta(days=settings["audit"]["retention_days"])
     statement = select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id,
         own,
         AuditEvent.action.in_(ACCOUNT_EVENTS),
-        AuditEvent.id >= first_id_at(clock.now() - SHOWN),
+        AuditEvent.id >= first_id_at(clock.now() - min(SHOWN, kept)),
     )
     return list(db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 

@@ -119,7 +119,8 @@ def require_passwords(organization: OrganizationView) -> None:
 @read
 def find_reset(organization: OrganizationView, token: str) -> ResetView | None:
     """Whose password the link is for, or None when it has ended or the password is another by now."""
-    link = account_links.find_link(organization.id, token, PASSWORD_RESET)
+    life = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
+    link = account_links.find_link(organization.id, token, PASSWORD_RESET, life_seconds=life)
     if link is None or not organization.is_active:
         return None
     row = db.session.execute(

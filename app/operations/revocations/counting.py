@@ -16,7 +16,7 @@ from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.grants.grants import LONGEST_ACCESS
-from app.operations.grants.standing_grants import outlives_moments, token_outlives_moments
+from app.operations.grants.standing_grants import outlives_moments, still_refreshes, token_outlives_moments
 from app.operations.people.living_sessions import living
 from app.operations.revocations.subjects import Subject
 from app.rules.identifiers import first_id_at
@@ -33,7 +33,7 @@ def count(
 ) -> Mapping[str, int]:
     """What is alive of the selection and was issued before the moment, by kind; each stops at CEILING."""
     grants = _grants(organization, subject, before)
-    refreshable = grants.where(Grant.refresh_digest.is_not(None), Grant.idle_expires_at > clock.now())
+    refreshable = grants.where(still_refreshes(organization.settings))
     return {
         "access_tokens": _number(_tokens(organization, subject, before)),
         "refresh_tokens": _number(refreshable),

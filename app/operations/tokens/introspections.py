@@ -22,6 +22,7 @@ from app.operations.views import is_before
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidClient
 from app.rules.registration.demands import algorithm_for
+from app.rules.tenancy.lifetimes import end_of_family
 from app.rules.tokens.tokens import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
 
 SIGNED_TYPE = "token-introspection+jwt"
@@ -56,6 +57,7 @@ _FIND_FAMILY = Statement(
         Grant.rotated_at,
         Grant.expires_at,
         Grant.idle_expires_at,
+        Grant.refreshed_at,
         Grant.refresh_digest,
         Grant.revoked_at,
         Grant.allowed_at,
@@ -126,7 +128,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
         return None
     (
         client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
-        refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
+        refreshed_at, refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
     ) = row  # fmt: skip
     if client_id != caller.id or refresh_digest is None:
         return None
@@ -134,7 +136,13 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
         return None
     if not hmac.compare_digest(digest(token), refresh_digest):
         return None
-    ends = min(expires_at, idle_expires_at)
+    ends = end_of_family(
+        caller.organization.settings,
+        created_at=created_at,
+        expires_at=expires_at,
+        refreshed_at=refreshed_at,
+        idle_expires_at=idle_expires_at,
+    )
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None
     if is_before(allowed_at, user_not_before) or caller.forgot_grant(allowed_at, auth_time, redeemed_with):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import bindparam, select, update
@@ -28,6 +28,7 @@ from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
 from app.rules.registration.demands import rotates_refresh_tokens
+from app.rules.tenancy.lifetimes import end_of_family
 from app.rules.tokens.scopes import beyond, is_within, narrow
 from app.rules.tokens.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 
@@ -43,10 +44,11 @@ _CURRENT = update(Grant).where(
     Grant.refresh_digest == bindparam("current_digest"),
     Grant.revoked_at.is_(None),
 )
-_KEEP = Statement(_CURRENT.values(idle_expires_at=bindparam("idle_expires_at")))
+_USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
+_KEEP = Statement(_CURRENT.values(**_USED))
 _ROTATE = Statement(
     _CURRENT.values(
-        idle_expires_at=bindparam("idle_expires_at"),
+        **_USED,
         generation=Grant.generation + 1,
         refresh_digest=bindparam("refresh_digest"),
         previous_digest=bindparam("previous_digest"),
@@ -134,7 +136,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     now = clock.now()
     if row.revoked_at is not None:
         raise InvalidGrant().because("grant_ended", received=f"revoked: {row.revoked_reason}")
-    if row.expires_at <= now or row.idle_expires_at <= now:
+    if _end_of(client, row) <= now:
         raise InvalidGrant().because("refresh_expired")
     if row.user_status != user_model.ACTIVE:
         raise InvalidGrant().because("grant_ended")
@@ -142,6 +144,17 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     if is_forgotten or is_before(row.allowed_at, row.user_not_before):
         raise InvalidGrant().because("grant_ended", received="revoked with all that was issued before")
     return row
+
+
+def _end_of(client: ClientView, row: Any) -> datetime:
+    """When the family ends as the settings are now: one that they do not allow any more is not revived by its use."""
+    return end_of_family(
+        client.organization.settings,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        refreshed_at=row.refreshed_at,
+        idle_expires_at=row.idle_expires_at,
+    )
 
 
 def _advance(
@@ -180,6 +193,7 @@ def _advance(
         "of_grant": row.id,
         "current_digest": row.refresh_digest,
         "idle_expires_at": min(row.expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])),
+        "refreshed_at": now,
     }
     answer = grants.prepare_tokens(authenticated, of, scopes, refresh_token)
     if refresh_token is None:

@@ -24,6 +24,7 @@ from app.extensions import db
 from app.models.base import Base
 from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
+from app.models.failed_request import FailedRequest
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations import audit, clock
 from app.operations.directory import root_organization
@@ -43,6 +44,7 @@ from app.operations.upkeep.sweeps import (
     tables_of_an_organization,
 )
 from app.rules.actor import Actor
+from app.rules.identifiers import first_id_at
 from app.rules.tenancy.settings import effective
 from app.tenant_fence import ACROSS
 
@@ -103,11 +105,12 @@ def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
         yield from _organization_rows(actor, organization_id, me, batch)
     # Retention is each organization's own, so this alone asks every one of them: once a day, by a lease that is kept.
     if leases.take(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
-        for organization_id, before in _audit_horizons():
+        for organization_id, before, logs_before in _horizons():
             if sealing.has_ended(organization_id, before):
                 yield from _until_done(
                     partial(_audit_batch, organization_id, before, me, batch), "audit_events", batch
                 )
+            yield from _old_logs(organization_id, logs_before, me, batch)
 
 
 def _until_done(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
@@ -173,6 +176,13 @@ def _organization_rows(actor: Actor, organization_id: str, me: str, batch: int) 
         yield from _until_done(partial(_delete_batch, table, own, me, batch), table.name, batch)
     _bury(actor, organization_id)
     forget(organization_id)
+
+
+def _old_logs(organization_id: str, before: datetime, me: str, batch: int) -> Iterator[tuple[str, int]]:
+    """Refusals that were to be kept for longer go, too, once the organization keeps them for less."""
+    table = Base.metadata.tables[FailedRequest.__tablename__]
+    old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(before))
+    yield from _until_done(partial(_delete_batch, table, old, me, batch), table.name, batch)
 
 
 @transaction
@@ -254,14 +264,16 @@ def _bury(actor: Actor, organization_id: str) -> None:
     )
 
 
-def _audit_horizons() -> Iterator[tuple[str, datetime]]:
-    """(organization, the time before which its audit events go), a page of organizations at a time."""
+def _horizons() -> Iterator[tuple[str, datetime, datetime]]:
+    """(organization, the times before which its audit events and its failed requests go), a page at a time."""
     after, bounds = "", standing_bounds()
     while True:
         page = _settings_page(after)
         for organization_id, settings in page:
-            days: int = effective(settings, bounds)["audit"]["retention_days"]
-            yield organization_id, clock.now() - timedelta(days=days)
+            kept = effective(settings, bounds)["audit"]
+            now = clock.now()
+            days, log_days = kept["retention_days"], kept["log_retention_days"]
+            yield organization_id, now - timedelta(days=days), now - timedelta(days=log_days)
         if not page:
             return
         after = page[-1][0]

@@ -147,12 +147,14 @@ def needs_consent(
     is_public: bool,
     allowed: Collection[str],
     settings: Mapping[str, Any],
+    declined: Collection[str] = (),
     is_unreviewed: bool = False,
     approval: str | None = None,
     approved_scopes: Collection[str] = (),
 ) -> bool:
     """Whether the consent page must be shown; ``allowed`` are the scopes of a consent that still stands.
 
+    ``declined`` are those that the person left out of it: they are no reason to ask, unless there is nothing else.
     ``approval`` and ``approved_scopes`` are what administrators decided about the client for everybody.
 
     A client that cannot prove who it is is asked about each time, however often it was allowed before and whoever
@@ -165,15 +167,29 @@ def needs_consent(
     if parameters.bare_resources and trust != FIRST_PARTY:
         # A consent remembers scopes: it says nothing of a resource that none of them belongs to.
         return True
+    if not rests_on_consent(
+        parameters, trust=trust, settings=settings, approval=approval, approved_scopes=approved_scopes
+    ):
+        return False
+    if not is_within(parameters.consent_scopes, {*allowed, *declined}):
+        return True
+    return bool(parameters.scopes) and not set(parameters.scopes) - set(declined)
+
+
+def rests_on_consent(
+    parameters: AuthorizationParameters,
+    *,
+    trust: str,
+    settings: Mapping[str, Any],
+    approval: str | None,
+    approved_scopes: Collection[str],
+) -> bool:
+    """Whether it is the person's own consent that gives the client its scopes, and nobody's decision for everybody."""
     if is_pre_approved(
         parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
     ):
         return False
-    if trust == FIRST_PARTY:
-        return bool(settings["oauth"]["consent"]["policy"] == "always") and not is_within(
-            parameters.consent_scopes, allowed
-        )
-    return not is_within(parameters.consent_scopes, allowed)
+    return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
 
 
 def is_local(redirect_uri: str) -> bool:

@@ -30,6 +30,12 @@ def ends_offered(asked_at: datetime, now: datetime, ttl_seconds: int | None) -> 
     return (*shorter, End(UNTIL_REMOVED, longest))
 
 
+def end_of_consent(given_at: datetime, written: datetime | None, ttl_seconds: int | None) -> datetime | None:
+    """When a consent ends: as was written down, or sooner where the organization's bound was shortened since."""
+    longest = None if ttl_seconds is None else given_at + timedelta(seconds=ttl_seconds)
+    return min((end for end in (longest, written) if end is not None), default=None)
+
+
 def end_chosen(name: str, offered: tuple[End, ...]) -> End | None:
     """The end of that name, or None when it was not offered."""
     return next((end for end in offered if end.name == name), None)

@@ -10,13 +10,15 @@ from typing import Any
 NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
     "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
 )  # fmt: skip
+SCOPES = "scopes"
 _KEPT = 22
 
 
 def as_shown(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """What of a client a consent rests on: its name, and short digests of the rest.
 
-    Scopes are not here: the consent names those it covers, and more is asked for anyway.
+    Its scopes are no reason to ask again: the consent names those it covers, and more is asked for anyway. Their
+    digest says until when what a person left out stays left out.
     """
     return {
         NAME: name,
@@ -25,6 +27,7 @@ def as_shown(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, An
         POLICY: _digest(document.get("policy_uri")),
         TERMS: _digest(document.get("tos_uri")),
         REVIEWED: trust != "unverified",
+        SCOPES: _digest([sorted(document.get(name) or ()) for name in ("scopes", "optional_scopes")]),
     }
 
 

@@ -1,0 +1,153 @@
+"""A life that an organization made shorter is shorter at once for what stands, and never longer than was told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from sqlalchemy import event
+
+from app.extensions import db
+from app.models.grant import AuthorizationCode, Consent, Grant
+from app.models.user import User
+from app.operations import clock
+from app.operations.grants.grant_lists import list_grants
+from app.operations.tenancy.settings import update_settings
+from tests.factories import Factory
+from tests.oauth.conftest import (
+    FAST_KEYS,
+    Flow,
+    change_rows,
+    clock_ago,
+    is_consent,
+    on_another_worker,
+    query_of,
+)
+from tests.oauth.device import Device
+from tests.oauth.test_refresh import configure, is_refused, move
+
+HOUR = timedelta(hours=1)
+DAY = 24 * HOUR
+
+
+def shorten(flow: Flow, **refresh_token: int) -> None:
+    """Another worker of the service was told so."""
+    with flow.app.app_context(), on_another_worker():
+        configure(flow, **refresh_token)
+
+
+def set_oauth(flow: Flow, changes: dict[str, Any]) -> None:
+    with flow.app.app_context(), on_another_worker():
+        update_settings(flow.make.system(flow.organization), flow.organization.slug, {"oauth": changes})
+
+
+def listed(flow: Flow) -> list[Any]:
+    with flow.app.app_context():
+        return list(list_grants(flow.make.actor(flow.organization, "tokens:read")).items)
+
+
+@pytest.mark.parametrize("rotation", ["always", "public_clients"])
+def test_a_family_that_was_idle_for_longer_than_is_allowed_now_has_ended(flow: Flow, rotation: str) -> None:
+    """RF-5: whether its token changes at each use or stays, and the use that ended it does not revive it."""
+    configure(flow, rotation=rotation, idle_ttl_seconds=10 * 86_400)
+    token = flow.tokens()["refresh_token"]
+    move(flow.app, created_at=-5 * DAY, refreshed_at=-2 * HOUR)
+    assert flow.introspect(token)["active"] and len(listed(flow)) == 1
+    shorten(flow, idle_ttl_seconds=3600)
+    assert not flow.introspect(token)["active"] and listed(flow) == []
+    for _ in range(2):
+        assert is_refused(flow.refresh(token))
+
+
+@pytest.mark.parametrize("rotation", ["always", "public_clients"])
+def test_what_is_used_again_and_again_lives_on(flow: Flow, rotation: str) -> None:
+    """It is the latest use that counts, not the beginning."""
+    configure(flow, rotation=rotation, idle_ttl_seconds=10 * 86_400)
+    token = flow.tokens()["refresh_token"]
+    move(flow.app, created_at=-5 * DAY, refreshed_at=-5 * DAY)
+    token = flow.refresh(token).get_json().get("refresh_token", token)
+    shorten(flow, idle_ttl_seconds=3600)
+    assert flow.refresh(token).status_code == 200
+    assert flow.introspect(token)["active"] is (rotation == "public_clients")
+
+
+def test_a_family_without_the_moment_ends_as_was_written_down(flow: Flow) -> None:
+    """What the release before made says nothing of its latest use: it is not ended by a guess."""
+    token = flow.tokens()["refresh_token"]
+    change_rows(flow, Grant, refreshed_at=None)
+    move(flow.app, created_at=-2 * DAY)
+    shorten(flow, idle_ttl_seconds=3600)
+    assert flow.refresh(token).status_code == 200
+
+
+def test_a_family_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
+    """RF-5."""
+    token = flow.tokens()["refresh_token"]
+    move(flow.app, created_at=-3 * DAY)
+    assert flow.introspect(token)["active"]
+    shorten(flow, ttl_seconds=2 * 86_400, idle_ttl_seconds=86_400)
+    assert not flow.introspect(token)["active"] and listed(flow) == []
+    assert is_refused(flow.refresh(token))
+
+
+def test_nobody_gets_longer_than_they_were_told(flow: Flow) -> None:
+    configure(flow, ttl_seconds=7200, idle_ttl_seconds=3600)
+    token = flow.tokens()["refresh_token"]
+    before = flow.introspect(token)["exp"]
+    configure(flow, ttl_seconds=72_000, idle_ttl_seconds=36_000)
+    assert flow.introspect(token)["exp"] == before
+
+
+def test_a_refresh_says_no_more_to_the_database_than_before(flow: Flow) -> None:
+    """scale.md rule 2: one read, one compare-and-set, one token."""
+    token = flow.tokens()["refresh_token"]
+    token = flow.refresh(token).get_json()["refresh_token"]
+    said: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        said.append(statement.split()[0])
+
+    with flow.app.app_context():
+        engine = db.engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        assert flow.refresh(token).status_code == 200
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert said.count("UPDATE") <= 1 and said.count("INSERT") <= 1
+
+
+def test_a_code_older_than_is_allowed_now_has_ended(flow: Flow) -> None:
+    """CD-2."""
+    code, other = flow.code(), flow.code()
+    change_rows(flow, User, password_changed_at=None)
+    change_rows(flow, AuthorizationCode, issued_at=clock_ago(flow, 30))
+    assert flow.redeem(other).status_code == 200
+    set_oauth(flow, {"authorization_code_ttl_seconds": 20})
+    assert is_refused(flow.redeem(code))
+
+
+def test_a_device_code_older_than_is_allowed_now_has_ended(http: FlaskClient, make: Factory) -> None:
+    user = make.user(make.organization(settings=FAST_KEYS))
+    device = Device(http, make, user, scopes=["openid", "profile"])
+    code = device.code()["device_code"]
+    with make.app.app_context():
+        before = clock.now() - timedelta(minutes=5)
+    device.change(created_at=before)
+    assert device.poll(code).get_json()["error"] == "authorization_pending"
+    with make.app.app_context(), on_another_worker():
+        changes = {"oauth": {"device_code_ttl_seconds": 120}}
+        update_settings(make.system(user.organization), user.organization.slug, changes)
+    assert device.poll(code).get_json()["error"] == "expired_token"
+
+
+def test_a_consent_older_than_is_allowed_now_is_given_anew(asking: Flow) -> None:
+    assert "code" in query_of(asking.decide(asking.consent()))
+    change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
+    assert "code" in query_of(asking.authorize())
+    set_oauth(asking, {"consent": {"ttl_seconds": 2 * 86_400}})
+    assert is_consent(asking.authorize(), asking)
+    assert "code" in query_of(asking.decide(asking.consent()))
+    assert "code" in query_of(asking.authorize())
