@@ -39,6 +39,8 @@ OF_THE_INSTANCE = {
     "operations/client_proof/proven_clients.py:_proven": "found by the digest of the words, which are a secret of one "
     "client; whose it is, is read from what was found and held against the path's organization",
     "operations/directory.py:_keys_of_slugs": "finds the organization by its slug",
+    "operations/grants/standing_grants.py:outlives_moments": "a condition whose values are bound when it is asked",
+    "operations/grants/standing_grants.py:token_outlives_moments": "the same of access tokens",
     "operations/outgoing/places.py:Places._lock": "held for one addition",
     "operations/outgoing/requests.py:_deliveries": "counts by organization inside",
     "operations/outgoing/requests.py:_fetches": "counts by organization inside",

@@ -15,10 +15,13 @@ from app.operations import clock, directory
 from app.operations.client_proof import usage
 from app.operations.rotations import reminders
 from app.operations.upkeep.janitor import purge
+from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
 from tests.factories import basic_header, bearer_header
 from tests.oauth.conftest import Flow
 from tests.support.mail_server import Mailbox, plain
+
+JANITOR = Actor.system("", "janitor")
 
 
 class Rotating:
@@ -171,11 +174,11 @@ def test_administrators_hear_once_that_it_ends_in_use(
     deliver()
     box.mails.clear()
     with flow.app.app_context():
-        assert list(reminders.remind()) == []
+        assert list(reminders.remind(JANITOR)) == []
     rotating.use(rotating.old)
     with flow.app.app_context():
         assert (purge(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
-        assert list(reminders.remind()) == []
+        assert list(reminders.remind(JANITOR)) == []
     deliver()
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
     assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
@@ -184,7 +187,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
     rotating.use(rotating.old)
     with flow.app.app_context():
         # Another end is another reminder, once its time has come.
-        assert list(reminders.remind()) == [1]
+        assert list(reminders.remind(JANITOR)) == [1]
 
 
 def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
@@ -208,5 +211,5 @@ def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
             update(Credential).where(mine).values(last_used_at=now, expires_at=ends + timedelta(minutes=9))
         )
         db.session.commit()
-        assert list(reminders.remind(batch=1)) == [1]
-        assert list(reminders.remind(batch=2)) == []
+        assert list(reminders.remind(JANITOR, batch=1)) == [1]
+        assert list(reminders.remind(JANITOR, batch=2)) == []

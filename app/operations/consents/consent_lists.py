@@ -62,7 +62,7 @@ def list_given_consents(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in conditions(columns_of(Consent), actor, filters or {}):
+    for condition in conditions(actor, columns_of(Consent), filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()
@@ -102,7 +102,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
     if seconds is not None:
         standing &= Consent.updated_at > now - timedelta(seconds=seconds)
     return (
-        visible(select(*columns), Consent, actor, permission)
+        visible(actor, select(*columns), Consent, permission)
         .where(Client.status != DELETED, standing)
         .execution_options(populate_existing=True)
     )

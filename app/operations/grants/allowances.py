@@ -19,7 +19,7 @@ FILTERS = ("client_id", "user_id")
 _IDS = {"user_id": ("usr", "user"), "credential_id": ("sec", "secret")}
 
 
-def visible(statement: Select[Any], model: Any, actor: Actor, permission: str) -> Select[Any]:
+def visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -> Select[Any]:
     """The statement with client and user of the model's rows, narrowed to what the actor may see or end.
 
     Raises Forbidden.
@@ -31,10 +31,10 @@ def visible(statement: Select[Any], model: Any, actor: Actor, permission: str) -
         .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
         .where(model.organization_id == actor.organization_id)
     )
-    return of_own_clients(statement, actor, permission)
+    return of_own_clients(actor, statement, permission)
 
 
-def of_own_clients(statement: Select[Any], actor: Actor, permission: str) -> Select[Any]:
+def of_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Select[Any]:
     """The statement, which joins Client, as it is, or with ``:own`` of the permission narrowed to the person's own.
 
     Raises Forbidden.
@@ -47,7 +47,7 @@ def of_own_clients(statement: Select[Any], actor: Actor, permission: str) -> Sel
 
 
 def conditions(
-    columns: Mapping[str, Any], actor: Actor, filters: Mapping[str, str]
+    actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
 ) -> Iterator[ColumnElement[bool]]:
     """What the filters, exact public ids, say of the columns of their names. Raises InvalidInput naming a wrong one."""
     findings = Findings()

@@ -83,7 +83,7 @@ def list_grants(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in conditions(columns_of(Grant), actor, filters or {}):
+    for condition in conditions(actor, columns_of(Grant), filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
@@ -134,7 +134,7 @@ def _not_found() -> NotFound:
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     settings = organization_by_id(actor.organization_id, fresh=False).settings
-    return visible(select(*_COLUMNS), Grant, actor, permission).where(
+    return visible(actor, select(*_COLUMNS), Grant, permission).where(
         Grant.revoked_at.is_(None),
         Grant.expires_at > clock.now(),
         or_(Grant.refresh_digest.is_(None), still_refreshes(settings)),

@@ -26,13 +26,16 @@ _Position = tuple[datetime, str, UUID]
 _KINDS = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
 
 
-def remind(batch: int = BATCH) -> Iterator[int]:
-    """Whether each secret that is due gave rise to a reminder, 1 or 0; none is given twice for the same end."""
+def remind(actor: Actor, batch: int = BATCH) -> Iterator[int]:
+    """Whether each secret that is due gave rise to a reminder, 1 or 0; none is given twice for the same end.
+
+    ``actor`` is the janitor.
+    """
     after: _Position | None = None
     while True:
         due, after = _page(batch, after)
         for organization_id, credential_id in due:
-            yield int(_remind(organization_id, credential_id))
+            yield int(_remind(Actor.system(organization_id, actor.label), credential_id))
         if after is None:
             return
 
@@ -79,7 +82,8 @@ def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], 
 
 
 @transaction
-def _remind(organization_id: str, credential_id: UUID) -> bool:
+def _remind(actor: Actor, credential_id: UUID) -> bool:
+    organization_id = actor.organization_id
     now = clock.now()
     claimed = count_changed(
         update(Credential)
@@ -126,6 +130,5 @@ def _remind(organization_id: str, credential_id: UUID) -> bool:
         "used": row.last_used_at.isoformat(),
         "link": f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/credentials",
     }
-    system = Actor.system(organization_id)
-    notify_administrators(system, "secret_ends", public_id("sec", credential_id), told)
+    notify_administrators(actor, "secret_ends", public_id("sec", credential_id), told)
     return True

@@ -39,16 +39,17 @@ def clients_to_look_at(limit: int) -> list[tuple[str, UUID]]:
 
 
 @transaction
-def end_if_idle(here: str, row_id: UUID) -> bool:
+def end_if_idle(actor: Actor, row_id: UUID) -> bool:
     """Whether the client was idle for its organization's ``idle_ttl_seconds`` and is gone now.
 
-    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by the
-    service itself.
+    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by
+    ``actor``, the service itself in that organization.
     """
+    here = actor.organization_id
     row = db.session.get(Client, (here, row_id), populate_existing=True)
     now = clock.now()
     if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
-        delete_client(Actor.system(here, "idle clients"), client_id_of(here, row_id))
+        delete_client(actor, client_id_of(here, row_id))
         return True
     count_changed(
         update(ClientRegistration)

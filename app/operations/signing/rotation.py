@@ -58,8 +58,9 @@ def replace_at_once(actor: Actor, algorithm: str) -> str:
     return fresh.kid
 
 
-def note_removals(organization_id: str, ids: Sequence[UUID]) -> None:
-    """The janitor removes these retired keys, in the transaction under way. Audit: ``signing_key.removed``."""
+def note_removals(actor: Actor, ids: Sequence[UUID]) -> None:
+    """These retired keys go: ``actor`` is the janitor, whose transaction it is. Audit: ``signing_key.removed``."""
+    organization_id = actor.organization_id
     rows = db.session.execute(
         select(SigningKey.kid, SigningKey.algorithm).where(
             SigningKey.organization_id == organization_id, SigningKey.id.in_(ids)
@@ -67,7 +68,7 @@ def note_removals(organization_id: str, ids: Sequence[UUID]) -> None:
     ).all()
     view_changes.mark(organization_id)
     for kid, algorithm in rows:
-        _note(Actor.system(organization_id, "janitor"), "removed", kid, algorithm)
+        _note(actor, "removed", kid, algorithm)
 
 
 @transaction

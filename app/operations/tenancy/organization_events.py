@@ -24,19 +24,19 @@ def action_of(old_status: str, changed: Mapping[str, Any]) -> str:
 
 
 def record_event(
-    inside: Actor, slug: str, action: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    actor: Actor, slug: str, action: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
     """The event is part of the transaction under way: in the organization's log, and in root's.
 
     Root's log has what root's people and clients did, and each deletion, whoever did it: the organization's own log
     goes with its data. Both rows are of one transaction, so that neither is there without the other and the change.
     """
-    logs = [inside]
-    if inside.home_organization_id != inside.organization_id or action == DELETION:
+    logs = [actor]
+    if actor.home_organization_id != actor.organization_id or action == DELETION:
         root = _root_id()
-        if root is not None and root != inside.organization_id:
+        if root is not None and root != actor.organization_id:
             # The same person, who may nothing there: the row says whose administrator it was.
-            logs.insert(0, inside.acting_in(root, frozenset()))
+            logs.insert(0, actor.acting_in(root, frozenset()))
     for log in logs:
         audit.record(
             log, action, target_type="organization", target_id=slug, before=dict(before), after=dict(after)

@@ -110,7 +110,7 @@ def update_settings(
 
 @transaction
 def store_settings(
-    inside: Actor,
+    actor: Actor,
     organization: OrganizationView,
     partial: Mapping[str, Any],
     *,
@@ -130,11 +130,11 @@ def store_settings(
     before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
-        inside.require("roles:write")
-    _require_grantable(inside, before, after)
+        actor.require("roles:write")
+    _require_grantable(actor, before, after)
     require_unused(organization.id, roles_of(before).keys() ^ roles_of(after).keys())
     require_way_back(
-        before, after, caller_of(inside), somebody_has_passkey=somebody_has_passkey(organization.id)
+        before, after, caller_of(actor), somebody_has_passkey=somebody_has_passkey(organization.id)
     )
     if dry_run:
         return UpdatedSettings(
@@ -149,7 +149,7 @@ def store_settings(
             settings=overrides,
             settings_version=Organization.settings_version + 1,
             settings_updated_at=clock.now(),
-            settings_updated_by=inside.label[:200],
+            settings_updated_by=actor.label[:200],
             version=Organization.version + 1,
         )
     )
@@ -163,7 +163,7 @@ def store_settings(
         _forget_logo(organization.id)
     note_policy(organization.id, before, after)
     audit.record(
-        inside,
+        actor,
         "settings.updated",
         target_type="settings",
         target_id=organization.slug,

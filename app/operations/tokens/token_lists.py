@@ -90,7 +90,7 @@ def list_tokens(
     ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in conditions(_FILTERED, actor, filters or {}):
+    for condition in conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (AccessToken.id,), after).limit(limit + 1)).all()
@@ -161,7 +161,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
             ),
         )
     )
-    return of_own_clients(statement, actor, permission)
+    return of_own_clients(actor, statement, permission)
 
 
 def _record(row: Any) -> TokenRecord:

@@ -97,7 +97,7 @@ def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     for sweep in SWEEPS:
         yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
     yield from _ended_sessions(me)
-    yield from _reminders(me)
+    yield from _reminders(actor, me)
     yield from _idle_clients(me, batch)
     for organization_id, client_id in _deleted_clients(batch):
         yield from _client_rows(organization_id, client_id, me, batch)
@@ -129,16 +129,16 @@ def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
         for organization_id, client_id in due:
             if not leases.keep(LEASE, me, LEASE_SECONDS):
                 raise _LeaseLost
-            ended += end_if_idle(organization_id, client_id)
+            ended += end_if_idle(Actor.system(organization_id, "idle clients"), client_id)
         if ended:
             yield "idle clients", ended
         if len(due) < batch:
             return
 
 
-def _reminders(me: str) -> Iterator[tuple[str, int]]:
+def _reminders(actor: Actor, me: str) -> Iterator[tuple[str, int]]:
     """Administrators hear of secrets that end soon while they are in use."""
-    for count in reminders.remind():
+    for count in reminders.remind(actor):
         if not leases.keep(LEASE, me, LEASE_SECONDS):
             raise _LeaseLost
         if count:
@@ -211,7 +211,7 @@ def _delete(
     me: str,
     batch: int,
     order: Any = None,
-    before: Callable[[str, Sequence[UUID]], None] | None = None,
+    before: Callable[[Actor, Sequence[UUID]], None] | None = None,
 ) -> int:
     """Rows that fit the condition are gone, at most a batch of them; returns how many were found."""
     if not leases.keep(LEASE, me, LEASE_SECONDS):
@@ -226,7 +226,7 @@ def _delete(
     for shared, group in groupby(sorted(keys), key=lambda key: key[:-1]):
         ids = [key[-1] for key in group]
         if before is not None:
-            before(shared[0], ids)
+            before(Actor.system(shared[0], "janitor"), ids)
         those = [column == value for column, value in zip(leading, shared, strict=True)]
         db.session.execute(
             delete(table).where(*those, last.in_(ids)), execution_options={"synchronize_session": False}

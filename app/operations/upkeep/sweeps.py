@@ -30,6 +30,7 @@ from app.models.user import Invitation
 from app.models.user_import import UserImport, UserImportPart, UserImportRefusal
 from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.signing.rotation import note_removals
+from app.rules.actor import Actor
 
 # A dead row is kept a day: a replayed token is still recognised, and a clock an hour off hurts nobody (F18).
 KEPT_AFTER_END = timedelta(days=1)
@@ -41,14 +42,15 @@ KEPT_AFTER_DELETION = timedelta(days=30)
 class Sweep:
     """One table: rows whose ``ends`` is longer ago than ``kept`` go, unless ``unless`` says they are needed.
 
-    ``before`` is told which rows of an organization are about to go, in the transaction that removes them.
+    ``before`` is told, with the janitor as actor, which rows of an organization are about to go, in the transaction
+    that removes them.
     """
 
     table: Table
     ends: ColumnElement[datetime]
     kept: timedelta = KEPT_AFTER_END
     unless: Callable[[], ColumnElement[bool]] | None = None
-    before: Callable[[str, Sequence[UUID]], None] | None = None
+    before: Callable[[Actor, Sequence[UUID]], None] | None = None
 
 
 def _sweep(
@@ -56,7 +58,7 @@ def _sweep(
     column: str,
     kept: timedelta = KEPT_AFTER_END,
     unless: Callable[[], ColumnElement[bool]] | None = None,
-    before: Callable[[str, Sequence[UUID]], None] | None = None,
+    before: Callable[[Actor, Sequence[UUID]], None] | None = None,
 ) -> Sweep:
     table = Base.metadata.tables[model.__tablename__]
     return Sweep(table, table.c[column], kept, unless, before)

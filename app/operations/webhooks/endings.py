@@ -25,7 +25,7 @@ _BEHIND = timedelta(minutes=10)
 
 
 @transaction
-def note_success(organization_id: str, webhook_id: UUID, *, waited: timedelta) -> None:
+def note_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None:
     """What failed before counts no more; one that takes all, but too slowly, is disabled when too much waits.
 
     ``waited`` is how old the event is that it took: as long as it keeps up, nothing is counted. Audit:
@@ -33,42 +33,42 @@ def note_success(organization_id: str, webhook_id: UUID, *, waited: timedelta) -
     """
     failing = (
         select(Webhook.failing_since)
-        .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
+        .where(Webhook.organization_id == actor.organization_id, Webhook.id == webhook_id)
         .limit(1)
     )
     if db.session.scalar(failing) is not None:
-        _set_failing(organization_id, webhook_id, None)
-    if waited >= _BEHIND and _waiting(organization_id, webhook_id) >= MOST_WAITING:
-        row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+        _set_failing(actor.organization_id, webhook_id, None)
+    if waited >= _BEHIND and _waiting(actor.organization_id, webhook_id) >= MOST_WAITING:
+        row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
         if row is not None:
-            _disable(row, BACKLOG)
+            _disable(actor, row, BACKLOG)
 
 
 @transaction
-def note_failure(organization_id: str, webhook_id: UUID) -> None:
+def note_failure(actor: Actor, webhook_id: UUID) -> None:
     """The failure counts; after days of nothing else, or when too much waits, the webhook is disabled.
 
     Audit: ``webhook.disabled``.
     """
-    row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+    row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is None or row.deleted_at is not None:
         return
     now = clock.now()
     if row.failing_since is None:
-        _set_failing(organization_id, webhook_id, now)
+        _set_failing(actor.organization_id, webhook_id, now)
     elif row.failing_since <= now - DISABLED_AFTER:
-        _disable(row, FAILING)
+        _disable(actor, row, FAILING)
         return
-    if _waiting(organization_id, webhook_id) >= MOST_WAITING:
-        _disable(row, BACKLOG)
+    if _waiting(actor.organization_id, webhook_id) >= MOST_WAITING:
+        _disable(actor, row, BACKLOG)
 
 
 @transaction
-def note_gone(organization_id: str, webhook_id: UUID) -> None:
+def note_gone(actor: Actor, webhook_id: UUID) -> None:
     """It answered 410: it is disabled. Audit: ``webhook.disabled``."""
-    row = db.session.get(Webhook, (organization_id, webhook_id), populate_existing=True)
+    row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is not None:
-        _disable(row, GONE)
+        _disable(actor, row, GONE)
 
 
 def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
@@ -94,7 +94,7 @@ def _waiting(organization_id: str, webhook_id: UUID) -> int:
     return db.session.scalar(select(func.count()).select_from(waiting.subquery())) or 0
 
 
-def _disable(row: Webhook, because: str) -> None:
+def _disable(actor: Actor, row: Webhook, because: str) -> None:
     changed = count_changed(
         update(Webhook)
         .where(
@@ -113,8 +113,7 @@ def _disable(row: Webhook, because: str) -> None:
     if changed != 1:
         return
     note_change(row.organization_id)
-    system = Actor.system(row.organization_id, "webhooks")
-    note(system, "webhook.disabled", row.id, after={"because": because})
+    note(actor, "webhook.disabled", row.id, after={"because": because})
     organization = organization_by_id(row.organization_id)
     values = {
         "url": str(shown(row)["url"]),

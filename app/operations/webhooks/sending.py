@@ -22,6 +22,7 @@ from app.operations.upkeep.outbox import Message, NotNow, Refused
 from app.operations.webhooks.announcements import KIND
 from app.operations.webhooks.endings import note_failure, note_gone, note_success
 from app.operations.webhooks.endpoints import place_of
+from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound
 from app.rules.evidence.webhooks import is_about_the_message, is_delivered, shown_headers, signature
 from app.rules.identifiers import parse_public_id, public_id
@@ -71,16 +72,17 @@ def deliver(message: Message) -> None:
     if parcel is None:
         raise Refused("there is nobody to tell")
     attempt = _send(message.organization_id, parcel)
+    actor = Actor.system(message.organization_id, "webhooks")
     is_gone = attempt.status == _GONE
     _note(message, parcel, attempt, is_gone=is_gone)
     if attempt.failure is None:
         waited = clock.now() - message.created_at
-        note_success(message.organization_id, parcel.webhook_id, waited=waited)
+        note_success(actor, parcel.webhook_id, waited=waited)
         return
     if is_gone:
-        note_gone(message.organization_id, parcel.webhook_id)
+        note_gone(actor, parcel.webhook_id)
         raise Refused("it answered 410")
-    note_failure(message.organization_id, parcel.webhook_id)
+    note_failure(actor, parcel.webhook_id)
     if attempt.status is not None and is_about_the_message(attempt.status):
         raise NotNow(attempt.failure)
     raise OutgoingFailed(attempt.failure)
