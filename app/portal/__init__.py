@@ -10,7 +10,7 @@ from app.portal.blueprint import portal
 
 # Each module adds its views to the blueprint by being imported.
 _PAGES = (
-    "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "credentials", "settings",
+    "chooser", "overview", "clients", "client_pages", "client_requests", "apis", "scopes", "credentials", "settings",
     "signing_keys",
     "roles", "users", "user_imports", "administrators", "organizations", "logs", "audit", "tokens",
     "ceilings", "theme", "organization_logo", "setup",

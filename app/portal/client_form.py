@@ -20,17 +20,17 @@ def scope_choices(actor: Actor, scopes: Iterable[ScopeRecord], *, for_people: bo
     """The variables of the scope lists: (name, title, description) of each that may be chosen.
 
     A client without users has no use for scopes about a person. Management scopes are offered to who may grant them.
+    ``wordless`` are those that want words, for who may write them.
     """
-    offered: list[Choice] = [
-        (scope.name, scope.title or scope.name, _described(scope))
-        for scope in scopes
-        if for_people or not scope.is_identity
-    ]
+    offered = [scope for scope in scopes if for_people or not scope.is_identity]
+    choices: list[Choice] = [(scope.name, scope.title or scope.name, _described(scope)) for scope in offered]
     management: list[Choice] = [(name, words, name) for name, words in grantable_permissions(actor).items()]
+    may_write = actor.may("resources:write")
     return {
-        "scope_choices": sorted(offered, key=lambda choice: choice[0] != "openid"),
+        "scope_choices": sorted(choices, key=lambda choice: choice[0] != "openid"),
         "management_choices": management,
-        "may_add_scopes": actor.may("resources:write"),
+        "may_add_scopes": may_write,
+        "wordless": [scope.name for scope in offered if scope.title is None] if may_write else [],
     }
 
 

@@ -24,7 +24,7 @@ _PAGES = (
     ("Clients", "/clients", "apps", "clients:read"),
     ("Failed requests", "/logs", "warning", "logs:read"),
     ("Audit log", "/audit", "book", "audit:read"),
-    ("APIs", "/apis", "server", "resources:read"),
+    ("APIs and scopes", "/apis", "server", "resources:read"),
     ("Webhooks", "/webhooks", "link", "webhooks:read"),
     ("Users", "/users", "person", "users:read"),
     ("Administrators", "/administrators", "people", "admins:read"),
@@ -34,6 +34,7 @@ _PAGES = (
 _ELSEWHERE = {
     "/clients": ("/client-requests", "/registration-tokens"),
     "/users": ("/registrations",),
+    "/apis": ("/scopes",),
     "/settings": ("/revocations",),
 }
 _ROOT_PAGES = (

@@ -39,6 +39,7 @@ UNTOLD = {
     "portal.client_details": "the form has what is so already",
     "portal.logo_remove": "there is no logo",
     "portal.steer": "an empty form moves nothing",
+    "portal.scope_page": "the form has what is so already",
     "portal.setting_topic": "the form has what is so already",
 }
 # What forms that change the client would end.

@@ -117,6 +117,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "user_id": corner.ids["userId"],
         "import_id": corner.ids["importId"],
         "role": "developer",
+        "scope_name": corner.ids["scopeName"],
         "setting": "oauth.access_token.ttl_seconds",
         "topic": "sessions",
         "algorithm": "EdDSA",
