@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
+from app.operations.addresses.own_address import ProofEnded
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.people.password_resets import ResetEnded
 from app.rules.errors import DomainError, NotFound
@@ -52,6 +53,8 @@ def _way_on(error: DomainError, slug: str | None) -> tuple[str, str]:
         return f"{home}/account", sentence("Back to my account")
     if not slug or isinstance(error, NotFound) or request.path in {f"{home}/account", f"{home}/login"}:
         return "/login", sentence("Choose an organization")
+    if isinstance(error, ProofEnded):
+        return f"{home}/account/email", sentence("Ask for a new link")
     if isinstance(error, ResetEnded):
         return f"{home}/forgot", sentence("Ask for a new link")
     return f"{home}/login", sentence("Back to the sign-in page")

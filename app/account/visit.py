@@ -25,7 +25,7 @@ _PAGES = (
     (sentence("Security"), "/security", "key"),
     (sentence("Activity"), "/activity", "book"),
 )
-_WITHIN = {"/security": ("/password",)}
+_WITHIN = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 _NOTICES = {
     "saved": sentence("Saved."),
     "removed": sentence("Access is removed. The app's tokens no longer work."),

@@ -16,6 +16,7 @@ from app.operations.evidence.audit_events import (
     get_audit_event,
     list_audit_events,
 )
+from app.operations.evidence.names import names_in_events
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
@@ -42,6 +43,7 @@ def audit_log(visit: Visit) -> Answer:
     return visit.render(
         "portal/audit/list.html",
         page=page,
+        names=names_in_events(visit.actor, page.items),
         filters=shown,
         words=HAPPENINGS,
         pager=pages_of(page, visit.organization.id, _LISTING),
@@ -53,7 +55,8 @@ def audit_log(visit: Visit) -> Answer:
 def audit_event(visit: Visit, event_id: str) -> Answer:
     """Who did it, when and from where, and each changed field."""
     event = get_audit_event(visit.actor, event_id)
-    return visit.render("portal/audit/event.html", event=event, words=HAPPENINGS)
+    named = names_in_events(visit.actor, [event]).get(event.id)
+    return visit.render("portal/audit/event.html", event=event, named=named, words=HAPPENINGS)
 
 
 @portal.get("/portal/<organization>/audit/export/<form>")

@@ -20,7 +20,8 @@ from app.web.languages import follow_browser
 from app.web.request_log import request_id
 
 _PAGES = re.compile(
-    r"(?:/organizations/[^/]+)?/(?:login|register|logout|device|invite|account|portal|setup|static|oauth/(?:authorize|logout))(?:/|$)|/$"
+    r"(?:/organizations/[^/]+)?/(?:login|register|logout|device|invite|forgot|reset|confirm|confirm-address|account|portal|setup|static"
+    r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
 _WORDS = {

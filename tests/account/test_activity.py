@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
+from app.extensions import db
+from app.models.client import Client
+from app.operations import audit, clock
 from app.operations.people import own_activity
 from app.operations.people.own_activity import list_activity
 from app.operations.people.user_status import disable_user, enable_user
+from app.operations.registration.clients import delete_client
+from app.operations.transaction import transaction
+from app.operations.upkeep.janitor import purge
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.account.conftest import Visitor
@@ -70,3 +78,26 @@ def test_pages_follow_each_other(
     first = visitor.get(url(acme)).text
     assert 'rel="next"' in first
     assert visitor.get(url(acme) + "?cursor=forged").status_code == 200
+
+
+def test_an_app_is_called_by_its_name_after_it_is_gone_too(
+    visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
+    orchard, meadow = make.client(acme, name="Orchard"), make.client(acme, name="Meadow")
+    visitor.sign_in(ada)
+
+    @transaction
+    def end_meadow() -> None:
+        for client in (orchard, meadow):
+            audit.record(herself(ada), "consent.given", target_type="client", target_id=client.client_id)
+        delete_client(make.actor(acme), meadow.client_id)
+        long_ago = update(Client).where(Client.organization_id == acme.id, Client.name == "Meadow")
+        db.session.execute(long_ago.values(deleted_at=clock.now() - timedelta(days=31)))
+
+    with app.app_context():
+        end_meadow()
+        assert "An app was allowed in: Meadow" in visitor.get(url(acme)).text
+        assert (purge(Actor.system("", "test"), pause=0) or {})["clients"] == 1
+    page = visitor.get(url(acme)).text
+    assert "An app was allowed in: Orchard" in page and "An app was allowed in: Meadow" in page
+    assert page.count("No longer there") == 1 and orchard.client_id in page

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.operations.registration.clients import update_client
+from app.operations.evidence import names
+from app.operations.registration import resources
+from app.operations.registration.clients import delete_client, update_client
+from app.operations.registration.credentials import create_credential
 from tests.portal.conftest import Person
 
 
@@ -79,3 +82,35 @@ def test_a_developer_sees_neither_the_log_nor_a_way_to_it(acme: Any, person: Any
     assert grace.get("/audit/export/csv").status_code == 403
     grace.get("")
     assert "Audit log" not in grace.text
+
+
+def test_events_name_what_they_are_about_and_what_is_gone_too(
+    ada: Person, orchard: Any, make: Any, acme: Any
+) -> None:
+    with make.app.app_context():
+        actor = make.actor(acme, user=ada.user)
+        secret = create_credential(actor, orchard.client_id, {"name": "2026-11"})
+        resources.delete_resource(
+            actor, resources.define_resource(actor, {"identifier": "urn:api", "name": "Hay"}).public_id
+        )
+        delete_client(actor, orchard.client_id)
+    ada.get("/audit?action=credential.created")
+    assert f"2026-11 · =1+1 Meadow {secret.credential.public_id}" in ada.text
+    ada.get("/audit?action=client.registered")
+    assert f"=1+1 Meadow Deleted {orchard.client_id}" in ada.text
+    ada.get("/audit?action=resource.defined")
+    assert "Hay Deleted res_" in ada.text
+    ada.get("/audit?action=administrator")
+    assert ada.user.email in ada.text
+    page = ada.get("/audit?action=client.deleted")
+    [address] = {part.split('"')[0] for part in page.text.split('href="') if "/audit/evt_" in part[:60]}
+    ada.get(address)
+    assert "client =1+1 Meadow Deleted cli_" in ada.text
+
+
+def test_what_another_organization_calls_its_own_is_not_said(ada: Person, make: Any, acme: Any) -> None:
+    globex = make.organization("globex")
+    foreign = make.client(globex)
+    with make.app.app_context():
+        named = names.names_of_clients(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
+    assert named == {}

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import clock
 from app.operations.directory import organization_by_id
+from app.operations.evidence.names import Named, names_of_clients
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
@@ -25,7 +26,7 @@ SHOWN = timedelta(days=90)
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One thing that happened; ``client_id`` names the app that it was about, if any."""
+    """One thing that happened; ``client_id`` and ``client`` say which app it was about, if any."""
 
     id: UUID
     at: datetime
@@ -34,6 +35,7 @@ class Activity:
     by: str
     address: str | None
     client_id: str | None
+    client: Named | None
     after: Mapping[str, Any] | None
 
 
@@ -51,7 +53,9 @@ def list_activity(
         for row in _events(actor, column == me, limit, after)
     }
     rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
-    items = tuple(_activity(row, me) for row in rows[:limit])
+    clients = {client_id for row in rows[:limit] if (client_id := _client_id(row))}
+    names = names_of_clients(actor, clients) if clients else {}
+    items = tuple(_activity(row, me, names) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
@@ -67,9 +71,13 @@ def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list
     return list(db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 
 
-def _activity(row: Any, me: str) -> Activity:
+def _client_id(row: Any) -> str | None:
+    return row.target_id if row.target_type == "client" and parse_client_id(row.target_id or "") else None
+
+
+def _activity(row: Any, me: str, names: Mapping[str, Named]) -> Activity:
     is_own = row.actor_id == me
-    about = row.target_id if row.target_type == "client" else None
+    client_id = _client_id(row)
     return Activity(
         id=row.id,
         at=row.at,
@@ -78,6 +86,7 @@ def _activity(row: Any, me: str) -> Activity:
         by=row.actor_label,
         # Where an administrator sat is no business of the account's owner.
         address=row.address if is_own or row.actor_kind == "anonymous" else None,
-        client_id=about if about and parse_client_id(about) else None,
+        client_id=client_id,
+        client=names.get(client_id or ""),
         after=row.after,
     )
