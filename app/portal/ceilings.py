@@ -34,9 +34,10 @@ def ceilings(visit: Visit) -> Answer:
     groups = [
         (
             f"{topic.title}: {heading}" if heading != topic.title else heading,
+            key,
             [(path, label, _in_words(path, view.bounds.get(path))) for path, label in bounded],
         )
-        for topic in TOPICS.values()
+        for key, topic in TOPICS.items()
         for heading, rows in topic.groups
         if (bounded := [row for row in rows if row[0] in BOUNDABLE])
     ]
@@ -44,7 +45,7 @@ def ceilings(visit: Visit) -> Answer:
     others = [path for path in BOUNDABLE if path not in standing]
     if others:
         rest = [(path, _LABELS.get(path, path), _in_words(path, view.bounds.get(path))) for path in others]
-        groups.append(("Other", rest))
+        groups.append(("Other", "", rest))
     return visit.render("portal/ceilings/list.html", groups=groups, view=view)
 
 
@@ -113,18 +114,32 @@ def _form(
         code=400 if errors else 200,
         path=setting,
         label=_LABELS.get(setting, setting),
+        topic=_topic_of(setting),
         why=SETTINGS[setting].why,
         default=in_words(setting, SETTINGS[setting].default),
         bound=bound,
         standing=_in_words(setting, view.bounds.get(setting)),
         options=[(_key(word), choice_words(setting, word), word in allowed) for word in words_of(setting)],
-        least=getattr(kind, "minimum", None),
-        most=getattr(kind, "maximum", None),
+        least=_bound_words(setting, getattr(kind, "minimum", None)),
+        most=_bound_words(setting, getattr(kind, "maximum", None)),
         is_seconds=setting.endswith("_seconds"),
         errors=errors,
         tried=tried,
         version=view.version,
     )
+
+
+def _bound_words(setting: str, bound: int | None) -> str:
+    """A number as it is typed, and in words where they are others: ``86400 (1 day)``."""
+    if bound is None:
+        return ""
+    words = in_words(setting, bound)
+    return str(bound) if words == f"{bound:,}" else f"{bound} ({words})"
+
+
+def _topic_of(setting: str) -> tuple[str, str] | None:
+    """(key, title) of the page of settings that it stands on; None for one that only the API sets."""
+    return next(((key, topic.title) for key, topic in TOPICS.items() if setting in topic.paths), None)
 
 
 def _in_words(setting: str, bound: Mapping[str, Any] | None) -> str | None:

@@ -30,7 +30,7 @@ _TEXTS = {
     "user-signed-out": "The user is signed out everywhere.",
     "user-factors-reset": "The second factors are gone, and the user is signed out everywhere.",
     "import-received": "The file is taken. Nobody comes in before you say so.",
-    "import-started": "The import has begun.",
+    "import-started": "Started. How far it is stands below.",
     "import-cancelled": "The import is cancelled. Who came in before stays.",
     "user-deleted": "The user is deleted. Sign-ins, apps and roles ended at once.",
     "invitation-withdrawn": "The invitation is withdrawn. Its link no longer works.",

@@ -25,6 +25,14 @@ def test_every_setting_that_can_be_bounded_has_its_page(op: Any) -> None:
     assert op.get("/ceilings/branding.display_name").status_code == 404
 
 
+def test_a_ceiling_and_the_setting_that_it_bounds_are_a_click_apart(op: Any) -> None:
+    assert 'href="/portal/root/settings/tokens"' in op.get("/ceilings").text
+    page = op.get(f"/ceilings/{TTL}").text
+    place = TTL.replace(".", "-")
+    assert f'href="/portal/root/settings/tokens#{place}"' in page and "Not above 86400 (1 day)." in page
+    assert f'id="{place}"' in op.get("/settings/tokens").text
+
+
 def test_a_ceiling_is_tried_out_saved_shown_and_lifted(op: Any, make: Any, person: Any) -> None:
     ada = person(make.organization("acme"))
     path = f"/ceilings/{TTL}"

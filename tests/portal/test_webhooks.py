@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from app.extensions import db
 from app.models.webhook import Webhook, WebhookDelivery
 from app.portal.words import WEBHOOK_GROUPS
 from app.rules.evidence.event_types import EVERYTHING, GROUPS
+from app.rules.evidence.webhooks import signature
 from tests.support.databases import Database
 
 URL = "https://hooks.example/in"
@@ -44,6 +47,29 @@ def test_the_secret_stands_on_the_page_that_answers_and_on_no_other(ada: Any) ->
         assert secret[0] not in ada.get(path).text
     ada.get(f"/webhooks/{webhook}")
     assert "It was told nothing yet" in ada.text and "user.*" in ada.text
+
+
+def test_the_lines_that_verify_do_so(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page has for the receiver's server runs, and believes what we sign and nothing else."""
+    webhook = added(ada)
+    secret = re.search(r"whsec_[A-Za-z0-9+/=]+", ada.page.text)
+    [lines] = re.findall(r"<pre[^>]*>(import .*?)</pre>", ada.page.text, re.DOTALL)
+    assert lines in ada.get(f"/webhooks/{webhook}").text
+    given: dict[str, Any] = {}
+    exec(html.unescape(lines), given)  # noqa: S102  # our own page's
+    assert secret is not None
+    monkeypatch.setenv("WEBHOOK_SECRET", secret[0])
+    now, body = int(time.time()), b'{"type": "user.disabled"}'
+    signed = signature(secret[0], "dlv_1", now, body)
+    headers = {"webhook-id": "dlv_1", "webhook-timestamp": str(now), "webhook-signature": f"v1,no {signed}"}
+    assert given["is_genuine"](headers, body)
+    assert not given["is_genuine"](headers, body + b" ")
+    assert not given["is_genuine"](headers | {"webhook-id": "dlv_2"}, body)
+    old = {
+        "webhook-timestamp": str(now - 301),
+        "webhook-signature": signature(secret[0], "dlv_1", now - 301, body),
+    }
+    assert not given["is_genuine"](headers | old, body)
 
 
 def test_what_is_wrong_stands_at_its_field(ada: Any, database: Database) -> None:
