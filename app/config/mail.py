@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
-
-from app.rules.people.emails import canonical_email
 
 from .base_url import is_loopback_url
 from .refusal import UnsafeConfiguration
@@ -43,7 +42,7 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
         raise UnsafeConfiguration(_FORM) from None
     if parts.scheme not in {"smtp", "smtps"} or not host or parts.path.strip("/") or parts.query:
         raise UnsafeConfiguration(_FORM)
-    sender = canonical_email(env.get(_FROM, ""))
+    sender = _canonical_email(env.get(_FROM, ""))
     if sender is None or not sender.isascii():
         raise UnsafeConfiguration(f"{_URL} is set, so {_FROM} must be the address that mail comes from.")
     is_tls = parts.scheme == "smtps"
@@ -57,6 +56,22 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
         password=unquote(parts.password or "") if parts.username else None,
         ca_bundle=file(env, _CA),
     )
+
+
+def _canonical_email(text: str) -> str | None:
+    """What the rule of addresses says.
+
+    Its file is loaded by itself: the process that starts the workers reads this package and must not import ``app``,
+    or a reload would go on with the code of its own start.
+    """
+    file_of_rule = Path(__file__).parents[1] / "rules" / "people" / "emails.py"
+    spec = importlib.util.spec_from_file_location("gatehouse_emails", file_of_rule)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(file_of_rule)
+    rule = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rule)
+    canonical: str | None = rule.canonical_email(text)
+    return canonical
 
 
 def _url(env: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ import importlib.util
 import os
 import signal
 import sys
+import time
+import traceback
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +28,24 @@ from standing import stands
 ROOT = Path(__file__).resolve().parents[2]
 # A worker that is told to end finishes the requests it has begun, for at most so long.
 GRACE_SECONDS = 30
+# Between the start of a new worker and the end of the one before, at a reload; at least.
+SECONDS_BETWEEN = 3.5
+
+
+class Supervisor(Server):
+    """Granian's main process, which keeps the workers that serve when the code to reload does not even load.
+
+    It would start new workers, end the old ones a few seconds later without looking, and then end itself. How long a
+    worker takes to stand is known from the try, so that on a busy machine nobody ends before the successor serves.
+    """
+
+    def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
+        begun = time.monotonic()
+        if loads():
+            self.respawn_interval = max(SECONDS_BETWEEN, 3 * (time.monotonic() - begun))
+            super().signal_handler_reload(*args, **kwargs)
+        else:
+            say("Not reloaded: the code as it is now does not start. The workers of before go on serving.")
 
 
 def main() -> None:
@@ -43,7 +63,7 @@ def main() -> None:
         in_child(prepare, options.demo)
     say(f"Gatehouse serves {config.base_url}  (portal: {config.base_url}/portal)")
     let_workers_end_at_once()
-    Server(
+    Supervisor(
         "wsgi:app",
         address=options.host,
         port=options.port,
@@ -113,6 +133,25 @@ def prepare(with_demo: bool) -> None:
 
     with create_app().app_context():
         before_serving(with_demo=with_demo)
+
+
+def loads() -> bool:
+    """Whether the code of this moment makes an application, tried in a process of its own; why not is printed."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            # As the command line does: no thread begins to work.
+            os.environ["FLASK_RUN_FROM_CLI"] = "true"
+            load_application()
+            status = 0
+        except BaseException:  # noqa: BLE001  # whatever it is, it is printed and the answer is no
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            # Nothing of the main process is tidied up from here: its workers are not this one's.
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def in_child(work: Any, *arguments: Any) -> None:

@@ -34,13 +34,13 @@ def test_an_administrator_finds_a_change_and_takes_the_log_away(
         page.wait_for_selector("#audit-filters")
         page.fill("#action", "client.updated")
         page.press("#action", "Enter")
-        page.wait_for_selector("text=changed a client")
+        page.wait_for_selector("a:has-text('changed a client')")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         with page.expect_download() as download:
             page.click("#export-csv")
         with open(download.value.path(), newline="") as file:
             assert [row["action"] for row in csv.DictReader(file)] == ["client.updated"]
-        page.click("text=changed a client")
+        page.click("a:has-text('changed a client')")
         assert page.inner_text("#changes tbody th") == "name"
         assert "Orchard" in page.inner_text("#changes") and "Meadow" in page.inner_text("#changes")
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -130,10 +130,19 @@ def test_with_another_master_key_it_does_not_start(copy: Path, tmp_path: Path) -
         assert server.end() == 0
 
 
-def test_no_request_fails_while_it_reloads(copy: Path, tmp_path: Path) -> None:
+def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_starts(
+    copy: Path, tmp_path: Path
+) -> None:
+    health = copy / "app" / "web" / "health.py"
+    before_release = health.read_text()
     with started(copy, GATEHOUSE_INSTANCE=str(tmp_path)) as server:
         server.answers()
         before = server.workers()
+        # Code that does not start is not taken: the workers stay.
+        health.write_text("this is no Python")
+        server.process.send_signal(signal.SIGHUP)
+        process.wait_until(lambda: "Not reloaded" in server.output(), "the refusal", seconds=60)
+        assert before == server.workers() and '"alive"' in server.get("/healthz")
         failures: list[str] = []
         count = 0
         done = threading.Event()
@@ -150,14 +159,17 @@ def test_no_request_fails_while_it_reloads(copy: Path, tmp_path: Path) -> None:
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
             thread.start()
+        health.write_text(before_release.replace('"alive"', '"alive and renewed"'))
         server.process.send_signal(signal.SIGHUP)
-        process.wait_until(lambda: not before & server.workers(), "new workers", seconds=30)
+        process.wait_until(lambda: not before & server.workers(), "new workers", seconds=120)
+        assert "alive and renewed" in server.get("/healthz")
         done.set()
         for thread in threads:
             thread.join()
         assert failures == []
         assert count > 20
         assert server.end() == 0
+    health.write_text(before_release)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

@@ -89,7 +89,7 @@ def test_events_name_what_they_are_about_and_what_is_gone_too(
 ) -> None:
     with make.app.app_context():
         actor = make.actor(acme, user=ada.user)
-        secret = create_credential(actor, orchard.client_id, {"name": "2026-11"})
+        secret = create_credential(actor, orchard.client_id, name="2026-11")
         resources.delete_resource(
             actor, resources.define_resource(actor, {"identifier": "urn:api", "name": "Hay"}).public_id
         )
