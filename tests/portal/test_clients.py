@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+FORM = "application/x-www-form-urlencoded"
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]+")
 
 
@@ -53,6 +57,15 @@ def test_machine_form_asks_for_no_redirects(ada: Any) -> None:
 
     assert "Harvester is registered" in ada.text
     assert "orders:read" in ada.text
+    # The command on the page gets a token as it stands.
+    [command] = re.findall(r"<pre[^>]*>(curl .*?)</pre>", ada.page.text, re.DOTALL)
+    secret = SECRET.search(ada.page.text)
+    assert secret
+    words = shlex.split(html.unescape(command).replace("\\\n", "").replace("$CLIENT_SECRET", secret[0]))
+    assert words[:2] == ["curl", "-u"] and words[3:5] == ["-d", "grant_type=client_credentials"]
+    client_id, _, sent = words[2].partition(":")
+    token = ada.http.post(urlsplit(words[5]).path, data=words[4], auth=(client_id, sent), content_type=FORM)
+    assert token.get_json()["token_type"] == "Bearer", token.text
 
 
 def test_errors_land_at_their_field_and_what_was_typed_stays(ada: Any, database: Any) -> None:
