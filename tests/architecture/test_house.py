@@ -111,3 +111,15 @@ def test_times_come_from_the_database() -> None:
     asking = re.compile(r"datetime\.(now|utcnow)\(|date\.today\(|time\.time\(")
     found = {path.name for path in files("app/operations/*.py") if asking.search(path.read_text())}
     assert found <= {"clock.py"}
+
+
+def test_what_tests_read_from_the_environment_reaches_them() -> None:
+    """script/test unsets the service's settings, and nothing that a test's long form asks for."""
+    read = {
+        name
+        for file in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(GATEHOUSE_\w+)\"", file.read_text())
+    }
+    script = (ROOT / "script/test").read_text()
+    kept = re.findall(r"^ +(GATEHOUSE_[A-Z_ |]+)\) ;;$", script, re.MULTILINE)
+    assert read == {name for names in kept for name in names.split(" | ")}

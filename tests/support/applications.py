@@ -11,6 +11,9 @@ from flask.testing import FlaskClient
 from flask_migrate import upgrade
 
 from app import config, create_app
+from app.operations import directory
+from app.operations.client_proof import client_failures, usage
+from app.operations.self_registration import documents
 from tests.support.databases import Database
 
 BASE_URL = "http://localhost"
@@ -35,6 +38,15 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
         upgrade()
     database.remember()
     return app
+
+
+def forget(app: Flask) -> None:
+    """The process no longer remembers what lay in the database before."""
+    directory.forget_cached()
+    client_failures.forget_failures()
+    usage.forget_noted()
+    documents.forget_documents()
+    app.extensions["failed_requests"].forget()
 
 
 def environment(database: Database, instance: Path, base_url: str) -> dict[str, str]:

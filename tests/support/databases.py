@@ -13,6 +13,9 @@ from tests.support.mariadb import MariaDB
 
 _KEPT = "alembic_version"
 
+# What lies in each table that is not empty.
+Rows = dict[str, list[tuple[Any, ...]]]
+
 
 class Database(ABC):
     """What a test may know of its database: the engine's name, the URL, and what lies in it."""
@@ -22,7 +25,7 @@ class Database(ABC):
 
     def __init__(self) -> None:
         self._tables: list[str] = []
-        self._seed: dict[str, list[tuple[Any, ...]]] = {}
+        self._seed: Rows = {}
 
     @abstractmethod
     def connect(self) -> Any:
@@ -35,13 +38,16 @@ class Database(ABC):
     def remember(self) -> None:
         """What migrations put in is what ``clean`` goes back to."""
         self._tables = [row[0] for row in self.query(self._list_tables) if row[0] != _KEPT]
-        for table in self._filled():
-            self._seed[table] = self.query(f"SELECT * FROM {table}")
+        self._seed = self.rows()
 
-    def clean(self) -> None:
-        """Every row that came after the migrations is gone."""
-        filled = self._filled()
-        if not filled:
+    def rows(self) -> Rows:
+        """What lies in the database now: ``clean`` can go back to it."""
+        return {table: self.query(f"SELECT * FROM {table}") for table in self._filled()}
+
+    def clean(self, to: Rows | None = None) -> None:
+        """Every row that came after the migrations is gone; with ``to``, those that lay there then are back."""
+        filled, wanted = self._filled(), self._seed if to is None else to
+        if not filled and not wanted:
             return
         with contextlib.closing(self.connect()) as connection:
             cursor = connection.cursor()
@@ -49,8 +55,9 @@ class Database(ABC):
             cursor.execute("BEGIN")
             for table in filled:
                 cursor.execute(f"DELETE FROM {table}")
-                for row in self._seed.get(table, ()):
-                    cursor.execute(f"INSERT INTO {table} VALUES ({', '.join([self._mark] * len(row))})", row)
+            for table, rows in wanted.items():
+                marks = ", ".join([self._mark] * len(rows[0]))
+                cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
             cursor.execute("COMMIT")
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -13,11 +13,8 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.database import FENCE
-from app.operations import directory
-from app.operations.client_proof import client_failures, usage
-from app.operations.self_registration import documents
 from app.rules.people import passwords
-from tests.support.applications import BASE_URL, application
+from tests.support.applications import BASE_URL, application, forget
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
@@ -113,14 +110,7 @@ def app(database: Database, applications: Callable[[Database, str], Flask]) -> F
     """The application on a clean database. No context is pushed: see ``context``."""
     made = applications(database, BASE_URL)
     database.clean()
-    for forget in (
-        directory.forget_cached,
-        client_failures.forget_failures,
-        usage.forget_noted,
-        documents.forget_documents,
-    ):
-        forget()
-    made.extensions["failed_requests"].forget()
+    forget(made)
     return made
 
 
