@@ -66,9 +66,9 @@ OF_THE_INSTANCE = {
 }
 # What lives as long as a request, a file or a refusal does, and tables that never change.
 SHORT_LIVED = {
-    "api/openapi/interactions.py:SCHEMAS",
-    "api/openapi/logout.py:SCHEMAS",
-    "api/openapi/webhook_events.py:PATHS",
+    "api/openapi/oauth/interactions.py:SCHEMAS",
+    "api/openapi/oauth/logout.py:SCHEMAS",
+    "api/openapi/webhooks/events.py:PATHS",
     "oauth/wire.py:WireRequest.headers",
     "operations/transfer/archive.py:ArchiveWriter._waiting",
     "rules/errors.py:DomainError.details",

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.api.openapi import (
-    audit_events,
+from app.api.openapi import common, service
+from app.api.openapi.evidence import audit_events, failed_requests, leak_reports
+from app.api.openapi.oauth import devices, endpoints, interactions, logout, pushed_requests
+from app.api.openapi.parts import error_responses
+from app.api.openapi.people import registrations, second_factors, user_imports, users
+from app.api.openapi.registration import (
     client_requests,
     clients,
-    common,
-    consents,
     credentials,
-    devices,
-    failed_requests,
-    grants,
-    instance,
-    interactions,
-    leak_reports,
-    logout,
-    oauth,
-    organizations,
-    pushed_requests,
-    registration,
-    registrations,
     resources,
-    revocations,
-    roles,
     rotations,
-    second_factors,
-    service,
-    settings,
-    signing_keys,
-    tokens,
-    user_imports,
-    users,
-    webhook_events,
-    webhooks,
+    self_registration,
 )
-from app.api.openapi.parts import error_responses
+from app.api.openapi.tenancy import instance, organizations, roles, settings
+from app.api.openapi.tokens import consents, grants, revocations, signing_keys, tokens
+from app.api.openapi.webhooks import events, webhooks
 
 _DESCRIPTION = """\
 Authentication and authorization for many isolated organizations.
@@ -55,7 +37,7 @@ _PARTS = (
     clients,
     credentials,
     rotations,
-    registration,
+    self_registration,
     resources,
     organizations,
     settings,
@@ -69,14 +51,14 @@ _PARTS = (
     failed_requests,
     audit_events,
     webhooks,
-    webhook_events,
+    events,
     leak_reports,
     grants,
     tokens,
     consents,
     client_requests,
     revocations,
-    oauth,
+    endpoints,
     interactions,
     pushed_requests,
     logout,
@@ -101,7 +83,7 @@ def document(base_url: str) -> dict[str, Any]:
         ],
         "tags": [{"name": name} for name in _tags(paths)],
         "paths": {path: item | _only_at_the_root(path, base_url) for path, item in paths.items()},
-        "webhooks": webhook_events.WEBHOOKS,
+        "webhooks": events.WEBHOOKS,
         "components": {
             "schemas": schemas,
             "parameters": common.PARAMETERS,

@@ -57,6 +57,21 @@ def text(description: str = "", **more: Any) -> Schema:
     return {"type": "string", **({"description": description} if description else {}), **more}
 
 
+def count(description: str = "") -> Schema:
+    """A number of things."""
+    return {"type": "integer", "minimum": 0, **({"description": description} if description else {})}
+
+
+def flag(description: str = "") -> Schema:
+    """True or false."""
+    return {"type": "boolean", **({"description": description} if description else {})}
+
+
+def array(items: Schema, description: str = "") -> Schema:
+    """A list."""
+    return {"type": "array", "items": items, **({"description": description} if description else {})}
+
+
 def nullable(schema: Schema) -> Schema:
     """The schema, or null."""
     if schema.get("type") == "null":
@@ -107,6 +122,27 @@ def answer(description: str, schema: Schema, *, headers: Iterable[str] = ()) -> 
     }
 
 
+def listed(description: str, item: str) -> Schema:
+    """The answers of a list: a page of what the schema ``item`` describes."""
+    return {"200": answer(description, page(ref(item)))}
+
+
+def shown(description: str, item: str, *, etag: bool = False) -> Schema:
+    """The answers that hold one ``item``: as it stands, or as it ended."""
+    return {"200": answer(description, success(ref(item)), headers=("ETag",) if etag else ())}
+
+
+def made(description: str, item: str, **meta: Schema) -> Schema:
+    """The answers of a POST that makes an ``item``."""
+    return {"201": answer(description, created(ref(item), **meta), headers=("Location", "ETag"))}
+
+
+def changed(description: str, item: str, **meta: Schema) -> Schema:
+    """The answers of a PUT: the ``item``, and which of its fields changed; ``meta`` is there when there is need."""
+    told = closed({"changed": array(text(), "The fields that changed."), **meta}, optional=meta)
+    return {"200": answer(description, success(ref(item), told), headers=("ETag",))}
+
+
 def refusals(*statuses: str) -> Schema:
     """The documented refusals: those that any operation may give, and the ones named."""
     return {
@@ -128,11 +164,15 @@ def operation(
     parameters: Iterable[str] = (),
     query: Iterable[Schema] = (),
     extra: Iterable[str] = (),
+    is_always_there: bool = False,
     security: list[dict[str, list[str]]] | None = None,
 ) -> Schema:
-    """One operation: its scope, parameters by component name, body, answers, and the refusals that go with these."""
+    """One operation: its scope, parameters by component name, body, answers, and the refusals that go with these.
+
+    What it names may be missing, unless it ``is_always_there``; ``extra`` are refusals that nothing else here tells of.
+    """
     named = tuple(parameters)
-    also = list(extra)
+    also = [*extra, *(() if is_always_there else ("404",))]
     if body is not None:
         also += ["413", "415"]
     if "IfMatch" in named:

@@ -6,13 +6,15 @@ from app.api.openapi.common import SLUG
 from app.api.openapi.parts import (
     Schema,
     answer,
+    array,
     closed,
+    flag,
     json_content,
     operation,
     path_item,
     ref,
     request_object,
-    success,
+    shown,
     text,
 )
 
@@ -34,8 +36,8 @@ SCHEMAS: Schema = {
             "id": text("`usr_…` or `cli_…`."),
             "name": text("The e-mail address, or the client's name."),
             "organization_id": SLUG,
-            "is_root": {"type": "boolean"},
-            "permissions": {"type": "array", "items": text(), "description": "What this token may do now."},
+            "is_root": flag(),
+            "permissions": array(text(), "What this token may do now."),
         }
     ),
     "Health": closed({"success": {"const": True}, "data": text()}),
@@ -72,6 +74,7 @@ PATHS: Schema = {
             body=ref("Revoke"),
             answers={"200": answer("The token is dead.", ref("Revoked"))},
             security=[{"bearer": ["tokens:revoke"]}, {"client": []}],
+            is_always_there=True,
         ),
     ),
     "/me": path_item(
@@ -82,7 +85,8 @@ PATHS: Schema = {
             tag="Service",
             scope=None,
             description="Any token for the management API.",
-            answers={"200": answer("The token's subject, and what it may do.", success(ref("Me")))},
+            answers=shown("The token's subject, and what it may do.", "Me"),
+            is_always_there=True,
         ),
     ),
     "/openapi.json": path_item(

@@ -1,0 +1,1 @@
+"""What was done, what was refused, and what was found where it should not be."""

@@ -1,0 +1,1 @@
+"""The OAuth wire and the pages between."""

@@ -1,0 +1,1 @@
+"""Users, how they come in, and what they prove themselves with."""

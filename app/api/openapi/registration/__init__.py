@@ -1,0 +1,1 @@
+"""Clients, their secrets, and the resources that they ask tokens for."""

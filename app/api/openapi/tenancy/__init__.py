@@ -1,0 +1,1 @@
+"""Organizations, their settings and roles, and the instance."""

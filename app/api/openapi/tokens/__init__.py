@@ -1,0 +1,1 @@
+"""Grants, tokens and consents, how they are ended, and the keys that sign."""

@@ -1,0 +1,1 @@
+"""Webhooks, and what they are told."""
