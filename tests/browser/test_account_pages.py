@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from tests.factories import PASSWORD, Factory
-from tests.support.browser import watched
+from tests.support.browser import sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 NEW = "nine small otters in a kiln"
@@ -47,9 +47,7 @@ class Pages:
         return self.page
 
     def sign_in(self, user: Any, password: str = PASSWORD) -> Any:
-        self.page.fill("#username", user.email)
-        self.page.fill("#password", password)
-        self.page.click("#login-submit")
+        sign_in(self.page, user.email, password)
         return self.page
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from tests.factories import PASSWORD, Factory
-from tests.support.browser import watched
+from tests.support.browser import check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
@@ -50,14 +49,6 @@ def link_after(box: Mailbox, act: Callable[[], object]) -> str:
     return box.links()[-1]
 
 
-def check(page: Any, width: int) -> None:
-    """It fits its screen, and axe finds nothing."""
-    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    assert [violation["id"] for violation in found] == [], page.url
-
-
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
 def test_an_account_is_made_confirmed_and_gets_another_address(
     chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
@@ -75,31 +66,29 @@ def test_an_account_is_made_confirmed_and_gets_another_address(
         page.fill("#password", PASSWORD)
         link = link_after(box, lambda: page.click("#register-submit"))
         page.wait_for_selector("#registered")
-        check(page, width)
+        check(page)
         page.goto(link)
-        check(page, width)
+        check(page)
         page.fill("#password", "another password entirely")
         page.click("#confirm-submit")
         page.wait_for_selector("[role=alert]")
-        check(page, width)
+        check(page)
         page.fill("#password", PASSWORD)
         page.click("#confirm-submit")
         page.wait_for_selector("#confirmed")
-        check(page, width)
-        page.fill("#username", "new@example.com")
-        page.fill("#password", PASSWORD)
-        page.click("#login-submit")
+        check(page)
+        sign_in(page, "new@example.com")
         page.wait_for_url("**/account/**")
         page.goto(f"{home}/account/sessions")
         assert page.locator("#known-browsers").is_visible()
-        check(page, width)
+        check(page)
         page.goto(f"{home}/account/email")
-        check(page, width)
+        check(page)
         page.fill("#email", "newer@example.com")
         link = link_after(box, lambda: page.click("#email-submit"))
-        check(page, width)
+        check(page)
         page.goto(link)
-        check(page, width)
+        check(page)
         page.click("#confirm-submit")
         page.wait_for_url("**/account/email**")
         assert "newer@example.com" in page.inner_text("main")
@@ -121,11 +110,9 @@ def test_who_waits_stands_in_the_portal(
         page.fill("#password", PASSWORD)
         link_after(box, lambda: page.click("#register-submit"))
         page.goto(f"{server.url}/organizations/{acme.slug}/login?next=/portal/{acme.slug}/registrations")
-        page.fill("#username", boss.email)
-        page.fill("#password", PASSWORD)
-        page.click("#login-submit")
+        sign_in(page, boss.email)
         page.wait_for_url("**/registrations")
-        check(page, width)
+        check(page)
         page.get_by_role("button", name="Let in").click()
         page.wait_for_url("**done=registration-admitted**")
-        check(page, width)
+        check(page)

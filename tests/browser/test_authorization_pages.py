@@ -19,7 +19,7 @@ from app.rules.identifiers import new_id
 from tests.browser.test_account_pages import Pages, authorize, caught
 from tests.factories import PASSWORD, Factory
 from tests.support.back_channel import serve_at
-from tests.support.browser import watched
+from tests.support.browser import sign_in, watched
 from tests.support.https_server import HttpsServer, Response, https_server, reaching
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -161,9 +161,7 @@ def test_a_new_account_is_made_on_the_way(pages: Pages, orchard: Any) -> None:
     page.fill("#password", PASSWORD)
     page.click("#register-submit")
     page.wait_for_selector("#registered")
-    page.fill("#username", "new@acme.example")
-    page.fill("#password", PASSWORD)
-    page.click("#login-submit")
+    sign_in(page, "new@acme.example")
     page.wait_for_url("https://orchard.example/**")
 
 

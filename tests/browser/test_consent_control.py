@@ -6,12 +6,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from app.operations.registration.clients import update_client
 from tests.browser.test_account_pages import Pages, authorize, caught
 from tests.factories import Factory
-from tests.support.browser import watched
+from tests.support.browser import check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
@@ -56,18 +55,6 @@ def pages(page: Any, live_server: Any, acme: Any) -> Pages:
 def change(make: Factory, acme: Any, client: Any, **fields: Any) -> None:
     with make.app.app_context():
         update_client(make.actor(acme), client.client_id, fields)
-
-
-def fits(page: Any) -> bool:
-    """Whether nothing has to be scrolled sideways (WCAG 1.4.10)."""
-    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
-
-
-def axe(page: Any) -> list[str]:
-    """What assistive technology would stumble over."""
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    return [f"{violation['id']}: {violation['nodes'][0]['html'][:200]}" for violation in found]
 
 
 def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
@@ -154,7 +141,6 @@ def test_each_page_fits_and_says_itself(
     ada: Any,
     orchard: Any,
     screen: dict[str, Any],
-    tmp_path: Any,
 ) -> None:
     """Consent, what changed, the request, the queue, the decision and the client's own tab."""
     long_name = "A Calendar and Harvest Planning Robot for the Whole Cooperative"
@@ -165,19 +151,10 @@ def test_each_page_fits_and_says_itself(
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
         caught(page, r"^https://orchard\.example/")
-        shots = 0
-
-        def look(name: str) -> None:
-            nonlocal shots
-            shots += 1
-            page.screenshot(path=str(tmp_path / f"{shots}-{name}.png"), full_page=True)
-            assert fits(page), name
-            assert axe(page) == [], name
-
         pages.open(authorize(orchard, CALLBACK))
         pages.sign_in(ada)
         page.wait_for_selector("#consent-allow")
-        look("consent")
+        check(page)
         page.check("#lasts-today")
         page.click("#consent-allow")
         page.wait_for_function("document.title === 'the app'")
@@ -185,26 +162,26 @@ def test_each_page_fits_and_says_itself(
             make, acme, orchard, name="Orchard Two", logo_uri=None, redirect_uris=[CALLBACK, f"{CALLBACK}/2"]
         )
         pages.open(authorize(orchard, CALLBACK))
-        look("changed")
+        check(page)
         pages.open("account/apps")
-        look("apps")
+        check(page)
         pages.open(authorize(other, CALLBACK))
-        look("ask")
+        check(page)
         page.fill("#reason", "To plan the harvest, " * 10)
         page.click("#client-request-send")
         page.wait_for_selector("#client-request-waiting")
-        look("asked")
+        check(page)
         page.context.clear_cookies()
         pages.open(f"/portal/{acme.slug}/client-requests")
         pages.sign_in(boss)
         page.wait_for_selector("table")
-        look("queue")
+        check(page)
         page.click(f"[aria-label='Approve {long_name} for {ada.email}']")
         page.wait_for_selector("#request-approve")
-        look("approve")
+        check(page)
         pages.open(f"/portal/{acme.slug}/clients/{other.client_id}/access")
-        look("access")
+        check(page)
         change(make, acme, other, approval="blocked")
         pages.open(authorize(other, CALLBACK))
         assert "This app is blocked" in page.inner_text("main")
-        look("blocked")
+        check(page)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.factories import PASSWORD, Factory
-from tests.support.browser import watched
+from tests.factories import Factory
+from tests.support.browser import check, sign_in, watched
 from tests.support.importing import people
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -31,22 +31,14 @@ def test_people_are_imported(
     with watched(chromium, **LOOKS[look], java_script_enabled=scripts) as browser:
         page = browser.new_page()
 
-        def fits() -> bool:
-            wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-            return bool(page.evaluate(wide))
-
         page.goto(f"{live_server.url}/portal/{acme.slug}/users/imports")
-        page.fill("#username", user.email)
-        page.fill("#password", PASSWORD)
-        page.click("#login-submit")
+        sign_in(page, user.email)
         page.wait_for_selector("#file")
-        assert fits()
-        page.screenshot(path=tmp_path / "list.png", full_page=True)
+        check(page, audited=False)
         page.set_input_files("#file", str(file))
         page.click("text=Check the file")
         page.wait_for_selector("text=Bring in 600 people", timeout=30_000)
-        assert fits()
-        page.screenshot(path=tmp_path / "checked.png", full_page=True)
+        check(page, audited=False)
         page.click("text=Bring in 600 people")
         page.wait_for_selector("text=Brought up to date", timeout=30_000)
         page.wait_for_selector(".badge:has-text('Done')", timeout=30_000)

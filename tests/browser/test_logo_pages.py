@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.browser.test_account_pages import authorize
-from tests.factories import PASSWORD, Factory
-from tests.support.browser import watched
+from tests.factories import Factory
+from tests.support.browser import check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 LOOKS: dict[str, dict[str, Any]] = {
@@ -43,18 +43,14 @@ def test_a_logo_is_uploaded_and_stands_on_the_pages(
         page = browser.new_page()
 
         def seen(name: str) -> None:
-            wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-            assert page.evaluate(wide), name
+            check(page, audited=False)
             logo = page.locator("#brand-logo")
             assert logo.count() == 1, name
             box = logo.evaluate("it => [it.naturalWidth, it.clientWidth, it.clientHeight]")
             assert box[0] == 256 and 100 < box[1] <= 192 and box[2] <= 48, (name, box)
-            page.screenshot(path=tmp_path / f"{name}.png", full_page=True)
 
         page.goto(f"{live_server.url}/portal/{acme.slug}/settings/branding/logo")
-        page.fill("#username", user.email)
-        page.fill("#password", PASSWORD)
-        page.click("#login-submit")
+        sign_in(page, user.email)
         page.set_input_files("#logo", str(wordmark(tmp_path / "logo.png")))
         page.click("#logo-save")
         page.wait_for_selector("#logo-remove")

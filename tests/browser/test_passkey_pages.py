@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from tests.factories import Factory, MadeUser
-from tests.support.browser import watched
+from tests.support.browser import check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
@@ -70,9 +69,7 @@ class Person:
         """The password is sent from the sign-in page."""
         self.touch(at_once=False)
         self.page.goto(self.home + at)
-        self.page.fill("#username", self.user.email)
-        self.page.fill("#password", self.user.password)
-        self.page.click("#login-submit")
+        sign_in(self.page, self.user.email, self.user.password)
         self.touch(at_once=True)
 
     def register(self, name: str = "Phone") -> None:
@@ -100,14 +97,6 @@ class Person:
 def person(chromium: Any, server: LiveServer, user: MadeUser, **options: Any) -> Iterator[Person]:
     with watched(chromium, **options) as context:
         yield Person(context, server, user)
-
-
-def check(page: Any) -> None:
-    """It fits its screen, and axe finds nothing."""
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], page.url
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    assert [violation["id"] for violation in found] == [], page.url
 
 
 @pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])

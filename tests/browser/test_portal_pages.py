@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from app.operations.registration.resources import define_resource
 from app.operations.tokens.signing_keys import active_key
-from tests.factories import PASSWORD, Factory
-from tests.support.browser import watched
+from tests.factories import Factory
+from tests.support.browser import faults_of, sign_in, watched
 from tests.support.world_rows import refused
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -113,9 +112,7 @@ def page(request: Any, chromium: Any) -> Iterator[Any]:
 
 def test_life_of_a_client_by_clicks(page: Any, live_server: Any, acme: Any, ada: Any) -> None:
     page.goto(f"{live_server.url}/portal/{acme.slug}")
-    page.fill("#username", ada.email)
-    page.fill("#password", PASSWORD)
-    page.click("#login-submit")
+    sign_in(page, ada.email)
 
     # Register: a wrong redirect URI is refused at its field, what was typed stays.
     page.click("main >> text=Register a client >> nth=0")
@@ -288,13 +285,6 @@ def _look_at(page: Any, base: str, slug: str, paths: list[str], scheme: str, wid
     wrong: list[str] = []
     for path in paths:
         page.goto(f"{base}{path}" if path.startswith("/portal") else f"{base}/portal/{slug}{path}")
-        whole = page.evaluate("document.documentElement.scrollWidth")
-        if whole > width:
-            wrong.append(f"{path}: {whole} px wide")
-        if (scheme, width) not in AUDITED:
-            continue
-        page.evaluate(AXE_SCRIPT)
-        for violation in page.evaluate("axe.run().then(found => found.violations)"):
-            places = [node["target"] for node in violation["nodes"]][:3]
-            wrong.append(f"{path}: {violation['id']}: {violation['help']} {places}")
+        faults = faults_of(page, audited=(scheme, width) in AUDITED)
+        wrong += [f"{path}: {fault}" for fault in faults]
     assert not wrong, "\n".join(wrong)

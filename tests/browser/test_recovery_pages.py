@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from tests.factories import Factory
-from tests.support.browser import watched
+from tests.support.browser import check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
@@ -47,14 +46,6 @@ def newest_link(box: Mailbox, before: int) -> str:
     return box.links()[-1]
 
 
-def check(page: Any, width: int) -> None:
-    """It fits its screen, and axe finds nothing."""
-    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    assert [violation["id"] for violation in found] == [], page.url
-
-
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 320), ("light", 1280)])
 def test_a_forgotten_password_becomes_a_new_one(
     chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
@@ -67,24 +58,22 @@ def test_a_forgotten_password_becomes_a_new_one(
     with watched(chromium, **options) as context:
         page = context.new_page()
         page.goto(f"{server.url}/organizations/{ada.organization.slug}/login")
-        check(page, width)
+        check(page)
         page.get_by_role("link", name="Forgotten?").click()
-        check(page, width)
+        check(page)
         page.fill("#username", ada.email)
         before = len(box.mails)
         page.click("#forgot-submit")
         page.wait_for_selector("#forgot-sent")
-        check(page, width)
+        check(page)
         link = newest_link(box, before)
         page.goto(link)
-        check(page, width)
+        check(page)
         page.fill("#password", NEW)
         page.click("#reset-submit")
         page.wait_for_selector("#reset-done")
-        check(page, width)
-        page.fill("#username", ada.email)
-        page.fill("#password", NEW)
-        page.click("#login-submit")
+        check(page)
+        sign_in(page, ada.email, NEW)
         page.wait_for_url("**/account/profile")
     assert "was reset" in _subject_after(box, before + 1)
     secret = link.rpartition("gth_pw_")[2]

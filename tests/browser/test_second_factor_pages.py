@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 from app.operations.tenancy.settings import update_settings
 from tests.browser.test_account_pages import Pages
 from tests.factories import Factory
 from tests.support.authenticator import Authenticator
-from tests.support.browser import watched
+from tests.support.browser import check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
@@ -79,14 +78,6 @@ def test_an_app_is_set_up_used_and_replaced_by_a_code_on_paper(
     page.wait_for_url(f"**/portal/{acme.slug}")
 
 
-def check(page: Any, width: int) -> None:
-    """It fits its screen, and axe finds nothing."""
-    assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    assert [violation["id"] for violation in found] == [], page.url
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 320])
 def test_each_page_is_accessible_and_fits(
@@ -99,31 +90,31 @@ def test_each_page_is_accessible_and_fits(
         pages.open("login")
         pages.sign_in(ada)
         page.wait_for_url("**/portal/**")
-        check(pages.open("account/security"), width)
-        check(pages.open("account/security/app"), width)
+        check(pages.open("account/security"))
+        check(pages.open("account/security/app"))
         phone = app_on(pages, ada, live_server)
         page.fill("#code", "000000")
         page.click("#app-confirm")
         page.wait_for_selector("#errors")
-        check(page, width)
+        check(page)
         page.fill("#code", phone.shown())
         page.click("#app-confirm")
         page.wait_for_selector("#recovery-codes")
-        check(page, width)
+        check(page)
         for path in ("security", "security/app/remove", "security/recovery-codes"):
-            check(pages.open(f"account/{path}"), width)
-        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}"), width)
-        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}/second-factors/reset"), width)
-        check(pages.open(f"/portal/{acme.slug}/settings/mfa"), width)
+            check(pages.open(f"account/{path}"))
+        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}"))
+        check(pages.open(f"/portal/{acme.slug}/users/{ada.public_id}/second-factors/reset"))
+        check(pages.open(f"/portal/{acme.slug}/settings/mfa"))
         context.clear_cookies()
         pages.open("login")
         pages.sign_in(ada)
         page.wait_for_selector("#verify-submit")
-        check(page, width)
+        check(page)
         page.fill("#code", "000000")
         page.click("#verify-submit")
         page.wait_for_selector("#refusal")
-        check(page, width)
+        check(page)
         page.click("#use-recovery")
         page.wait_for_selector("text=Recovery code")
-        check(page, width)
+        check(page)

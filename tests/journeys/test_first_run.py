@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from app.operations.tenancy.setup import issue_setup_token
 from tests.factories import PASSWORD
 from tests.support import process
-from tests.support.browser import watched
+from tests.support.browser import sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import ROOT, LiveServer, granian
@@ -97,12 +97,6 @@ def set_up(page: Page, server: LiveServer) -> tuple[str, str]:
     page.click("#setup-sign-in")
     sign_in(page, "root@example.com")
     return made
-
-
-def sign_in(page: Page, email: str) -> None:
-    page.fill("#username", email)
-    page.fill("#password", PASSWORD)
-    page.click("#login-submit")
 
 
 def register(page: Page, server: LiveServer, application: Application) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 from app.config import SETTINGS
 from tests.support import process
+from tests.support.browser import sign_in
 from tests.support.server_script import ROOT, copy_to, started
 
 README = (ROOT / "README.md").read_text()
@@ -70,9 +71,7 @@ def accept_invitation(page: Any, link: str) -> None:
 def sign_in_and_allow(page: Any, address: str) -> None:
     page.goto(address)
     if page.locator("#password").count():
-        page.fill("#username", "ada@example.com")
-        page.fill("#password", PASSWORD)
-        page.click("#login-submit")
+        sign_in(page, "ada@example.com")
     page.click("#consent-allow")
     page.wait_for_url("**/callback?**")
     assert "Back to the terminal." in page.content()

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
+
+from tests.factories import PASSWORD
+
+# Null until the page that a navigation leads to has arrived; then what stands out of its screen on the right.
+_TOO_WIDE = """() => {
+  const whole = document.documentElement
+  if (!whole || document.readyState !== 'complete') return null
+  if (whole.scrollWidth <= whole.clientWidth) return []
+  return [...document.querySelectorAll('body *')]
+    .filter((element) => element.getBoundingClientRect().right > whole.clientWidth)
+    .map((element) => element.outerHTML.slice(0, 200))
+}"""
+_pictures = itertools.count(1)
 
 
 def program() -> str:
@@ -42,6 +59,37 @@ def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
     yield context
     context.close()
     assert not complaints, complaints
+
+
+def faults_of(page: Any, *, audited: bool = True) -> list[str]:
+    """What keeps people from using the page: it stands out of its screen (WCAG 1.4.10), or axe finds something.
+
+    Waits until the page has arrived. axe is left out when it is not ``audited``: it does not run where scripts do not.
+    Pictures of what was looked at are kept in the folder that GATEHOUSE_PICTURES names.
+    """
+    wide = page.wait_for_function(_TOO_WIDE).json_value()
+    faults = [f"wider than its screen: {element}" for element in wide]
+    folder = os.environ.get("GATEHOUSE_PICTURES")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{os.getpid()}-{next(_pictures):03}.png", full_page=True)
+    if audited:
+        page.evaluate(AXE_SCRIPT)
+        for found in page.evaluate("axe.run().then(found => found.violations)"):
+            places = [node["html"][:200] for node in found["nodes"][:3]]
+            faults.append(f"{found['id']}: {found['help']} {places}")
+    return faults
+
+
+def check(page: Any, *, audited: bool = True) -> None:
+    """The page has no ``faults_of``."""
+    assert faults_of(page, audited=audited) == [], page.url
+
+
+def sign_in(page: Any, email: str, password: str = PASSWORD) -> None:
+    """The form of the sign-in page, wherever it stands, is filled in and sent."""
+    page.fill("#username", email)
+    page.fill("#password", password)
+    page.click("#login-submit")
 
 
 def _note(complaints: list[str], url: str, message: Any) -> None:
