@@ -123,3 +123,15 @@ def test_what_tests_read_from_the_environment_reaches_them() -> None:
     script = (ROOT / "script/test").read_text()
     kept = re.findall(r"^ +(GATEHOUSE_[A-Z_ |]+)\) ;;$", script, re.MULTILINE)
     assert read == {name for names in kept for name in names.split(" | ")}
+
+
+def test_no_test_becomes_a_serving_process() -> None:
+    """Who imports wsgi has its threads, on whatever database the environment names."""
+    importing = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.ImportFrom) and node.module in {"wsgi", "tests.support.live"})
+        or (isinstance(node, ast.Import) and "wsgi" in {alias.name for alias in node.names})
+    }
+    assert importing == {"tests/support/live.py"}

@@ -11,8 +11,8 @@ import requests
 
 from app.rules.authorization.pkce import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
-from tests.support.live import WORKER_HEADER
 from tests.support.mail_server import Mailbox
+from tests.support.process import WORKER_HEADER
 from tests.support.servers import LiveServer
 
 VERIFIER = "v" * 43

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from tests.support.live import WORKER_HEADER
+from tests.support.process import WORKER_HEADER
 
 TIMEOUT_SECONDS = 60
 

@@ -1,4 +1,7 @@
-"""The application as the live server of the tests runs it: each answer also says which worker gave it."""
+"""The application as the live server of the tests runs it: each answer also says which worker gave it.
+
+For that server alone: to import this is to begin what a serving process does beside its requests.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tests.support.process import WORKER_HEADER
 from wsgi import app as gatehouse
-
-WORKER_HEADER = "X-Test-Worker"
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
