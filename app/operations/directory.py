@@ -88,6 +88,7 @@ __all__ = [
     "forget_cached",
     "organization_by_id",
     "organization_by_slug",
+    "organization_until_purged",
     "reread",
     "root_organization",
     "touch_organization",
@@ -155,6 +156,15 @@ def organization_by_id(organization_id: str, *, fresh: bool = True) -> Organizat
             organization_id, read=lambda: _standing(_BY_ID.first(organization_id=organization_id))
         )
     if view is None:
+        raise NotFound("There is no such organization.")
+    return view
+
+
+def organization_until_purged(organization_id: str) -> OrganizationView:
+    """As ``organization_by_id``, read now, and also while it is deleted and root may restore it."""
+    row = _BY_ID.first(organization_id=organization_id) if is_routing_key(organization_id) else None
+    view = None if row is None else _organization_view(row)
+    if view is None or view.status == organization_model.PURGED:
         raise NotFound("There is no such organization.")
     return view
 

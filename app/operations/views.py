@@ -45,6 +45,11 @@ class OrganizationView:
         """Neither suspended nor deleted."""
         return self.status == organization_model.ACTIVE
 
+    @property
+    def is_standing(self) -> bool:
+        """Not deleted."""
+        return self.status in {organization_model.ACTIVE, organization_model.SUSPENDED}
+
     def forgot(self, made_at: datetime) -> bool:
         """Whether it was restored, or revoked what was made before: each moment counts for itself (IT-3)."""
         return is_before(made_at, self.tokens_valid_from) or is_before(made_at, self.tokens_not_before)

@@ -20,7 +20,7 @@ from app.operations.evidence.sealing import Head, seal_waiting
 from app.operations.logout import back_channel
 from app.operations.mail import delivery, root_access
 from app.operations.people import password_recovery
-from app.operations.registration import logos
+from app.operations.registration import credential_ends, logos
 from app.operations.signing.schedule import rotate_due_keys
 from app.operations.upkeep.dispatcher import THREADS, Dispatcher
 from app.operations.upkeep.janitor import purge
@@ -46,6 +46,7 @@ def start(app: Flask) -> None:
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
     back_channel.register()
+    credential_ends.register()
     delivery.register()
     password_recovery.register()
     registrations.register()

@@ -40,7 +40,8 @@ from app.rules.tokens.tokens import digest
 class Ended:
     """What died: in words, what the audit log calls it, and whose it was.
 
-    ``follow_up`` are client secrets whose grants ``credential_ends.end_grants_of`` ends afterwards.
+    ``follow_up`` are client secrets whose grants ``credential_ends.end_grants_of`` ends afterwards; a process that
+    dies before leaves it to the outbox.
     """
 
     words: str

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.operations import audit
-from app.operations.directory import OrganizationView, organization_by_id, root_organization
+from app.operations.directory import OrganizationView, organization_until_purged, root_organization
 from app.operations.leaks.endings import Ended, creator_of, end
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
@@ -74,7 +74,8 @@ def _act_on(actor: Actor, report: LeakReport) -> None:
         withdraw_setup_token(report.token)
         return
     try:
-        organization = organization_by_id(organization_id)
+        # What leaks while an organization is deleted must not be alive again when it is restored.
+        organization = organization_until_purged(organization_id)
     except NotFound:
         return
     system = Actor.system(organization.id, LABEL)
@@ -111,8 +112,11 @@ def _end(inside: Actor, organization: OrganizationView, kind: str, report: LeakR
 
 
 def _write(organization: OrganizationView, ended: Ended, report: LeakReport) -> None:
-    """Its owner and the administrators hear of it. Of the address they get the host alone: it is a stranger's word."""
-    if not letters.is_possible():
+    """Its owner and the administrators hear of it. Of the address they get the host alone: it is a stranger's word.
+
+    Of a deleted organization nobody gets mail: its audit log says it to whoever restores it.
+    """
+    if not letters.is_possible() or not organization.is_standing:
         return
     bucket = bucket_of("leak letters")
     if not attempts.is_within(organization.id, bucket, MOST_LETTERS_AN_HOUR, timedelta(hours=1)):

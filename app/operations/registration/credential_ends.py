@@ -1,4 +1,8 @@
-"""Revoking client secrets, and if asked every token that was minted with them."""
+"""Revoking client secrets, and if asked every token that was minted with them.
+
+What refresh tokens hang from is ended in small batches after the secret. That this is left to do is written with the
+secret's end, as a message: should the process die in between, a dispatcher finishes it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from app.models.credential import Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock
-from app.operations.directory import organization_by_id
+from app.operations.directory import organization_until_purged
 from app.operations.registration.client_records import change_row, get_row, still_changing
 from app.operations.registration.client_rights import require_not_above
 from app.operations.registration.credential_rows import (
@@ -24,14 +28,19 @@ from app.operations.registration.credential_rows import (
 )
 from app.operations.tokens.revocation import end_grants
 from app.operations.transaction import count_changed, transaction
+from app.operations.upkeep import outbox
+from app.operations.upkeep.outbox import Message, NotNow
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed
 from app.rules.identifiers import client_id_of, parse_public_id, public_id
 from app.rules.versions import version_of_set
 
+KIND = "grants_of_secret"
 BATCH = 200
 _MOST_RACES = 10
 _MOST_BATCHES = 5_000
+# A delivery stays far below the time that a message is leased for.
+_MOST_OF_A_DELIVERY = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,21 @@ def end_grants_of(actor: Actor, credential_ids: Iterable[UUID]) -> None:
                 break
 
 
+def register() -> None:
+    """The outbox finishes what a process that died has left."""
+    outbox.register_delivery(KIND, finish, receiver_type="credential")
+
+
+def finish(message: Message) -> None:
+    """No grant of the secret lives. Raises NotNow when more are left than one delivery ends."""
+    row_id = parse_public_id("sec", message.receiver)
+    actor = Actor.system(message.organization_id, str(message.payload["by"]))
+    for _ in range(_MOST_OF_A_DELIVERY):
+        if row_id is None or _end_grants_of(actor, row_id) == 0:
+            return
+    raise NotNow("more grants of the secret are left")
+
+
 @transaction
 def revoke_at_once(
     actor: Actor,
@@ -95,7 +119,7 @@ def revoke_at_once(
         # The version moves first: cached views of the client hold its live secrets.
         if not change_row(client, {}):
             continue
-        settings = organization_by_id(actor.organization_id).settings
+        settings = organization_until_purged(actor.organization_id).settings
         records = records_of(rows, settings)
         # They are live: of the ledger those alone count, which come, end and get ends.
         standing = records[0].version if credential_id else version_of_set(each.version for each in records)
@@ -105,6 +129,8 @@ def revoke_at_once(
         flagged = [row for row in rows if revoke_tokens and _flag(row)]
         for row in {row.id: row for row in (*ended, *flagged)}.values():
             _record(actor, client, row, is_end=row in ended, is_flag=row in flagged)
+        for row in flagged:
+            _leave_to_do(actor, row)
         tokens = sum(record.live_tokens for record in records) if flagged else 0
         return RevokedCredentials(len(ended), tokens), [row.id for row in flagged]
     raise still_changing()
@@ -142,6 +168,11 @@ def _end(actor: Actor, row: Credential) -> bool:
         .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
     )
     return changed == 1
+
+
+def _leave_to_do(actor: Actor, row: Credential) -> None:
+    # Usually it is done before anybody takes the message, which then costs one look.
+    outbox.enqueue(row.organization_id, KIND, {"by": actor.label}, receiver=public_id("sec", row.id))
 
 
 def _flag(row: Credential) -> bool:
