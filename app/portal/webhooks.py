@@ -14,6 +14,7 @@ from app.operations.webhooks.endpoints import (
     delete_webhook,
     get_webhook,
     list_webhooks,
+    require_fresh_writer,
     require_writer,
     rotate_secret,
     update_webhook,
@@ -46,7 +47,8 @@ def webhooks(visit: Visit) -> Answer:
 @visiting
 def webhook_new(visit: Visit) -> Answer:
     """The form; posted, the signing secret is on the page that answers, and in no address."""
-    require_writer(visit.actor)
+    # Asked before anything is typed.
+    require_fresh_writer(visit.actor)
     if request.method == "GET":
         return _form(visit, None, _NEW, {})
     sent = _sent()
@@ -90,7 +92,7 @@ def webhook_edit(visit: Visit, webhook_id: str) -> Answer:
 @visiting
 def webhook_secret(visit: Visit, webhook_id: str) -> Answer:
     """What a new secret means; posted, it is on the page that answers."""
-    require_writer(visit.actor)
+    require_fresh_writer(visit.actor)
     found = get_webhook(visit.actor, webhook_id)
     if request.method == "GET":
         return visit.render("portal/webhooks/rotate.html", webhook=found, faults=WEBHOOK_FAULTS)

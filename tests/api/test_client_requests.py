@@ -67,6 +67,13 @@ def test_a_request_is_listed_approved_and_over(place: Place) -> None:
     assert place.call("GET", "/client-requests", status="open").get_json()["data"] == []
 
 
+def test_a_request_says_where_its_client_sends_people(place: Place) -> None:
+    place.ask()
+    [request] = place.call("GET", "/client-requests").get_json()["data"]
+    assert request["redirect_hosts"] == ["orchard.example"]
+    assert (request["client_uri"], request["client_source"]) == (None, "person")
+
+
 def test_a_decision_repeated_with_its_key_is_one_decision(place: Place) -> None:
     place.ask()
     [waiting] = place.call("GET", "/client-requests").get_json()["data"]

@@ -155,3 +155,28 @@ def test_an_api_s_page_tells_of_scopes_without_words(
         api = define_resource(make.actor(acme), fields).public_id
     boss.get(f"/apis/{api}")
     assert "Some scopes want words for the consent page" in boss.text
+
+
+def test_who_decides_sees_where_the_client_sends_people(
+    app: Flask, make: Factory, acme: Any, boss: Person
+) -> None:
+    """CO-1: a name is quickly borrowed, an address is not."""
+    client = make.client(
+        acme,
+        name="Calendar",
+        redirect_uris=[
+            "https://calendar.example/cb",
+            "https://evil.example/cb",
+            "https://evil.example/other",
+        ],
+        client_uri="https://calendar.example/about",
+    )
+    ask(app, make, client, make.user(acme))
+    page = boss.get("/client-requests")
+    assert "calendar.example, evil.example" in boss.text
+    path = page.text.split("/approve")[0].rsplit('href="', 1)[1]
+    for decision in ("approve", "decline"):
+        page = boss.get(f"{path}/{decision}")
+        assert "People are sent to calendar.example , evil.example" in boss.text
+        assert 'href="https://calendar.example/about" rel="noreferrer noopener"' in page.text
+        assert "By itself" not in boss.text

@@ -148,3 +148,19 @@ def test_who_may_only_read_gets_no_buttons(
 
 def test_every_group_has_its_words() -> None:
     assert set(WEBHOOK_GROUPS) == {EVERYTHING, *GROUPS}
+
+
+def test_a_browser_left_open_is_asked_to_sign_in_before_anything_is_typed(
+    ada: Any, database: Database
+) -> None:
+    webhook = added(ada)
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+    for answer in (
+        ada.get("/webhooks/new"),
+        ada.get(f"/webhooks/{webhook}/secret"),
+        ada.send(
+            f"/webhooks/{webhook}/edit", url="https://elsewhere.example/", groups="user.*", is_enabled="1"
+        ),
+    ):
+        assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+    assert database.query("SELECT CAST(url AS CHAR) FROM webhooks") == [(URL,)]

@@ -16,6 +16,12 @@ from app.models.client import DELETED, Client
 from app.models.client_request import ClientRequest
 from app.models.user import User
 from app.operations import audit, clock
+from app.operations.consents.client_request_records import (
+    COLUMNS,
+    PREFIX,
+    ClientRequestRecord,
+    record_of,
+)
 from app.operations.consents.request_letters import tell_administrators
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
@@ -35,18 +41,20 @@ from app.rules.identifiers import (
     public_id,
 )
 
-PREFIX = "crq"
+__all__ = [
+    "ClientRequestRecord",
+    "ask_for_client",
+    "find_asked",
+    "find_client_request",
+    "forget_requests_of",
+    "get_client_request",
+    "list_client_requests",
+]
+
 FILTERS = ("status", "client_id")
 MOST_A_DAY = 10
 MOST_OPEN = 1_000
 """Of an organization: a queue that nobody reads must not grow for ever."""
-_COLUMNS: tuple[Any, ...] = (
-    *ClientRequest.__table__.columns,
-    Client.name.label("client_name"),
-    Client.trust,
-    Client.version.label("client_version"),
-    User.email.label("user_email"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,47 +63,6 @@ class AskedClient:
 
     asked_at: datetime
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClientRequestRecord:
-    """One request as those who decide see it."""
-
-    id: UUID
-    client_id: str
-    client_name: str
-    trust: str
-    client_version: int
-    user_id: str
-    user_email: str
-    status: str
-    scopes: tuple[str, ...]
-    reason: str
-    created_at: datetime
-    decided_at: datetime | None
-    decided_by: str | None
-    message: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``crq_…``."""
-        return public_id(PREFIX, self.id)
-
-    @property
-    def client_row_id(self) -> UUID:
-        """The row's id of the client."""
-        parsed = parse_client_id(self.client_id)
-        if parsed is None:
-            raise NotFound("There is no such client.")
-        return parsed[1]
-
-    @property
-    def member_id(self) -> UUID:
-        """The row's id of the member."""
-        parsed = parse_public_id("usr", self.user_id)
-        if parsed is None:
-            raise NotFound("There is no such user.")
-        return parsed
 
 
 @read
@@ -215,7 +182,7 @@ def list_client_requests(
         statement = statement.where(condition)
     limit = min(limit, MOST)
     rows = db.session.execute(in_order(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
-    items = tuple(_record(row) for row in rows[:limit])
+    items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
@@ -233,12 +200,12 @@ def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
     row = None if row_id is None else db.session.execute(statement.where(ClientRequest.id == row_id)).first()
     if row is None:
         raise NotFound("There is no such request.")
-    return _record(row)
+    return record_of(row)
 
 
 def _visible(actor: Actor) -> Select[Any]:
     return (
-        select(*_COLUMNS)
+        select(*COLUMNS)
         .join(
             Client,
             (Client.organization_id == ClientRequest.organization_id)
@@ -268,25 +235,6 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElem
         if client is None:
             raise InvalidInput("This is no client_id of ours.", field="client_id")
         yield ClientRequest.client_id == client[1] if client[0] == actor.organization_id else false()
-
-
-def _record(row: Any) -> ClientRequestRecord:
-    return ClientRequestRecord(
-        id=row.id,
-        client_id=client_id_of(row.organization_id, row.client_id),
-        client_name=row.client_name,
-        trust=row.trust,
-        client_version=row.client_version,
-        user_id=public_id("usr", row.user_id),
-        user_email=row.user_email,
-        status=row.status,
-        scopes=tuple(row.scope.split()),
-        reason=row.reason,
-        created_at=row.created_at,
-        decided_at=row.decided_at,
-        decided_by=row.decided_by,
-        message=row.message,
-    )
 
 
 @transaction

@@ -1,6 +1,7 @@
 """Webhooks of an organization: list, add, show, change, delete, and a new signing secret.
 
-Whoever defines one is told what the audit log holds, so it takes the right to read that as well.
+Whoever defines one is told what the audit log holds, so it takes the right to read that as well. And a person who
+says where it goes, or sees what it is signed with, has signed in just now: a browser left open must not become an ear.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from app.models.webhook import Webhook
 from app.operations import clock, keyring
 from app.operations.directory import touch_organization
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.people.freshness import require_fresh_person
 from app.operations.transaction import current_unit, read, transaction
 from app.operations.webhooks.listeners import note_change
 from app.operations.webhooks.records import (
@@ -70,9 +72,10 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
     """The address is told of the chosen events from now on; its signing secret is in this answer alone.
 
     ``sent`` has ``url`` and ``event_types``, and may have ``description`` and ``status``. Raises InvalidInput naming
-    every wrong field, Forbidden, and Conflict when the organization has twenty. Audit: ``webhook.created``.
+    every wrong field, Forbidden, FreshSignInRequired, and Conflict when the organization has twenty. Audit:
+    ``webhook.created``.
     """
-    require_writer(actor)
+    require_fresh_writer(actor)
     values = check_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     # The organization's row first: who adds one at the same moment waits here, and counts this one too.
     touch_organization(actor.organization_id)
@@ -109,7 +112,8 @@ def update_webhook(
     """The webhook has the fields that were sent; returns it, and which of them are others now.
 
     One that is enabled again begins without the failures of before. Raises NotFound, InvalidInput, Forbidden,
-    PreconditionFailed, Conflict. Audit: ``webhook.updated``, when anything changed.
+    PreconditionFailed, Conflict; FreshSignInRequired for another address. Audit: ``webhook.updated``, when anything
+    changed.
     """
     require_writer(actor)
     row = get_row(actor, webhook_id)
@@ -118,6 +122,8 @@ def update_webhook(
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if not values:
         return record_of(row), ()
+    if "url" in values:
+        require_fresh_person(actor)
     changed = tuple(sorted(values))
     before = shown(row)
     if "status" in values:
@@ -156,10 +162,10 @@ def delete_webhook(actor: Actor, webhook_id: str, *, expected_version: int | Non
 def rotate_secret(actor: Actor, webhook_id: str, sent: Mapping[str, Any]) -> SignedWebhook:
     """A new secret signs; the one before signs beside it for ``overlap_seconds``, a day when left out.
 
-    The secret is in this answer alone. Raises NotFound, Forbidden, InvalidInput, Conflict. Audit:
+    The secret is in this answer alone. Raises NotFound, Forbidden, FreshSignInRequired, InvalidInput, Conflict. Audit:
     ``webhook.secret_rotated``.
     """
-    require_writer(actor)
+    require_fresh_writer(actor)
     row = get_row(actor, webhook_id)
     overlap = check_overlap(sent)
     secret: str = current_unit().once("webhook secret", new_secret)
@@ -185,6 +191,12 @@ def require_writer(actor: Actor) -> None:
     """Raise Forbidden unless the actor may define webhooks and read what they tell."""
     actor.require("webhooks:write")
     actor.require("audit:read")
+
+
+def require_fresh_writer(actor: Actor) -> None:
+    """As ``require_writer``, and FreshSignInRequired for a person who signed in too long ago."""
+    require_writer(actor)
+    require_fresh_person(actor)
 
 
 def place_of(webhook_id: UUID) -> str:

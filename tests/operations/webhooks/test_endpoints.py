@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from app.models.webhook import Webhook, WebhookDelivery
 from app.operations import clock
 from app.operations.evidence.audit_events import list_audit_events
+from app.operations.people.freshness import FreshSignInRequired
 from app.operations.upkeep.janitor import purge
 from app.operations.webhooks.deliveries import list_deliveries, send_test
 from app.operations.webhooks.endpoints import (
@@ -186,3 +189,23 @@ def test_a_rotation_without_overlap_keeps_nothing_of_the_secret_before(ada: Any,
     assert database.query("SELECT sealed_previous_secret FROM webhooks") == [(None,)]
     kept = rotate_secret(ada, made.record.public_id, {}).record.previous_secret_until
     assert kept is not None and kept > clock.now()
+
+
+def test_a_person_who_signed_in_long_ago_neither_adds_nor_turns_nor_signs(
+    ada: Any, acme: Any, make: Any, database: Database
+) -> None:
+    """SE-3: where events go is as good as a secret. A client that acts for itself has no sign-in to renew."""
+    made = create_webhook(ada, GOOD).record
+    late = replace(ada, authenticated_at=clock.now() - timedelta(hours=1))
+    before = database.count("audit_events")
+    for act in (
+        lambda: create_webhook(late, GOOD),
+        lambda: update_webhook(late, made.public_id, {"url": "https://elsewhere.example/"}),
+        lambda: rotate_secret(late, made.public_id, {}),
+    ):
+        with pytest.raises(FreshSignInRequired):
+            act()
+    assert (database.count("webhooks"), database.count("audit_events")) == (1, before)
+    assert get_webhook(ada, made.public_id).url == GOOD["url"]
+    update_webhook(late, made.public_id, {"url": GOOD["url"], "description": "The same address"})
+    assert create_webhook(make.system(acme), GOOD).secret

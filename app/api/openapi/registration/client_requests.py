@@ -21,7 +21,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.consents.client_requests import LONGEST_REASON, STATUSES
-from app.rules.registration.client_fields import TRUST
+from app.rules.registration.client_fields import SOURCES, TRUST
 
 _TAG = "Client requests"
 
@@ -38,6 +38,14 @@ SCHEMAS: Schema = {
             "client_id": CLIENT_ID,
             "client_name": text(),
             "client_trust": text(enum=list(TRUST)),
+            "client_source": text("How the client came here.", enum=list(SOURCES)),
+            "client_uri": nullable(text("The home page that the client names.")),
+            "redirect_hosts": {
+                "type": "array",
+                "items": text(),
+                "description": "Where people and codes go from here: the hosts of its redirect URIs, or the scheme of "
+                "an app's own address.",
+            },
             "client_version": {
                 "type": "integer",
                 "description": "Another number once the client is changed.",

@@ -112,7 +112,8 @@ PATHS: Schema = {
             tag=_TAG,
             scope="webhooks:write",
             description="The endpoint hears of events from now on, signed as Standard Webhooks has it, at least once "
-            "each and in no promised order. At most 20 an organization. Needs `audit:read` as well.",
+            "each and in no promised order. At most 20 an organization. Needs `audit:read` as well, and of a person "
+            "a fresh sign-in (RFC 9470).",
             parameters=("IdempotencyKey", "Acting"),
             body=ref("NewWebhook"),
             answers=made("The webhook, with its signing secret this once.", "SignedWebhook"),
@@ -133,7 +134,8 @@ PATHS: Schema = {
             "Change a webhook",
             tag=_TAG,
             scope="webhooks:write",
-            description="One that is enabled again begins without the failures of before. Needs `audit:read` as well.",
+            description="One that is enabled again begins without the failures of before. Needs `audit:read` as well; "
+            "another address asks a person for a fresh sign-in (RFC 9470).",
             parameters=("IfMatch",),
             body=ref("WebhookChange"),
             answers=changed("As it is now.", "Webhook"),
@@ -157,7 +159,8 @@ PATHS: Schema = {
             "Rotate the signing secret of a webhook",
             tag=_TAG,
             scope="webhooks:write",
-            description="Until the secret before ends, each request has two signatures. Needs `audit:read` as well.",
+            description="Until the secret before ends, each request has two signatures. Needs `audit:read` as well, "
+            "and of a person a fresh sign-in (RFC 9470).",
             parameters=("IdempotencyKey",),
             body=ref("SecretRotation"),
             is_body_optional=True,
