@@ -49,7 +49,7 @@ WITHOUT_ACTOR = {
     },
     "the outbox hands them what an operation with an actor has left": {
         *("registrations.answer", "password_recovery.answer", "delivery.deliver", "outbox.deliver"),
-        "sending.deliver",
+        *("sending.deliver", "credential_ends.finish"),
     },
     "the job that they go on with names who sent the file": {"batches.work_on_part"},
     "the service does it for itself at the first request that needs it, whoever asks": {
@@ -59,6 +59,7 @@ WITHOUT_ACTOR = {
         *("clock.offset", "keyring.derive", "view_changes.follow"),
         *(
             "back_channel.register",
+            "credential_ends.register",
             "delivery.register",
             "password_recovery.register",
             "registrations.register",

@@ -100,6 +100,23 @@ def test_the_smaller_of_two_neighbours_follows_the_larger_down() -> None:
     }
 
 
+@pytest.mark.parametrize(("small", "large"), ceilings.ORDERED)
+def test_the_larger_of_two_neighbours_follows_the_smaller_up(small: str, large: str) -> None:
+    """What an organization chose for the larger one is no way below a floor of the instance."""
+    floor = ceilings.limits({})[small]["max"]
+    chosen = chosen_at(large, ceilings.limits({})[large]["min"])
+    assert value_at(effective(chosen), large) < floor
+    document = effective(chosen, ceilings.merge_bounds({}, {small: {"min": floor}}))
+    assert value_at(document, small) >= floor and value_at(document, large) >= value_at(document, small)
+
+
+def chosen_at(path: str, value: Any) -> dict[str, Any]:
+    """Overrides with this one value."""
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
 @pytest.mark.parametrize("path", ceilings.BOUNDABLE)
 def test_no_ceiling_that_can_be_set_makes_a_document_that_could_not(path: str) -> None:
     """Whatever one ceiling demands, the effective document passes its own check."""

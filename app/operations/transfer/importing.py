@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from sqlalchemy import Table, delete, insert, or_, select, update
@@ -21,6 +21,7 @@ from app.models.organization import ACTIVE, PURGED, SUSPENDED, Organization
 from app.operations import clock, keyring, view_changes
 from app.operations.directory import root_organization
 from app.operations.evidence.sealing import seal_rest
+from app.operations.tenancy.bounds import standing_bounds
 from app.operations.tenancy.organization_events import record_event
 from app.operations.transaction import count_changed, transaction
 from app.operations.transfer.archive import ArchiveReader, Unreadable
@@ -29,8 +30,9 @@ from app.operations.transfer.exporting import COLUMNS
 from app.operations.upkeep import leases
 from app.operations.upkeep.sweeps import tables_of_an_organization
 from app.rules.actor import Actor
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, InvalidInput
 from app.rules.identifiers import is_routing_key
+from app.rules.tenancy.settings import brought_in
 from app.rules.tenancy.slugs import slug_problem
 
 _BATCH = 200
@@ -58,8 +60,8 @@ def import_organization(
 
     People sign in again, clients go on with their refresh tokens; its issuer is this installation's. It may stand in
     the place of its own tombstone, of nothing else. Raises Unreadable for a file that was changed, cut or is of
-    another release, Conflict when the id is taken, and when another import of it is under way. Audit:
-    ``organization.imported`` in its log and in root's.
+    another release, or whose settings nobody here could choose, Conflict when the id is taken, and when another
+    import of it is under way. Audit: ``organization.imported`` in its log and in root's.
     """
     actor.require("instance:write")
     reader = ArchiveReader(stream, passphrase)
@@ -99,7 +101,22 @@ def _opened(record: Any) -> dict[str, Any]:
         )
     if not is_whole:
         raise Unreadable("The file holds no organization that could be imported.")
-    return {**values, "data_key": organization["data_key"]}
+    return {**values, "settings": _judged(values["settings"]), "data_key": organization["data_key"]}
+
+
+def _judged(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the file, if somebody here could have chosen them. Raises Unreadable naming every wrong field."""
+    bounds = standing_bounds()
+    try:
+        with _malformed():
+            return brought_in(settings, bounds)
+    except Unreadable:
+        raise
+    except InvalidInput as refusal:
+        errors = [replace(error, field=f"settings.{error.field}") for error in refusal.errors]
+        words = "The settings in the file are not accepted here: "
+        listed = " ".join(f"{error.field}: {error.message}" for error in errors)
+        raise Unreadable(f"{words}{listed}", errors=errors, code=Unreadable.code) from refusal
 
 
 @contextmanager

@@ -53,7 +53,11 @@ def effective(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Docum
     """
     document = _within(overrides, bounds)
     for small, large in ORDERED if bounds else ():
-        # Whose neighbour a ceiling lowered comes down with it.
+        # Whose neighbour a ceiling raised goes up with it, and whose neighbour it lowered comes down: no floor of the
+        # instance is left because the larger of two was chosen below it.
+        least = bounds.get(small, {}).get("min")
+        if least is not None:
+            _put(document, large, max(value_at(document, large), least))
         _put(document, small, min(value_at(document, small), value_at(document, large)))
     return document
 
@@ -126,6 +130,16 @@ def merge(
     if errors:
         raise InvalidInput.of(errors)
     return result
+
+
+def brought_in(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
+    """The overrides of an organization that comes from another installation, judged as if somebody sent them here.
+
+    What this service makes itself may stand in them: it comes along. Raises InvalidInput naming every wrong field,
+    also for what the instance's ceilings do not allow.
+    """
+    ours = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, Ours))
+    return merge({}, foreign, bounds, made_here=ours)
 
 
 def changed_paths(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

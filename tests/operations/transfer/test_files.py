@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -13,6 +14,7 @@ from app.extensions import db
 from app.models.base import UtcDateTime
 from app.models.organization import Organization
 from app.operations import directory
+from app.operations.tenancy.ceilings import update_ceilings
 from app.operations.transfer.archive import ArchiveReader, ArchiveWriter, Unreadable
 from app.operations.transfer.exporting import COLUMNS
 from app.operations.user_administration.lists import list_users
@@ -66,6 +68,50 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         directory.organization_by_slug("acme")
     with there.app_context():
         assert not list_users(Actor.system(globex.id, "tests")).items
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"authentication": {"password": {"min_length": 1}}}, "settings.authentication.password.min_length"),
+        (
+            {"authentication": {"password": {"min_length": "x"}}},
+            "settings.authentication.password.min_length",
+        ),
+        ({"oauth": {"pkce": "off"}}, "settings.oauth.pkce"),
+        (
+            {"user_permissions": {"roles": {"developer": {"permissions": ["organizations:write"]}}}},
+            "settings.user_permissions.roles.developer.permissions[0]",
+        ),
+        (
+            {"authentication": {"registration": {"default_roles": ["auditor"]}}},
+            "settings.authentication.registration.default_roles[0]",
+        ),
+        ({"branding": {"logo": "https://evil.example/x.png"}}, "settings.branding.logo"),
+        ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "settings.oauth.access_token.ttl_seconds"),
+    ],
+)
+def test_settings_that_nobody_here_could_choose_do_not_come_in(
+    moved: Moved, elsewhere: tuple[Flask, Database], settings: dict[str, Any], field: str
+) -> None:
+    """TN-11: a file is no way around the rules of settings, nor around the instance's ceilings."""
+    there, database = elsewhere
+    with there.app_context():
+        root = Actor.system(directory.root_organization().id, "tests")
+        update_ceilings(root, {"oauth.access_token.ttl_seconds": {"max": 3600}})
+    organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
+    organization["organization"]["settings"] = settings
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+    for record in (organization, *rest):
+        writer.write(record)
+    writer.close()
+    before = database.count("organizations")
+    with pytest.raises(Unreadable) as refusal:
+        brought_in(there, stream.getvalue())
+    assert [error.field for error in refusal.value.errors] == [field]
+    assert field in refusal.value.description
+    assert database.count("organizations") == before
 
 
 def test_every_moment_of_an_organization_travels(
