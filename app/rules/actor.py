@@ -19,6 +19,8 @@ class Actor:
     ``organization_id`` is the organization acted in (its routing key), ``home_organization_id`` the one the
     user or client belongs to; they differ only for root. ``permissions`` are what the actor may do *now* in
     ``organization_id``: for a token, its scopes cut down to its subject's rights. ``amr`` is how the person signed in.
+    ``session_id`` is the sign-in of a browser, ``token_id`` the access token by which somebody acts: work that goes on
+    after the answer asks whether it still stands.
     """
 
     kind: ActorKind
@@ -34,6 +36,8 @@ class Actor:
     request_id: str | None = None
     authenticated_at: datetime | None = None
     amr: tuple[str, ...] = ()
+    token_id: UUID | None = None
+    token_expires_at: datetime | None = None
 
     @classmethod
     def system(cls, organization_id: str, label: str = "gatehouse") -> Actor:

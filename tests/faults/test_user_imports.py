@@ -1,4 +1,7 @@
-"""An import that is killed in the middle goes on where it stopped: nobody is left out and nobody is there twice."""
+"""An import that is killed in the middle goes on where it stopped: nobody is left out and nobody is there twice.
+
+On the command line somebody begins it again; in the background the other worker does, once the lease has ended.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,23 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from flask import Flask
 
-from tests.factories import Factory
+from app.operations.user_imports import running
+from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import audited
 from tests.support import process
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import Database
-from tests.support.servers import ROOT
+from tests.support.servers import ROOT, LiveServer
 
 ROWS = 6_000
+FEWER = 2_500
 
 
 @pytest.fixture
@@ -74,3 +80,41 @@ def test_an_import_killed_three_times_brings_everybody_in_once(
     assert database.count("users") == ROWS == audited(database, "user.imported")
     assert database.count("user_imports") == 1
     assert database.count("user_import_parts") == 0
+
+
+def test_a_worker_killed_in_the_middle_leaves_the_rest_to_the_other(mortal_server: LiveServer) -> None:
+    """P3: of two workers one is at it, so both of the beginning are killed, one after the other."""
+    server, make = mortal_server, Factory(mortal_server.app)
+    acme = make.organization("acme")
+    rows = (f"p{number}@people.example,Person {number}\n" for number in range(FEWER))
+    request = urllib.request.Request(
+        f"{server.url}/users/imports?name=people.csv",
+        data=("email,name\n" + "".join(rows)).encode(),
+        headers=bearer_header(make.bearer(acme)) | {"Content-Type": "text/csv"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 201
+    before = server.database.count("users")
+    for worker in server.worker_pids():
+        seen = server.database.count("users")
+        process.wait_until(
+            functools.partial(has_more_than, server.database, seen), "people come in", seconds=30, pause=0.01
+        )
+        os.kill(worker, signal.SIGKILL)
+        there = server.database.count("users") - before
+        assert 0 < there < FEWER, "it was over before anybody died"
+        # The time that a lease lasts, gone by: nobody alive gives this one back.
+        server.database.query(
+            "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", running.LEASE.encode()
+        )
+    process.wait_until(
+        lambda: server.database.query("SELECT CAST(status AS CHAR) FROM user_imports") == [("done",)],
+        "the import ends",
+        seconds=90,
+    )
+    assert server.database.query("SELECT created, skipped, refused FROM user_imports") == [(FEWER, 0, 0)]
+    assert server.database.count("users") - before == FEWER == audited(server.database, "user.imported")
+    assert server.database.query(
+        "SELECT COUNT(*) - COUNT(DISTINCT email_canonical) FROM users WHERE email LIKE '%%people.example'"
+    ) == [(0,)]
+    assert server.database.count("user_import_parts") == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, and_, bindparam, select
 
+from app.extensions import db
 from app.models.session import Session
 from app.models.user import ACTIVE, User
 from app.operations import clock
@@ -31,6 +33,16 @@ def find_living(organization: OrganizationView, digest: bytes) -> Any:
         made_after=made_after,
         seen_after=seen_after,
     )
+
+
+def has_been_ended(organization: OrganizationView, session_id: UUID) -> bool:
+    """Whether the sign-in was ended, by whomever, rather than by its age; part of a unit of work."""
+    row = db.session.execute(
+        select(Session.revoked_at, Session.created_at).where(
+            Session.organization_id == organization.id, Session.id == session_id
+        )
+    ).first()
+    return row is None or row.revoked_at is not None or organization.forgot_sign_in(row.created_at)
 
 
 def _limits(organization: OrganizationView, now: datetime) -> tuple[datetime, datetime]:

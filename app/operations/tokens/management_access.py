@@ -49,6 +49,8 @@ def find_token_actor(
         address=address,
         request_id=request_id,
         authenticated_at=view.authenticated_at,
+        token_id=view.id,
+        token_expires_at=view.expires_at,
         amr=(MULTIPLE,) if view.acr == MULTI_FACTOR else (),
     )
     return actor, organization

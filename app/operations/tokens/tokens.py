@@ -156,6 +156,13 @@ def find_bearer(token: str, audience: str) -> TokenView | None:
     return view if view is not None and audience in view.audience else None
 
 
+def has_been_ended(organization_id: str, token_id: UUID) -> bool:
+    """Whether an access token whose time is not over counts no more, by itself or by what it rests on; read now."""
+    row = _FIND_PARENT.first(organization_id=organization_id, id=token_id, now=clock.now())
+    client = None if row is None else client_of_row(organization_id, row[1], fresh=True)
+    return client is None or row is None or _living(client, row) is None
+
+
 def introspect(caller: ClientView, token: str) -> TokenView | None:
     """The token as the caller may see it (RFC 7662): its own, or one meant for a resource that it is (IT-1)."""
     organization_id = caller.organization.id

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from flask import Flask
 from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Client
+from app.models.organization import Organization
+from app.models.token import AccessToken
 from app.models.user import User
 from app.models.user_import import UserImport, UserImportPart, UserImportRefusal
+from app.operations import clock, directory
+from app.operations.people.sessions import find_session
 from app.operations.people.users import find_user_by_email
 from app.operations.tenancy import organizations
+from app.operations.tokens.management_access import find_token_actor
+from app.operations.tokens.revocation import revoke_token
 from app.operations.upkeep.janitor import purge
+from app.operations.user_administration.access import end_user_session
 from app.operations.user_imports import endings, records, running, uploads
 from app.operations.user_imports.batches import work_on_part
 from app.operations.user_imports.parts import Superseded
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
+from app.rules.identifiers import public_id
 from app.rules.people.foreign_hashes import parse
+from app.rules.tokens.presented_token import PresentedToken
 from tests.support.importing import (
     admin,
     begin,
@@ -31,6 +42,7 @@ from tests.support.importing import (
     people,
     stored,
 )
+from tests.support.user_tokens import user_token
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -61,6 +73,52 @@ def test_a_client_that_lost_its_scope_stops_the_import_too(make: Any) -> None:
     db.session.execute(update(Client).where(Client.id == machine.id).values(status="disabled"))
     db.session.commit()
     assert running.run_import(admin(make, acme), record.public_id).status == "failed"
+
+
+@pytest.mark.parametrize("ended", ["the sign-in", "all sign-ins", "the token"])
+def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
+    context: Flask, make: Any, ended: str
+) -> None:
+    """RV-5: rights are asked live, and so is what they were shown by."""
+    acme = make.organization()
+    user = make.user(acme, role="admin")
+    boss = admin(make, acme)
+    if ended == "the token":
+        bearer = user_token(context, make, user)
+        found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+        assert found is not None
+        actor = found[0]
+    else:
+        session = find_session(make.sign_in(user).token)
+        assert session is not None
+        actor = session.actor()
+    record = begin(actor, people(600))
+    assert work_on_part(running._row(boss, record.public_id))
+    if ended == "the token":
+        assert revoke_token(boss, bearer) is not None
+    elif ended == "the sign-in":
+        assert actor.session_id is not None
+        end_user_session(boss, public_id("usr", user.id), public_id("ses", actor.session_id))
+    else:
+        db.session.execute(update(Organization).values(sessions_not_before=clock.now()))
+        db.session.commit()
+        directory.forget_cached()
+    over = running.run_import(boss, record.public_id)
+    assert counts(over) == ("failed", 250, 0, 0, 0)
+    assert over.failure and ("has ended" in over.failure or "was revoked" in over.failure)
+    assert imported() == 250 and stored(UserImportPart) == 0
+
+
+def test_a_token_that_only_grew_old_ends_nothing(context: Flask, make: Any) -> None:
+    acme = make.organization()
+    user = make.user(acme, role="admin")
+    bearer = user_token(context, make, user)
+    found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+    assert found is not None
+    record = begin(replace(found[0], token_expires_at=clock.now()), people(10))
+    db.session.execute(update(AccessToken).values(expires_at=clock.now()))
+    db.session.commit()
+    assert counts(running.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)
 
 
 def test_a_closed_organization_gets_nobody(make: Any) -> None:
