@@ -79,6 +79,9 @@ SHORT_LIVED = {
 OF_ARGUMENTS = {
     "api/openapi/__init__.py:_document",
     "operations/directory.py:_effective",
+    # Conditions without values: which rows they are asked for stands in each statement.
+    "operations/grants/standing_grants.py:outlives_moments",
+    "operations/grants/standing_grants.py:token_outlives_moments",
     # The first argument is a key of the organization itself.
     "operations/keyring.py:_derived",
     "operations/mail/compose.py:_pages",

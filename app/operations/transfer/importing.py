@@ -32,7 +32,7 @@ from app.operations.upkeep.sweeps import tables_of_an_organization
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.identifiers import is_routing_key
-from app.rules.tenancy.settings import brought_in
+from app.rules.tenancy.foreign_settings import brought_in
 from app.rules.tenancy.slugs import slug_problem
 
 _BATCH = 200

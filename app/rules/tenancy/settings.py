@@ -132,16 +132,6 @@ def merge(
     return result
 
 
-def brought_in(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
-    """The overrides of an organization that comes from another installation, judged as if somebody sent them here.
-
-    What this service makes itself may stand in them: it comes along. Raises InvalidInput naming every wrong field,
-    also for what the instance's ceilings do not allow.
-    """
-    ours = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, Ours))
-    return merge({}, foreign, bounds, made_here=ours)
-
-
 def changed_paths(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """The paths at which two effective documents differ."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
