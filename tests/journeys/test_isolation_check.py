@@ -18,12 +18,9 @@ def test_nothing_goes_through_on_a_living_server(live_server: LiveServer, live_m
     assert result.exit_code == 0, result.output
     last = result.stdout.splitlines()[-1]
     counted = {group: int(count) for count, group in re.findall(r"(\d+) on (\w+)", last)}
-    assert counted["api"] > 80 and counted["pages"] > 100 and counted["wire"] > 10 and counted["tables"] > 20
+    assert counted["api"] > 130 and counted["pages"] > 100 and counted["wire"] > 10 and counted["tables"] > 20
     assert "none went through" in result.stdout
-    # What the two organizations have none of: each waits for a mail, a person or a file.
-    kinds = ("client-requests", "consents", "registrations", "imports", "revocations", "sessions", "webhooks")
-    for line in re.findall(r"not tried: (.*)", result.output):
-        assert any(kind in line for kind in kinds), line
+    assert "not tried" not in result.output
 
 
 def test_what_it_made_is_purged_at_the_janitors_next_turn(

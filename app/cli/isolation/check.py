@@ -27,6 +27,8 @@ _ALIASES = {
     "event_id": "auditEventId",
     "token_id": "registrationTokenId",
     "slug": "id",
+    "request_id": "clientRequestId",
+    "access_token_id": "tokenId",
 }
 _WORDS = {"role": "developer", "topic": "sessions", "algorithm": "ES256", "form": "csv"}
 

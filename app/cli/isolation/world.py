@@ -68,7 +68,7 @@ class Side:
         self.bearer = _expected(answer.document, "access_token")
         self.tokens()
         self._be_refused()
-        self.ids = {"id": self.slug}
+        self.ids = {"id": self.slug, **self.corner.ids}
         for path in sorted(document["paths"], key=lambda path: (path.count("{"), path)):
             self._find_id(path, document["paths"][path])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import select, update
@@ -24,12 +25,14 @@ from app.operations.self_registration import initial_access
 from app.operations.tenancy import organizations, roles
 from app.operations.tenancy.founding import found_organization
 from app.operations.transaction import read, transaction
+from app.operations.upkeep.isolation_waiting import build_waiting
 from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.people.permissions import PERMISSIONS
 
 REDIRECT_URI = "https://isolation.invalid/callback"
+_OPEN = {"authentication": {"registration": {"mode": "open"}}}
 # What strangers may write at an organization by knocking, and what follows by itself.
 _OPEN_TO_STRANGERS = frozenset(
     {"attempts", "failed_requests", "authorization_requests", "audit_links", "audit_chains", "view_changes"}
@@ -38,7 +41,10 @@ _OPEN_TO_STRANGERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Corner:
-    """An organization with one of everything; ``marker`` stands in all that only its own people may see."""
+    """An organization with one of everything; ``marker`` stands in all that only its own people may see.
+
+    ``ids`` are those that no list of the API shows by itself, by the names that its paths have for them.
+    """
 
     organization: OrganizationView
     marker: str
@@ -47,6 +53,7 @@ class Corner:
     session_token: str
     user_id: str
     user_email: str
+    ids: Mapping[str, str]
 
 
 def build_corner(actor: Actor) -> Corner:
@@ -54,7 +61,7 @@ def build_corner(actor: Actor) -> Corner:
     actor.require("instance:write")
     marker = f"mark{secrets.token_hex(12)}"
     slug = f"isolation-{secrets.token_hex(8)}"
-    key = found_organization(actor, slug=slug, name="Isolation check")
+    key = found_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN)
     organization = organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
@@ -103,6 +110,9 @@ def build_corner(actor: Actor) -> Corner:
         outcome.token,
         public_id("usr", outcome.user_id),
         f"{marker}@isolation.invalid",
+        build_waiting(
+            system, organization, app.client.client_id, outcome.token, marker=marker, password_hash=hashed
+        ),
     )
 
 
