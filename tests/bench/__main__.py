@@ -11,18 +11,19 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.bench import crowd as crowds
-from tests.bench import load, proofs, scenarios
+from tests.bench import proofs, scenarios
+from tests.bench.calm import settle
 from tests.bench.crowd import Crowd
 from tests.bench.instance import BASE_URL, Instance
-from tests.bench.load import MakeVisitor, run
+from tests.bench.load import MakeVisitor, Result, run
 from tests.bench.report import Line, Report
+from tests.bench.scenario import WARM_UP_SECONDS, Prepare, Scenario
 from tests.bench.servers import GATEHOUSE, cpu_seconds, resident, serving
 from tests.support.mariadb import MariaDB
-
-WARM_UP_SECONDS = 1.0
 
 
 def parse() -> argparse.Namespace:
@@ -47,16 +48,6 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Prepare:
-    """Makes a scenario at the start of each repeat, where one leaves its tokens spent."""
-
-    def __init__(self, make: Callable[[], MakeVisitor]) -> None:
-        self._make = make
-
-    def __call__(self) -> MakeVisitor:
-        return self._make()
-
-
 class Bench:
     """One run: servers come and go, the report grows."""
 
@@ -73,34 +64,56 @@ class Bench:
         floor: str = "",
         *,
         warm_up: float = WARM_UP_SECONDS,
-        connections: int | None = None,
     ) -> None:
         """One scenario, its median run, as a line of the report; a ``Prepare`` starts each repeat afresh."""
+        self.measure_in_turns(Scenario(name, port, self.server, make, floor, warm_up))
+
+    def measure_in_turns(self, *scenarios: Scenario) -> None:
+        """Each as ``measure`` has it, a repeat of one after a repeat of the other: what changes meanwhile meets all."""
         wanted = [part for part in self.options.only.split(",") if part]
-        if wanted and not name.startswith((*wanted, "floor", "hello")):
+        if wanted and not scenarios[0].name.startswith((*wanted, "floor", "hello")):
             return
-        options = self.options
-        connections = connections or options.connections
         # Connections, caches and the buffer pool are made by the first requests, which are nobody's usual ones.
-        run(port, _started(make), connections=connections, seconds=warm_up)
-        before = [cpu_seconds(pid) for pid in (self.server, self.database.pid)]
-        results = [
-            run(port, _started(make), connections=connections, seconds=options.seconds)
-            for _ in range(options.repeats)
-        ]
-        done = sum(result.rate for result in results) * options.seconds
-        used = [
-            (cpu_seconds(pid) - spent) / done * 1e6
-            for pid, spent in zip((self.server, self.database.pid), before, strict=True)
-        ]
+        for one in scenarios:
+            self._run(one, one.warm_up)
+        results: dict[str, list[Result]] = {one.name: [] for one in scenarios}
+        used = {one.name: [0.0, 0.0] for one in scenarios}
+        for _ in range(self.options.repeats):
+            for one in scenarios:
+                before = self._cpu_seconds(one)
+                results[one.name].append(self._run(one, self.options.seconds))
+                spent = zip(self._cpu_seconds(one), before, strict=True)
+                used[one.name] = [
+                    sum(pair) for pair in zip(used[one.name], (a - b for a, b in spent), strict=True)
+                ]
+        for one in scenarios:
+            self._add(one, results[one.name], used[one.name])
+
+    def _run(self, one: Scenario, seconds: float) -> Result:
+        connections = one.connections or self.options.connections
+        return run(one.port, one.started(), connections=connections, seconds=seconds)
+
+    def _cpu_seconds(self, one: Scenario) -> list[float]:
+        return [cpu_seconds(pid) for pid in (one.pid, self.database.pid)]
+
+    def _add(self, one: Scenario, results: list[Result], used: list[float]) -> None:
         rate = statistics.median(result.rate for result in results)
         result = min(results, key=lambda each: abs(each.rate - rate))
-        errors = sum(each.errors for each in results)
-        sample = next((each.sample for each in results if each.sample), "")
-        line = Line(
-            name, result.rate, result.percentile(0.5), result.percentile(0.99), errors, sample, floor, *used
+        done = sum(len(each.latencies) for each in results) or 1
+        app_us, database_us = (seconds / done * 1e6 for seconds in used)
+        self.report.add(
+            Line(
+                one.name,
+                result.rate,
+                result.percentile(0.5),
+                result.percentile(0.99),
+                sum(each.errors for each in results),
+                next((each.sample for each in results if each.sample), ""),
+                one.floor,
+                app_us,
+                database_us,
+            )
         )
-        self.report.add(line)
 
     def floors(self) -> None:
         """What this machine can do at all."""
@@ -134,7 +147,7 @@ class Bench:
             if not self.options.quick:
                 self._flatness(instance, port)
             if self.options.crowd:
-                self._crowd(Crowd(instance, each=100), port)
+                self._crowd(instance, port)
             words, megabytes = resident(process.pid)
             self.report.note(f"resident, after load: {words}")
             self.report.bar("two workers resident after load, MB", megabytes, at_most=200)
@@ -179,26 +192,44 @@ class Bench:
             name = f"introspection, {count} organizations"
             self.measure(name, port, scenarios.introspection_by_each(clients, tokens), warm_up=warm_up)
 
-    def _crowd(self, crowd: Crowd, port: int) -> None:
-        root = {"Cookie": crowd.root_cookie()}
-        listed = load.Ask(load.request("GET", "/portal/root/organizations", headers=root), 200, b"</table>")
-        # A list of one is shorter than a page of many: what is compared is a full page.
-        page = 30
-        for count in (1, page, self.options.crowd):
-            crowd.grow(count)
-            name, warm_up = f"{count} organizations", 1 + count / 2500
-            if count != 1:
-                self.measure(f"list of organizations, {name}", port, load.cycle([listed]), warm_up=warm_up)
-            if count == page:
-                continue
-            places = crowd.places
+    def _crowd(self, many: Instance, port: int) -> None:
+        """Two installations in one database server, measured in turns: one organization, and the crowd."""
+        few = Instance(self.database, self.folder, "few")
+        with serving(GATEHOUSE, few.env, probe="/healthz", **self._server("few")) as (few_port, process, _):
+            crowds_of = (
+                (Crowd(few, each=100), few_port, process.pid),
+                (Crowd(many, each=100), port, self.server),
+            )
+            for (crowd, *_rest), count in zip(crowds_of, (1, self.options.crowd), strict=True):
+                crowd.grow(count)
+            settle(self.database)
+
+            def compare(
+                title: str, make: Callable[[Crowd], MakeVisitor], connections: int | None = None
+            ) -> None:
+                self.measure_in_turns(
+                    *(
+                        Scenario(
+                            f"{title}, {crowd.made} organizations", at, pid, make(crowd),
+                            warm_up=1 + crowd.made / 2500, connections=connections,
+                        )
+                        for crowd, at, pid in crowds_of
+                    )
+                )  # fmt: skip
+
+            # It also brings every organization into the caches of both workers, as the steady state has them.
+            compare("sign-in page", crowds.sign_in_pages)
             # As many as may hash at a time: more would measure the queue.
-            self.measure(f"sign-in, {name}", port, crowds.sign_ins(places), warm_up=warm_up, connections=2)
-            tokens = scenarios.client_credentials([place.client for place in places])
-            self.measure(f"crowd token, {name}", port, tokens, warm_up=warm_up)
+            compare("sign-in", lambda crowd: crowds.sign_ins(crowd.places), connections=2)
+            compare(
+                "crowd token",
+                lambda crowd: scenarios.client_credentials([one.client for one in crowd.places]),
+            )
             for title, path in (("overview page", ""), ("users page", "/users")):
-                visit = crowds.pages(places, path, b"</main>")
-                self.measure(f"{title}, {name}", port, visit, warm_up=warm_up)
+                compare(title, partial(crowds.pages, path=path))
+            # A list of one is shorter than a page of many: what is compared is a full page.
+            crowds_of[0][0].grow(30)
+            compare("list of organizations", crowds.organization_lists)
         self.report.compare_crowd()
 
     def _serve_floor(self) -> dict[str, str]:
@@ -230,10 +261,6 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if missed and options.check:
         raise SystemExit(1)
-
-
-def _started(make: MakeVisitor | Prepare) -> MakeVisitor:
-    return make() if isinstance(make, Prepare) else make
 
 
 def _numbers(text: str) -> list[int]:

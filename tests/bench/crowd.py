@@ -114,13 +114,26 @@ class Crowd:
         self.places.append(Place(slug, f"{cookie_name(key)}={token}", known, tuple(emails)))
 
 
-def pages(places: Sequence[Place], path: str, holds: bytes) -> MakeVisitor:
+def pages(crowd: Crowd, path: str) -> MakeVisitor:
     """A portal page of each organization in turn, as its administrator sees it."""
     return cycle(
         [
-            Ask(request("GET", f"/portal/{one.slug}{path}", headers={"Cookie": one.cookie}), 200, holds)
-            for one in places
+            Ask(request("GET", f"/portal/{one.slug}{path}", headers={"Cookie": one.cookie}), 200, b"</main>")
+            for one in crowd.places
         ]
+    )
+
+
+def organization_lists(crowd: Crowd) -> MakeVisitor:
+    """The list of all organizations, as an administrator of root sees it."""
+    headers = {"Cookie": crowd.root_cookie()}
+    return cycle([Ask(request("GET", "/portal/root/organizations", headers=headers), 200, b"</table>")])
+
+
+def sign_in_pages(crowd: Crowd) -> MakeVisitor:
+    """The sign-in page of each organization in turn."""
+    return cycle(
+        [Ask(request("GET", f"/organizations/{one.slug}/login"), 200, b"csrf_token") for one in crowd.places]
     )
 
 

@@ -22,9 +22,9 @@ BASE_URL = "http://127.0.0.1"
 class Instance:
     """One organization with a machine client, one whose tokens are JWTs, and a web client with signed-in people."""
 
-    def __init__(self, server: MariaDB, folder: Path) -> None:
-        self.database = MariaDBDatabase(server, "gatehouse")
-        keys = folder / "instance"
+    def __init__(self, server: MariaDB, folder: Path, name: str = "gatehouse") -> None:
+        self.database = MariaDBDatabase(server, name)
+        keys = folder / f"{name}-instance"
         keys.mkdir(mode=0o700)
         self.app = application(self.database, keys, BASE_URL)
         self.env = environment(self.database, keys, BASE_URL) | {

@@ -72,7 +72,14 @@ class Report:
 
     def compare_crowd(self) -> None:
         """Each scenario with many organizations beside the same with one: within 15 percent."""
-        for name in ("sign-in", "crowd token", "overview page", "users page", "list of organizations"):
+        for name in (
+            "sign-in page",
+            "sign-in",
+            "crowd token",
+            "overview page",
+            "users page",
+            "list of organizations",
+        ):
             self._compare([line for line in self._lines.values() if _is(line.name, name, "organizations")])
 
     def close(self) -> bool:
