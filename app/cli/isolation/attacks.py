@@ -88,7 +88,8 @@ def on_the_pages(
             form = {"name": "Taken over", "confirm": "yes"} if method == "POST" else None
             reply = attacker.visitor.send(method, path, cookies=cookies, form=form)
             breach = ""
-            if reply.holds(victim.corner.marker):
+            # The way back from a sign-in names the page that was asked for.
+            if reply.holds(victim.corner.marker, besides=path):
                 breach = f"answered {reply.status} with what is the other's"
             elif reply.status >= 500:
                 breach = f"answered {reply.status}"

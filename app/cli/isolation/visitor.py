@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 _TIMEOUT_SECONDS = 15
 # What the service says in headers; a proxy in front adds its own, different for each answer.
@@ -35,9 +35,15 @@ class Reply:
         except ValueError:
             return None
 
-    def holds(self, text: str) -> bool:
-        """Whether the text stands anywhere in it."""
-        return text.encode() in self.body or any(text in value for value in self.headers.values())
+    def holds(self, text: str, *, besides: str = "") -> bool:
+        """Whether the text stands anywhere in it, but where it repeats ``besides``, which the visitor said."""
+        said = {besides, quote(besides), quote(besides, safe="")} - {""}
+        for told in (self.body.decode("utf-8", "replace"), *self.headers.values()):
+            for own in said:
+                told = told.replace(own, "")
+            if text in told:
+                return True
+        return False
 
     def seen(self) -> tuple[Any, ...]:
         """All that tells two answers apart, but for what is different at each request."""
