@@ -18,6 +18,7 @@ from app.operations.directory import OrganizationView, organization_by_slug
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of
+from app.web.browser_session import known_browser
 from app.web.headers import page_class
 from app.web.request_log import request_id
 
@@ -55,8 +56,8 @@ def confirm_address_page(visit: Visit, token: str) -> Response:
         raise ProofEnded
     if request.method == "GET":
         return _confirm_address(visit.organization, proof)
-    use_proof(visit.actor, token)
-    return visit.done("/email", "address")
+    done = use_proof(visit.actor, token, known=known_browser(visit.organization.id))
+    return visit.done("/email", "address-first" if done.has_ended else "address")
 
 
 def _confirm(

@@ -6,13 +6,18 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.account.sign_in import onward
+from app.account.second_step import stranger
+from app.account.sign_in import onward, this_browser
 from app.operations.directory import organization_by_id
+from app.operations.passkeys.challenges import ChallengeEnded
+from app.operations.passkeys.invited import begin_joining, join_with_passkey
+from app.operations.passkeys.verification import NotVerified
 from app.operations.people.invitation_views import InvitationEnded, InvitationView
 from app.operations.people.invitations import accept_invitation, find_invitation
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.sign_in import Refused, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput
+from app.rules.people.passkey_answers import BadAnswer
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, known_browser, sign_in_token
@@ -23,7 +28,9 @@ from app.web.request_log import request_id
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
 @page_class("account")
 def accept_page(organization: str, token: str) -> Response:
-    """Name and password of the new user, who is signed in afterwards, or asked for a second factor first."""
+    """Name and password of the new user, or a passkey where nobody signs in with a password; signed in afterwards, or
+    asked for a second factor first.
+    """
     invitation = find_invitation(token)
     if invitation is None or invitation.organization_slug != organization:
         raise InvitationEnded(
@@ -32,11 +39,19 @@ def accept_page(organization: str, token: str) -> Response:
     if request.method == "GET":
         return _page(invitation, name=invitation.name)
     try:
-        return _accept(invitation, token)
-    except (InvalidInput, Conflict) as error:
+        return _join(invitation, token) if "answer" in request.form else _accept(invitation, token)
+    except (InvalidInput, Conflict, BadAnswer, NotVerified, ChallengeEnded) as error:
         if isinstance(error, InvitationEnded):
             raise
         return _page(invitation, name=forms.text("name"), error=error)
+
+
+def _join(invitation: InvitationView, token: str) -> Response:
+    organization = organization_by_id(invitation.organization_id)
+    name, answer = forms.text("name"), request.form["answer"]
+    browser = this_browser(organization)
+    outcome = join_with_passkey(stranger(organization), invitation, token, answer, name, browser)
+    return onward(organization, outcome, None)
 
 
 def _accept(invitation: InvitationView, token: str) -> Response:
@@ -73,6 +88,7 @@ def _page(invitation: InvitationView, *, name: str, error: DomainError | None = 
         "account/invitation.html",
         invitation=invitation,
         name=name,
+        passkey=begin_joining(stranger(organization), invitation, this_browser(organization)),
         min_length=organization.settings["authentication"]["password"]["min_length"],
         **branding_of(organization),
         errors=forms.field_errors(error) if error else {},

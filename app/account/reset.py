@@ -29,7 +29,7 @@ def reset_page(organization: str, token: str) -> Response:
     if request.method == "GET":
         return _page(named, reset)
     try:
-        known = reset_password(
+        done = reset_password(
             named,
             token,
             request.form.get("password", ""),
@@ -40,8 +40,9 @@ def reset_page(organization: str, token: str) -> Response:
         )
     except InvalidInput as error:
         return _page(named, reset, error)
-    response = redirect(f"/organizations/{named.slug}/login?reset=1", 303)
-    set_known_browser(response, named.id, known)
+    what = "factors" if done.ended else "1"
+    response = redirect(f"/organizations/{named.slug}/login?reset={what}", 303)
+    set_known_browser(response, named.id, done.known)
     return response
 
 

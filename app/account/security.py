@@ -13,7 +13,7 @@ from app.operations.people.users import get_user
 from app.operations.second_factors import enrolment, removal
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
-from app.web.browser_session import set_sign_in
+from app.web.browser_session import known_browser, set_sign_in
 from app.web.qr_codes import qr_svg
 
 _HOME = "/security"
@@ -34,7 +34,8 @@ def app_page(visit: Visit) -> Response:
     if request.method == "GET":
         return _app(visit)
     try:
-        added = enrolment.add_app(visit.actor, forms.text("secret"), forms.text("code"))
+        known = known_browser(visit.organization.id)
+        added = enrolment.add_app(visit.actor, forms.text("secret"), forms.text("code"), known=known)
     except (InvalidInput, Conflict) as refused:
         return _app(visit, refused)
     response = _codes(visit, added.codes, is_first=True) if added.codes else visit.done(_HOME, "factor-added")

@@ -184,7 +184,7 @@ def sign_in_form(
         again=again,
         registered=what_follows(organization) if "registered" in request.args else None,
         confirmed="confirmed" in request.args,
-        reset="reset" in request.args,
+        reset=request.args.get("reset"),
         ended="ended" in request.args,
         can_register=is_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),

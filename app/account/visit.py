@@ -33,6 +33,9 @@ _NOTICES = {
     "forgotten": sentence("That browser is forgotten. The next sign-in there is told to you by mail."),
     "proof": sentence("A link is on its way. Your account has the address once you have opened it."),
     "address": sentence("Your address is confirmed."),
+    "address-first": sentence(
+        "Your address is confirmed. What was signed in or set up elsewhere before that has ended."
+    ),
     "factor-added": sentence(
         "Your second factor is set up. Other browsers are signed out, and apps must ask you again."
     ),

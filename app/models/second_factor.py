@@ -75,6 +75,11 @@ class PendingSignIn(Tenant, Base):
     digest: Mapped[bytes] = mapped_column(Digest)
     user_id: Mapped[UUID] = mapped_column(Uuid)
     browser_digest: Mapped[bytes] = mapped_column(Digest, comment="the browser that gave the first proof")
+    known_browser_id: Mapped[UUID | None] = mapped_column(
+        Uuid,
+        comment="the known browser of its owner in which it was begun; NULL: another; no foreign key: it outlives that "
+        "row by minutes",
+    )
     amr: Mapped[str] = mapped_column(Identifier(64), comment="what was proved so far, RFC 8176")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
@@ -93,5 +98,9 @@ class SecondFactorTry(Base):
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     failures: Mapped[int] = mapped_column()
+    total: Mapped[int] = mapped_column(
+        default=0,
+        comment="wrong codes since the last right one or a month without any, however slowly they came",
+    )
     failed_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="the last of them")
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

@@ -94,6 +94,11 @@ class KnownBrowser(Tenant, Base):
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     address: Mapped[str | None] = mapped_column(Identifier(64), comment="of that sign-in")
     user_agent: Mapped[str] = mapped_column(String(255), default="")
+    factor_given_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when a second factor was last given in it; NULL: never"
+    )
+    code_failures: Mapped[int] = mapped_column(default=0, comment="wrong codes in a row")
+    code_failed_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="the last of them")
 
 
 class Attempt(Tenant, Base):

@@ -31,6 +31,10 @@ class User(Tenant, Base):
         Identifier(320), comment="what two spellings of one address share"
     )
     email_verified: Mapped[bool] = mapped_column(default=False)
+    made_unproven: Mapped[bool] = mapped_column(
+        default=False,
+        comment="made by whoever typed the address: what was set up in it ends when a mailed link proves that address",
+    )
     name: Mapped[str] = mapped_column(String(200), default="")
     profile: Mapped[dict[str, Any]] = mapped_column(
         Json, default=dict, comment="standard claims beside name and e-mail"

@@ -154,6 +154,7 @@ HAPPENINGS: dict[str, str] = {
     "second_factor.added": "added a second factor",
     "second_factor.failed": "failed at the second factor",
     "second_factor.removed": "removed a second factor",
+    "second_factors.ended": "proved an address first, which ended the second factors from before",
     "second_factors.reset": "reset a user’s second factors",
     "secret.leak_reported": "reported a leaked secret, which is dead",
     "session.ended": "signed out",

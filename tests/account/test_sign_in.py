@@ -89,8 +89,8 @@ def test_tries_are_counted_down_and_then_one_waits(visitor: Visitor, acme: Any, 
     visitor.get(path)
     words = [said(visitor.post(path, email=ada.email, password="wrong")) for _ in range(2)]
     assert words == [
-        "That email and password don’t match. 2 tries left.",
-        "That email and password don’t match. 1 try left.",
+        "That e-mail and password don’t match. 2 tries left.",
+        "That e-mail and password don’t match. 1 try left.",
     ]
     last = visitor.post(path, email=ada.email, password="wrong")
     assert last.headers["Retry-After"] == "60"
@@ -109,7 +109,7 @@ def test_a_form_without_both_fields_asks_for_them(
     path = f"/organizations/{acme.slug}/login"
     visitor.get(path)
     answer = visitor.post(path, **fields)
-    assert (answer.status_code, said(answer)) == (400, "Type both your email and your password.")
+    assert (answer.status_code, said(answer)) == (400, "Type both your e-mail and your password.")
 
 
 def test_the_form_holds_what_programs_look_for(visitor: Visitor, acme: Any) -> None:

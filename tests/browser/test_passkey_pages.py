@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from app.operations.people.invitations import invite
 from tests.factories import Factory, MadeUser
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import check, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
+from tests.support.passkey_person import INTERNAL, person
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-INTERNAL = {
-    "protocol": "ctap2",
-    "transport": "internal",
-    "hasResidentKey": True,
-    "hasUserVerification": True,
-    "isUserVerified": True,
-}
 NARROW_DARK = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
 WIDE_LIGHT = {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}}
 
@@ -42,61 +37,6 @@ def make(server: LiveServer) -> Factory:
     made = Factory(server.app)
     made.root()
     return made
-
-
-class Person:
-    """Somebody at a browser with an authenticator."""
-
-    def __init__(self, context: Any, server: LiveServer, user: MadeUser) -> None:
-        self.page = context.new_page()
-        self.user = user
-        self.home = f"{server.url}/organizations/{user.organization.slug}"
-        self.cdp = context.new_cdp_session(self.page)
-        self.cdp.send("WebAuthn.enable", {"enableUI": False})
-        self.device = self.plug_in(INTERNAL)
-
-    def plug_in(self, options: dict[str, Any]) -> str:
-        """The id of an authenticator that is there from now on."""
-        made = self.cdp.send("WebAuthn.addVirtualAuthenticator", {"options": options})
-        return str(made["authenticatorId"])
-
-    def passkeys(self) -> list[dict[str, Any]]:
-        """What the authenticator holds."""
-        found = self.cdp.send("WebAuthn.getCredentials", {"authenticatorId": self.device})
-        return list(found["credentials"])
-
-    def give_password(self, at: str = "/login") -> None:
-        """The password is sent from the sign-in page."""
-        self.touch(at_once=False)
-        self.page.goto(self.home + at)
-        sign_in(self.page, self.user.email, self.user.password)
-        self.touch(at_once=True)
-
-    def register(self, name: str = "Phone") -> None:
-        """A passkey is made, after the password was given."""
-        self.give_password()
-        self.page.wait_for_url("**/account/profile")
-        self.page.goto(f"{self.home}/account/security/passkeys")
-        self.page.click("#passkey-add")
-        self.page.fill("#name", name)
-        self.page.click("#passkey-new-submit")
-        self.page.click("#codes-kept")
-        self.page.wait_for_url("**/security/passkeys")
-
-    def touch(self, *, at_once: bool) -> None:
-        """Whether the person touches the device as soon as it asks: also for the list at the field of the name."""
-        options = {"authenticatorId": self.device, "enabled": at_once}
-        self.cdp.send("WebAuthn.setAutomaticPresenceSimulation", options)
-
-    def sign_out(self) -> None:
-        """The browser holds no sign-in."""
-        self.page.context.clear_cookies()
-
-
-@contextmanager
-def person(chromium: Any, server: LiveServer, user: MadeUser, **options: Any) -> Iterator[Person]:
-    with watched(chromium, **options) as context:
-        yield Person(context, server, user)
 
 
 @pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
@@ -278,3 +218,23 @@ def test_a_page_that_stayed_open_asks_anew(chromium: Any, server: LiveServer, ma
         with at.page.expect_response("**/login/passkey") as answered:
             at.page.click("#passkey-sign-in-submit")
         assert answered.value.json()["challenge"] != shown["challenge"]
+
+
+@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+def test_who_is_invited_where_there_are_no_passwords_joins_with_a_passkey(
+    chromium: Any, server: LiveServer, make: Factory, options: Any
+) -> None:
+    without = {"authentication": {"password": {"enabled": False}}}
+    acme = make.organization(name="Acme", settings=without)
+    with server.app.app_context():
+        link = invite(make.actor(acme), acme.slug, email="grace@acme.example", role="developer").link
+    assert link is not None
+    with person(chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **options) as at:
+        page = at.page
+        page.goto(f"{at.home}/invite/{link.rpartition('/')[2]}")
+        check(page)
+        page.fill("#name", "Grace Hopper")
+        page.click("#invitation-passkey-submit")
+        page.wait_for_url(f"**/portal/{acme.slug}")
+        [held] = at.passkeys()
+        assert (held["isResidentCredential"], held["userName"]) == (True, "grace@acme.example")

@@ -8,6 +8,7 @@ from flask import Flask
 from app.operations.client_proof.client_failures import MOST, forget_failures, note_failure, require_room
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import client_id_of, new_id
+from app.rules.people.networks import WIDER
 
 ADDRESS = "192.0.2.7"
 
@@ -26,4 +27,16 @@ def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_
         note_failure(None, client_id, ADDRESS)
     with pytest.raises(TooManyRequests):
         require_room("acme0001", client_id, ADDRESS)
+    forget_failures()
+
+
+def test_a_customer_s_many_networks_wait_together(context: Flask) -> None:
+    """LK-1: of an IPv6 address the /48 counts too, with more let through."""
+    forget_failures()
+    for number in range(MOST * WIDER):
+        require_room("acme0001", "x", f"2001:db8:1:{number:x}::1")
+        note_failure("acme0001", "x", f"2001:db8:1:{number:x}::1")
+    with pytest.raises(TooManyRequests):
+        require_room("acme0001", "x", "2001:db8:1:ffff::1")
+    require_room("acme0001", "x", "2001:db8:2::1")
     forget_failures()

@@ -1,4 +1,4 @@
-"""Where passwords are switched off nobody is invited to choose one: it is said, and what was sent waits."""
+"""Where neither passwords nor passkeys sign in nobody is invited: it is said, and what was sent waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ GOOD = "nine small otters in a kiln"
 @transaction
 def switch(organization: OrganizationView, on: bool) -> None:
     """As the settings would, of somebody whose passkey keeps the way back open."""
-    settings = {} if on else {"authentication": {"password": {"enabled": False}}}
+    off = {"password": {"enabled": False}, "passkeys": {"passwordless": False}}
+    settings = {} if on else {"authentication": off}
     mine = Organization.id == organization.id
     db.session.execute(
         update(Organization).where(mine).values(settings=settings, version=Organization.version + 1)
@@ -32,7 +33,7 @@ def switch(organization: OrganizationView, on: bool) -> None:
     view_changes.mark(organization.id)
 
 
-def test_an_invitation_waits_while_there_are_no_passwords(
+def test_an_invitation_waits_while_nothing_signs_in(
     context: Flask, make: Factory, database: Database, http: FlaskClient
 ) -> None:
     acme = make.organization(name="Acme")
@@ -46,7 +47,10 @@ def test_an_invitation_waits_while_there_are_no_passwords(
     assert refused.value.code == "passwords_off"
     assert "authentication.password.enabled" in refused.value.description
     page = http.get(f"/organizations/{acme.slug}/invite/{token}")
-    assert page.status_code == 409 and "Acme does not let people sign in with a password" in page.text
+    assert (
+        page.status_code == 409
+        and "Acme does not let people sign in with a password or a passkey" in page.text
+    )
     hashed = new_password_hash(acme.settings, GOOD)
     with pytest.raises(Conflict):
         accept_invitation(token, name="Guest", password_hash=hashed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app.operations.people import password_change
 from app.operations.people.password_change import change_password
 from app.operations.people.sessions import find_session
 from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.sign_in_safety.limits import MOST_PER_ACCOUNT
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD
 
@@ -88,6 +90,32 @@ def test_guessing_the_current_password_has_to_wait_too(here: Any) -> None:
     with pytest.raises(TooManyRequests) as refusal:
         change_password(actor, PASSWORD, NEW)
     assert refusal.value.retry_after > 0
+
+
+def test_guesses_within_a_stolen_sign_in_are_counted_with_all_others(
+    acme: Any, ada: Any, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LK-1: from a hundred networks a hundred in all, and none more by signing in."""
+    monkeypatch.setattr(password_change, "verify_password", lambda *_, **__: (False, None))
+    actor = actor_of(here)
+    for number in range(MOST_PER_ACCOUNT):
+        with pytest.raises(InvalidInput):
+            change_password(replace(actor, address=f"198.51.{number}.1"), "guess", NEW)
+    elsewhere = replace(actor, address="192.0.2.1")
+    with pytest.raises(TooManyRequests, match="browsers that are not known"):
+        change_password(elsewhere, "guess", NEW)
+    assert sign_in(acme.id, ada.email, PASSWORD, address="192.0.2.2").reason == "capped"
+
+
+def test_the_owner_s_own_browser_is_not_kept_waiting_by_them(ada: Any, here: Any) -> None:
+    """LK-1: it is counted by itself."""
+    actor = actor_of(here)
+    for _ in range(3):
+        with pytest.raises(InvalidInput):
+            change_password(actor, "guess", NEW)
+    with pytest.raises(TooManyRequests):
+        change_password(actor, PASSWORD, NEW)
+    assert change_password(actor, PASSWORD, NEW, known=here.known).token
 
 
 def test_a_weak_new_password_is_no_wrong_guess(here: Any) -> None:

@@ -24,6 +24,7 @@ from app.operations.people.sign_in import SignedIn, sign_in
 from app.operations.sign_in_safety.limits import MOST_PER_ACCOUNT, MOST_PER_NETWORK, MOST_PER_ORGANIZATION
 from app.rules.identifiers import new_id
 from app.rules.people.lockout import Lockout
+from app.rules.people.networks import WIDER
 from tests.factories import PASSWORD
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import Database
@@ -98,6 +99,15 @@ def test_one_network_s_tries_at_many_accounts_are_counted_together(make: Any, ac
     assert try_in(acme, "one-more@acme.example").reason == "wait"
     assert try_in(acme, "one-more@acme.example", address=ELSEWHERE).reason == "mismatch"
     assert try_in(make.organization(), "one-more@acme.example").reason == "mismatch"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_customer_s_many_networks_are_counted_together(acme: Any) -> None:
+    """LK-1, LK-2: of an IPv6 address the /48 counts too, with more let through; who has another one goes on."""
+    most = 3 * WIDER
+    reasons = [try_in(acme, address=f"2001:db8:7:{number:x}::1").reason for number in range(most + 1)]
+    assert reasons == ["mismatch"] * most + ["wait"]
+    assert try_in(acme, address="2001:db8:8::1").reason == "mismatch"
 
 
 @pytest.mark.usefixtures("quick")

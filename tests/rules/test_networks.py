@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.people.networks import network_of
+from app.rules.people.networks import WIDER, network_of, networks_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,19 @@ from app.rules.people.networks import network_of
 )
 def test_addresses_fall_into_their_network(address, network):
     assert network_of(address) == network
+
+
+@pytest.mark.parametrize(
+    ("address", "networks"),
+    [
+        ("203.0.113.9", (("203.0.113.0/24", 1),)),
+        ("::ffff:203.0.113.9", (("203.0.113.0/24", 1),)),
+        ("2001:db8:1:2::9", (("2001:db8:1:2::/64", 1), ("2001:db8:1::/48", WIDER))),
+        ("2001:db8:1:ffff::9", (("2001:db8:1:ffff::/64", 1), ("2001:db8:1::/48", WIDER))),
+        ("2001:db8:2::9", (("2001:db8:2::/64", 1), ("2001:db8:2::/48", WIDER))),
+        (None, (("unknown", 1),)),
+    ],
+)
+def test_an_address_of_the_wider_kind_is_counted_in_the_wider_network_too(address, networks):
+    """LK-1: whoever has a /48 has 65,536 networks of /64."""
+    assert networks_of(address) == networks

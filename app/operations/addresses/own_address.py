@@ -18,15 +18,18 @@ from app.models.account_link import AccountLink
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
 from app.operations.addresses.endings import end_with_address
+from app.operations.addresses.first_proof import end_elsewhere_from_before
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail import letters
+from app.operations.mail.notices import notify_user
 from app.operations.people import account_links, attempts
 from app.operations.people.account_links import AccountLinkView
 from app.operations.people.attempts import Limit, bucket_of
 from app.operations.people.freshness import require_fresh_sign_in
 from app.operations.people.own_profile import may_change_profile
 from app.operations.people.users import find_user_by_email
+from app.operations.second_factors.enrolled import count_factors
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
@@ -73,6 +76,14 @@ class ProofView:
     email: str
     is_change: bool
     link: AccountLinkView
+
+
+@dataclass(frozen=True, slots=True)
+class ProofDone:
+    """What was proven; ``has_ended`` says that something from before the first proof is no more."""
+
+    proof: ProofView
+    has_ended: bool
 
 
 def may_prove_addresses() -> bool:
@@ -199,12 +210,14 @@ def find_proof(actor: Actor, token: str) -> ProofView | None:
 
 
 @transaction
-def use_proof(actor: Actor, token: str) -> ProofView:
+def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
     """The address is the account's, and verified: the actor, whose account it is, reads its mailbox (OI-5).
 
     Where it is another one than before, every other sign-in and what apps could refresh have ended (SS-6), and the old
-    address is told. Raises ProofEnded, also when somebody else has the address by now, AnotherAccount. Audit:
-    ``user.email_changed`` or ``user.email_verified``.
+    address is told. Where it is the first proof of an account that nobody vouched for, what others set up in it has
+    ended (``first_proof``); the person is told by mail which second factors there are. ``known`` is the value of the
+    cookie of known browsers. Raises ProofEnded, also when somebody else has the address by now, AnotherAccount. Audit:
+    ``user.email_changed`` or ``user.email_verified``, and that of ``end_elsewhere_from_before``.
     """
     proof = find_proof(actor, token)
     if proof is None or not account_links.use_link(proof.link):
@@ -212,6 +225,7 @@ def use_proof(actor: Actor, token: str) -> ProofView:
     organization = organization_by_id(actor.organization_id)
     user_id = proof.link.user_id
     _store(organization.id, user_id, proof)
+    has_ended = end_elsewhere_from_before(actor, user_id, known=known)
     if not proof.is_change:
         audit.record(
             actor,
@@ -220,7 +234,9 @@ def use_proof(actor: Actor, token: str) -> ProofView:
             target_id=public_id("usr", user_id),
             after={"email": proof.address},
         )
-        return proof
+        left = count_factors(organization.id, user_id)
+        notify_user(actor, user_id, "address_confirmed", **left.told("left"))
+        return ProofDone(proof, has_ended)
     ended = end_with_address(actor, user_id, before=proof.email, now=proof.address, keep=actor.session_id)
     audit.record(
         actor,
@@ -230,7 +246,7 @@ def use_proof(actor: Actor, token: str) -> ProofView:
         before={"email": proof.email},
         after={"email": proof.address, **ended},
     )
-    return proof
+    return ProofDone(proof, has_ended)
 
 
 def _store(organization_id: str, user_id: UUID, proof: ProofView) -> None:

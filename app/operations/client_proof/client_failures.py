@@ -12,7 +12,7 @@ import time
 from app.operations.bounded import Kept
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import parse_client_id
-from app.rules.people.networks import network_of
+from app.rules.people.networks import networks_of
 
 MOST = 30
 WINDOW_SECONDS = 60.0
@@ -28,19 +28,21 @@ def require_room(organization_id: str | None, client_id: str, address: str | Non
     ``organization_id`` is that of the path; without one the client names its own.
     """
     tick = time.monotonic()
-    began, count = _counted(organization_id or _named_by(client_id), client_id, address, tick)
-    if count >= MOST:
-        raise TooManyRequests(
-            "Client authentication failed too often from here. Check the secret, then try again.",
-            retry_after=max(1, int(WINDOW_SECONDS - (tick - began))),
-        )
+    for network, times in networks_of(address):
+        began, count = _counted(organization_id or _named_by(client_id), client_id, network, tick)
+        if count >= MOST * times:
+            raise TooManyRequests(
+                "Client authentication failed too often from here. Check the secret, then try again.",
+                retry_after=max(1, int(WINDOW_SECONDS - (tick - began))),
+            )
 
 
 def note_failure(organization_id: str | None, client_id: str, address: str | None) -> None:
     """One more failure is counted; the arguments are those of ``require_room``."""
     organization_id = organization_id or _named_by(client_id)
-    began, count = _counted(organization_id, client_id, address, time.monotonic())
-    _failures.put(organization_id, client_id[:64], network_of(address), value=(began, count + 1))
+    for network, _ in networks_of(address):
+        began, count = _counted(organization_id, client_id, network, time.monotonic())
+        _failures.put(organization_id, client_id[:64], network, value=(began, count + 1))
 
 
 def _named_by(client_id: str) -> str:
@@ -48,8 +50,8 @@ def _named_by(client_id: str) -> str:
     return parsed[0] if parsed is not None else _NOBODYS
 
 
-def _counted(organization_id: str, client_id: str, address: str | None, tick: float) -> tuple[float, int]:
-    began, count = _failures.get(organization_id, client_id[:64], network_of(address)) or (tick, 0)
+def _counted(organization_id: str, client_id: str, network: str, tick: float) -> tuple[float, int]:
+    began, count = _failures.get(organization_id, client_id[:64], network) or (tick, 0)
     return (tick, 0) if tick - began > WINDOW_SECONDS else (began, count)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -19,6 +19,7 @@ from app.operations import audit, clock
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.statements import Statement
+from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.consents.ends import End, end_of_consent, ends_offered
 from app.rules.consents.shown import SCOPES, as_shown, changes_since
@@ -117,6 +118,14 @@ def remember(
         },
     )
     return end
+
+
+@transaction
+def forget_consents_of_user(organization_id: str, user_id: UUID) -> int:
+    """Every app asks the user anew; returns how many had been allowed. Part of the change that ends the grants too."""
+    return count_changed(
+        delete(Consent).where(Consent.organization_id == organization_id, Consent.user_id == user_id)
+    )
 
 
 def _widen(

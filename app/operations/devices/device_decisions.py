@@ -16,7 +16,7 @@ from app.operations.consents import consents
 from app.operations.devices.device_codes import user_code_digest
 from app.operations.directory import ClientView
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import Limit, bucket_of, limits_of_networks
 from app.operations.people.sessions import SessionView
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -25,7 +25,6 @@ from app.rules.authorization.user_codes import read_user_code
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 from app.rules.tenancy.lifetimes import end_of_life
 from app.rules.tokens.scopes import narrow
 
@@ -74,7 +73,7 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
         raise WrongUserCode
     limits = (
         Limit(bucket_of("device user code", str(actor.session_id)), PER_SESSION),
-        Limit(bucket_of("device user code", "network", network_of(actor.address)), PER_NETWORK),
+        *limits_of_networks(PER_NETWORK, actor.address, "device user code", "network"),
     )
     claim = attempts.claim_attempt(actor.organization_id, *limits)
     if claim.wait:

@@ -18,7 +18,7 @@ from app.operations.leaks.endings import Ended, creator_of, end
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import bucket_of, limits_of_networks
 from app.operations.people.users import get_user
 from app.operations.registration.credential_ends import end_grants_of
 from app.operations.tenancy.setup import withdraw_setup_token
@@ -28,7 +28,6 @@ from app.rules.actor import Actor
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.evidence.leak_reports import LeakReport, read_reports
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 from app.rules.tokens.tokens import ACCESS_TOKEN, SETUP, parse_token
 
 LABEL = "leak report"
@@ -58,8 +57,8 @@ def _require_patience(actor: Actor) -> None:
         root = root_organization().id
     except NotFound:
         return
-    limit = Limit(bucket_of("leak reports", network_of(actor.address)), MOST_PER_NETWORK)
-    wait = attempts.claim_attempt(root, limit).wait
+    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "leak reports")
+    wait = attempts.claim_attempt(root, *limits).wait
     if wait:
         words = "Too many reports came from your network. Wait, then send the rest, up to 100 in one request."
         raise TooManyRequests(words, retry_after=wait)

@@ -22,6 +22,7 @@ MOST_AN_HOUR = 10
 
 Notice = Literal[
     "account_deleted",
+    "address_confirmed",
     "client_request_approved",
     "client_request_declined",
     "email_changed",
@@ -30,6 +31,7 @@ Notice = Literal[
     "password_changed",
     "password_was_reset",
     "recovery_code_used",
+    "recovery_codes_renewed",
     "refresh_token_reused",
     "second_factor_added",
     "second_factor_removed",

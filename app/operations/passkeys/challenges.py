@@ -13,6 +13,7 @@ from app.rules.people.passkey_challenges import LIFE, NONCE_BYTES, Standing, mak
 from app.rules.people.passkeys import RelyingParty, relying_party
 
 REGISTER, SIGN_IN, SECOND_FACTOR = "register", "sign in", "second factor"
+INVITATION = "invitation"
 
 
 class ChallengeEnded(DomainError):

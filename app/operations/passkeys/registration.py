@@ -55,7 +55,7 @@ from app.rules.people.second_factors import PASSKEY, allowed_methods
 
 
 @dataclass(frozen=True, slots=True)
-class _Verified:
+class VerifiedPasskey:
     """A passkey that may be stored, under the name that it shall have."""
 
     made: MadePasskey
@@ -96,8 +96,8 @@ def finish_registration(actor: Actor, text: str, name: str, browser: Browser) ->
     organization, user_id = own_account_of(actor)
     require_fresh_sign_in(actor)
     _require_room(organization, user_id)
-    verified = _verified(organization, user_id, text, name, browser)
-    return _add(actor, organization, user_id, verified)
+    verified = verified_passkey(organization, REGISTER, str(user_id), text, name, browser)
+    return _add(actor, organization, user_id, verified, browser.known)
 
 
 def begin_registration_at_sign_in(
@@ -120,44 +120,53 @@ def finish_registration_at_sign_in(
     """As ``finish_registration``, for a sign-in that waits for it, which goes on. Raises SignInEnded too."""
     waiting = enrolling(organization, token, browser.id)
     require_allowed(organization, PASSKEY)
-    _require_room(organization, waiting.pending.user_id)
-    verified = _verified(organization, waiting.pending.user_id, text, name, browser)
+    user_id = waiting.pending.user_id
+    _require_room(organization, user_id)
+    verified = verified_passkey(organization, REGISTER, str(user_id), text, name, browser)
     return _add_at_sign_in(actor, organization, token, verified, browser)
 
 
 @transaction
-def _add(actor: Actor, organization: OrganizationView, user_id: UUID, verified: _Verified) -> FactorAdded:
-    _store(actor, organization, user_id, verified)
-    return finish_adding(actor, organization, user_id, PASSKEY, proved=verified.proved)
+def _add(
+    actor: Actor, organization: OrganizationView, user_id: UUID, verified: VerifiedPasskey, known: str
+) -> FactorAdded:
+    store_passkey(actor, organization, user_id, verified)
+    return finish_adding(actor, organization, user_id, PASSKEY, proved=verified.proved, known=known)
 
 
 @transaction
 def _add_at_sign_in(
-    actor: Actor, organization: OrganizationView, token: str, verified: _Verified, browser: Browser
+    actor: Actor, organization: OrganizationView, token: str, verified: VerifiedPasskey, browser: Browser
 ) -> EnrolledAtSignIn:
     # Asked again within the unit, before anything is stored: a sign-in goes on once.
     waiting = enrolling(organization, token, browser.id)
     person = waiting.pending.person(actor)
-    _store(person, organization, waiting.pending.user_id, verified)
+    store_passkey(person, organization, waiting.pending.user_id, verified)
     return finish_adding_at_sign_in(actor, waiting, PASSKEY, proved=verified.proved, browser=browser)
 
 
-def _verified(
-    organization: OrganizationView, user_id: UUID, text: str, name: str, browser: Browser
-) -> _Verified:
-    """The answer is right and its challenge is used; not in a unit of work, for it takes time and counts once."""
+def verified_passkey(
+    organization: OrganizationView, purpose: str, whose: str, text: str, name: str, browser: Browser
+) -> VerifiedPasskey:
+    """The answer is right and its challenge, made for the purpose and for ``whose``, is used.
+
+    Not in a unit of work, for it takes time and counts once. Raises as ``finish_registration``.
+    """
     party = get_party()
     chosen = checked_name(name if name.strip() else browser_name(browser.user_agent))
     answer = read_created(text)
     challenge = challenge_of(answer)
-    require_challenge(organization, REGISTER, browser.id, challenge, str(user_id))
+    require_challenge(organization, purpose, browser.id, challenge, whose)
     made = verify_created(party, answer, challenge)
     use_challenge(organization, challenge)
-    return _Verified(made, answer, chosen, browser.user_agent)
+    return VerifiedPasskey(made, answer, chosen, browser.user_agent)
 
 
 @transaction
-def _store(actor: Actor, organization: OrganizationView, user_id: UUID, verified: _Verified) -> None:
+def store_passkey(
+    actor: Actor, organization: OrganizationView, user_id: UUID, verified: VerifiedPasskey
+) -> None:
+    """The user has the passkey. Raises Conflict when it is registered already. Audit: ``passkey.registered``."""
     made, passkey_id = verified.made, current_unit().once("passkey", new_id)
     printable = "".join(char for char in verified.user_agent if char.isprintable())
     try:

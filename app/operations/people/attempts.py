@@ -20,6 +20,7 @@ from app.operations import clock
 from app.operations.transaction import current_unit, read, transaction
 from app.rules.identifiers import new_id
 from app.rules.people.lockout import Lockout
+from app.rules.people.networks import networks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class Claim:
 def bucket_of(*parts: str) -> bytes:
     """The digest under which attempts at one thing are counted; the organization is a column of its own."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()
+
+
+def limits_of_networks(lockout: Lockout, address: str | None, *what: str) -> tuple[Limit, ...]:
+    """The limits of ``what`` for each network of the address, the nearest first (``rules.people.networks``)."""
+    return tuple(
+        Limit(bucket_of(*what, network), lockout.from_failure(lockout.max_failures * times))
+        for network, times in networks_of(address)
+    )
 
 
 def claim_attempt(organization_id: str, *limits: Limit) -> Claim:

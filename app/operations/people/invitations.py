@@ -13,6 +13,7 @@ from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail import letters
 from app.operations.pages import DEFAULT_LIMIT, Page
+from app.operations.passkeys.challenges import find_party
 from app.operations.people.invitation_views import (
     InvitationEnded,
     InvitationView,
@@ -30,6 +31,7 @@ from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
+from app.rules.people.passkeys import may_sign_in_alone
 from app.rules.people.permissions import roles_of
 from app.rules.people.registration import has_passwords, require_invitable
 from app.rules.tenancy.organizations import email_and_name
@@ -49,7 +51,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     """
     inside, organization = acting_in(actor, slug)
     inside.require("admins:write")
-    require_invitable(organization.settings)
+    require_invitable(organization.settings, by_passkey=takes_passkeys(organization))
     found = Findings()
     email_and_name({"email": email, "name": name or None}, found)
     require_grantable(inside, organization, role, found)
@@ -97,7 +99,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
 def find_invitation(token: str) -> InvitationView | None:
     """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made.
 
-    Raises Conflict while the organization has no passwords: it stays open, and is of use when it has them again.
+    Raises Conflict while nobody could sign in by a password or a passkey: it stays open, and is of use when they can.
     """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
@@ -113,11 +115,11 @@ def find_invitation(token: str) -> InvitationView | None:
         return None
     if row is None or not _is_open(row, organization) or not organization.is_active:
         return None
-    if not has_passwords(organization.settings):
+    if not has_passwords(organization.settings) and not takes_passkeys(organization):
         raise Conflict(
             sentence(
-                "%(organization)s does not let people sign in with a password at the moment, and an invitation begins "
-                "with one. Ask whoever invited you: your invitation works again once it does.",
+                "%(organization)s does not let people sign in with a password or a passkey at the moment, and an "
+                "invitation begins with one. Ask whoever invited you: your invitation works again once it does.",
                 organization=organization.name,
             ),
             code="passwords_off",
@@ -125,10 +127,16 @@ def find_invitation(token: str) -> InvitationView | None:
     return view_of(row, organization)
 
 
+def takes_passkeys(organization: OrganizationView) -> bool:
+    """Whether a passkey alone signs in to the organization, at this address."""
+    return may_sign_in_alone(organization.settings) and find_party() is not None
+
+
 @transaction
-def accept_invitation(token: str, *, name: str, password_hash: str) -> UUID:
+def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UUID:
     """The invitation is used and its holder is a user with the role.
 
+    Without a ``password_hash`` it is part of the unit that stores a passkey (``passkeys.invited``).
     The address is verified by it if the link came by mail alone; one that was shown to whoever invites proves no
     mailbox. Raises InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile. Audit:
     ``invitation.accepted``.

@@ -14,15 +14,14 @@ from app.operations.mail.notices import notify_user
 from app.operations.people import attempts
 from app.operations.people.passwords import new_password_hash, verify_password
 from app.operations.people.sessions import end_sessions_of_user, renew_session
-from app.operations.sign_in_safety import known_browsers
+from app.operations.sign_in_safety import known_browsers, limits
 from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
-from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
+from app.rules.people.emails import canonical_email
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,8 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
     """The actor's own password is the new one; other sign-ins and what apps could refresh have ended (SS-6).
 
     No browser but that of ``known``, the cookie of known browsers, is known as theirs. The person is told by mail.
-    Needs the current password (PW-4), whose wrong guesses are counted like sign-ins. Raises InvalidInput naming
+    Needs the current password (PW-4), whose wrong guesses are counted with those of sign-ins, so that a stolen sign-in
+    gives nobody more of them, wherever they come from (LK-1). Raises InvalidInput naming
     ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
     ``user.password_changed``.
     """
@@ -45,14 +45,10 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
         raise Forbidden("Only a person has a password.")
     organization = organization_by_id(actor.organization_id)
     email, name, stored_hash = _read(actor)
-    bucket = attempts.bucket_of("password_change", str(actor.user_id), network_of(actor.address))
-    limit = attempts.Limit(bucket, Lockout.of(organization.settings))
-    claim = attempts.claim_attempt(organization.id, limit)
+    guess = limits.claim_guess(organization, email, address=actor.address, known=known)
+    claim = guess.claim
     if claim.wait:
-        raise TooManyRequests(
-            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.wait),
-            retry_after=claim.wait,
-        )
+        raise _too_many(guess)
     place = {"organization_id": organization.id, "address": actor.address}
     try:
         is_right, _ = verify_password(stored_hash, current, **place)
@@ -63,7 +59,7 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
         raise InvalidInput(
             "This is not your current password.", field="current_password", code="wrong_password"
         )
-    attempts.forgive(organization.id, bucket)
+    limits.forgive(organization.id, canonical_email(email) or "", address=actor.address, known=known)
     if new == current:
         raise InvalidInput(
             "This is your current password. Choose another.", field="new_password", code="unchanged"
@@ -71,6 +67,18 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
     personal = (email, name, organization.name, organization.slug)
     new_hash = new_password_hash(organization.settings, new, personal=personal, field="new_password", **place)
     return _store(actor, stored_hash, new_hash, known)
+
+
+def _too_many(guess: limits.Guess) -> TooManyRequests:
+    wait = guess.claim.wait
+    if guess.is_capped:
+        words = sentence(
+            "Too many wrong passwords from browsers that are not known here. Change it where you have signed in "
+            "before, or choose a new one by a link."
+        )
+    else:
+        words = sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=wait)
+    return TooManyRequests(words, retry_after=wait)
 
 
 @read

@@ -12,7 +12,7 @@ from app.operations import audit
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail.sealed_payloads import open_payload, seal_payload
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import Limit, bucket_of, limits_of_networks
 from app.operations.people.password_resets import is_mailable, make_reset, reset_address, send_reset
 from app.operations.people.users import find_user_by_email
 from app.operations.transaction import transaction
@@ -22,7 +22,6 @@ from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 
 KIND = "password_recovery"
 MOST_PER_NETWORK = 20
@@ -57,8 +56,8 @@ def request_reset(
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
-    network = Limit(bucket_of("recovery network", network_of(address)), _PER_NETWORK)
-    claim = attempts.claim_attempt(organization.id, network)
+    networks = limits_of_networks(_PER_NETWORK, address, "recovery network")
+    claim = attempts.claim_attempt(organization.id, *networks)
     if claim.wait:
         raise TooManyRequests(
             "Too many people of your network forgot their password.", retry_after=claim.wait

@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.user import ACTIVE, User
 from app.operations import audit, clock
+from app.operations.addresses.first_proof import EndedBefore, end_what_was_before
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.notices import notify_user
@@ -19,6 +20,7 @@ from app.operations.people.account_links import AccountLinkView
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.user_status import require_reach
+from app.operations.second_factors.enrolled import FactorCount, count_factors
 from app.operations.sign_in_safety import known_browsers, limits
 from app.operations.tokens import revocation
 from app.operations.transaction import count_changed, read, transaction
@@ -41,6 +43,16 @@ class NewResetLink:
 
     link: str | None
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ResetDone:
+    """``known`` is the value of this browser's cookie of known browsers; ``ended`` are the second factors that the
+    first proof of the address has ended.
+    """
+
+    known: str
+    ended: FactorCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +154,14 @@ def reset_password(
     request_id: str | None = None,
     known: str = "",
     user_agent: str = "",
-) -> str:
+) -> ResetDone:
     """The password is the new one; every sign-in and what apps could refresh have ended, and nobody is signed in.
 
-    A link that came by mail proves the address too, and the person is told by mail (RP-3). No other browser is known as
-    the user's any more; returns the value of this one's cookie of known browsers, so that nobody who goes on guessing
-    keeps the owner out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable when
-    hashing has to wait. Audit: ``user.password_reset``.
+    A link that came by mail proves the address too, and the person is told by mail, with the second factors that the
+    account has (RP-3); where it is the first proof of an account that nobody vouched for, those from before end. No
+    other browser is known as the user's any more, and this one is, so that nobody who goes on guessing keeps the owner
+    out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable when hashing has to wait.
+    Audit: ``user.password_reset``, ``second_factors.ended``.
     """
     require_passwords(organization)
     reset = find_reset(organization, token)
@@ -166,7 +179,7 @@ def reset_password(
 
 
 @transaction
-def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent: str) -> str:
+def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent: str) -> ResetDone:
     user_id = reset.link.user_id
     now = clock.now()
     values = {"email_verified": True} if reset.link.is_mailed else {}
@@ -191,6 +204,7 @@ def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent
     )
     if not changed:
         raise _ended()
+    gone = end_what_was_before(actor, user_id) if reset.link.is_mailed else EndedBefore()
     ended = end_sessions_of_user(actor.organization_id, user_id)
     grants = revocation.revoke_grants_of_user(actor, user_id, reason="password_forgotten")
     audit.record(
@@ -198,12 +212,14 @@ def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent
         "user.password_reset",
         target_type="user",
         target_id=public_id("usr", user_id),
-        after={"ended_sessions": ended, "ended_grants": grants},
+        after={"ended_sessions": ended, "ended_grants": grants, "ended_consents": gone.consents},
     )
-    notify_user(actor, user_id, "password_was_reset")
+    left = count_factors(actor.organization_id, user_id)
+    notify_user(actor, user_id, "password_was_reset", **gone.factors.told("ended"), **left.told("left"))
     limits.forgive(actor.organization_id, canonical_email(reset.email) or "", address=actor.address)
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id)
-    return known_browsers.recognise(actor, user_id, known, user_agent=user_agent, has_signed_in_before=False)
+    here = known_browsers.recognise(actor, user_id, known, user_agent=user_agent, has_signed_in_before=False)
+    return ResetDone(here, gone.factors)
 
 
 def _bound(password_hash: str | None, email_canonical: str) -> str:

@@ -11,7 +11,7 @@ from app.operations.addresses.questions import ask_for_account
 from app.operations.directory import OrganizationView
 from app.operations.mail import letters
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import Limit, bucket_of, limits_of_networks
 from app.operations.people.passwords import new_password_hash
 from app.operations.people.role_assignments import assign_role
 from app.operations.people.users import create_user
@@ -23,7 +23,6 @@ from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 from app.rules.people.registration import is_domain_allowed, is_open
 from app.rules.tenancy.organizations import email_and_name
 
@@ -84,9 +83,7 @@ def register_user(
         organization_id=organization.id,
         address=address,
     )
-    claim = attempts.claim_attempt(
-        organization.id, Limit(bucket_of("registration", network_of(address)), _WAITS)
-    )
+    claim = attempts.claim_attempt(organization.id, *limits_of_networks(_WAITS, address, "registration"))
     if claim.wait:
         raise TooManyRequests("Too many accounts were made from your network.", retry_after=claim.wait)
     if not organization.settings["authentication"]["registration"]["verify_email"]:
@@ -121,7 +118,12 @@ def make_account(
     Raises Conflict for an address that is taken. Audit: ``user.registered`` in the actor's name.
     """
     user_id = create_user(
-        organization.id, email=email, name=name, password_hash=password_hash, email_verified=email_verified
+        organization.id,
+        email=email,
+        name=name,
+        password_hash=password_hash,
+        email_verified=email_verified,
+        made_unproven=not email_verified,
     )
     system = Actor.system(organization.id, email)
     for role in dict.fromkeys(organization.settings["authentication"]["registration"]["default_roles"]):

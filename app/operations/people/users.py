@@ -79,10 +79,12 @@ def create_user(
     name: str = "",
     password_hash: str | None = None,
     email_verified: bool = False,
+    made_unproven: bool = False,
     profile: Mapping[str, Any] | None = None,
 ) -> UUID:
     """The user stands in the organization; part of the invitation, set-up or import that audits it.
 
+    ``made_unproven`` says that nobody vouched for whoever typed the address (``addresses.first_proof``).
     Raises InvalidInput for an address that can be none or a name that misleads,
     Conflict when the organization has a user with it.
     """
@@ -101,6 +103,7 @@ def create_user(
         email=email.strip(),
         email_canonical=canonical,
         email_verified=email_verified,
+        made_unproven=made_unproven,
         name=name,
         profile=dict(profile or {}),
         password_hash=password_hash,

@@ -21,6 +21,7 @@ from app.operations.people.user_status import require_reach
 from app.operations.people.users import get_user
 from app.operations.second_factors import recovery_codes, totp, tries
 from app.operations.second_factors.enrolled import methods_of
+from app.operations.sign_in_safety import known_browsers
 from app.operations.tokens import revocation
 from app.operations.transaction import read, transaction
 from app.operations.user_administration.records import user_id_of
@@ -107,6 +108,7 @@ def remove_every_factor(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     passkeys.remove_all(organization_id, user_id)
     recovery_codes.remove_codes(organization_id, user_id)
     tries.forgive_tries(organization_id, user_id)
+    known_browsers.forget_factors(organization_id, user_id)
     return methods
 
 

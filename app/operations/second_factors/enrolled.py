@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -17,6 +18,31 @@ from app.operations.passkeys.records import count_of_users
 from app.operations.transaction import read
 from app.rules.people.permissions import ADMIN
 from app.rules.people.second_factors import PASSKEY, TOTP, Demand, Standing, Verdict, are_offered, decide
+
+
+@dataclass(frozen=True, slots=True)
+class FactorCount:
+    """How many passkeys somebody has, and whether there is an authenticator app; false where there is nothing."""
+
+    passkeys: int = 0
+    has_app: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.passkeys or self.has_app)
+
+    def told(self, what: str) -> dict[str, str]:
+        """As letters are told of them, under names that begin with ``what``."""
+        return {f"{what}_passkeys": str(self.passkeys), f"{what}_apps": str(int(self.has_app))}
+
+
+NO_FACTORS = FactorCount()
+
+
+@read
+def count_factors(organization_id: str, user_id: UUID) -> FactorCount:
+    """The second factors of the user, whether or not their methods count now."""
+    passkeys = count_of_users(organization_id, [user_id]).get(user_id, 0)
+    return FactorCount(passkeys, TOTP in methods_of(organization_id, user_id))
 
 
 @read

@@ -20,6 +20,7 @@ from app.operations.second_factors import recovery_codes, totp
 from app.operations.second_factors.enrolled import verdict_of
 from app.operations.second_factors.pending import PendingView, SignInEnded, get_pending
 from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn, complete_second_proof
+from app.operations.sign_in_safety.known_browsers import note_factor
 from app.operations.tokens import revocation
 from app.operations.transaction import read, transaction
 from app.rules import sealing
@@ -97,16 +98,17 @@ def continue_app(actor: Actor, sealed: str) -> NewApp:
 
 
 @transaction
-def add_app(actor: Actor, sealed: str, typed: str) -> FactorAdded:
+def add_app(actor: Actor, sealed: str, typed: str, *, known: str = "") -> FactorAdded:
     """The actor has the authenticator app, whose code was typed; other sign-ins and what apps hold have ended (SS-6).
 
+    ``known`` is the value of the browser's cookie of known browsers.
     Raises FreshSignInRequired, InvalidInput naming ``code``, Conflict when there is an app already or the organization
     does not take them. Audit: ``second_factor.added``.
     """
     organization, user_id = own_account_of(actor)
     require_fresh_sign_in(actor)
     _add(organization, user_id, sealed, typed)
-    return finish_adding(actor, organization, user_id, TOTP, proved=("otp",))
+    return finish_adding(actor, organization, user_id, TOTP, proved=("otp",), known=known)
 
 
 @transaction
@@ -134,7 +136,13 @@ def enrolling(organization: OrganizationView, token: str, browser_id: str) -> En
 
 @transaction
 def finish_adding(
-    actor: Actor, organization: OrganizationView, user_id: UUID, method: str, *, proved: tuple[str, ...]
+    actor: Actor,
+    organization: OrganizationView,
+    user_id: UUID,
+    method: str,
+    *,
+    proved: tuple[str, ...],
+    known: str,
 ) -> FactorAdded:
     """What every new factor of a signed-in person brings; in the unit that stored it.
 
@@ -143,6 +151,7 @@ def finish_adding(
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     codes = _note_added(actor, organization, user_id, method, ended)
     _raise_session(actor, proved)
+    note_factor(organization.id, user_id, known)
     return FactorAdded(renew_session(actor), codes)
 
 

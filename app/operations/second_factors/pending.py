@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, select
 
 from app.extensions import db
 from app.models.second_factor import PendingSignIn
 from app.models.user import ACTIVE, User
 from app.operations import clock
 from app.operations.directory import OrganizationView
+from app.operations.sign_in_safety.known_browsers import find_with_factor
 from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -22,12 +23,16 @@ from app.rules.tokens.tokens import PENDING_SIGN_IN, digest, new_token, parse_to
 
 LIFE = timedelta(minutes=10)
 MOST_PER_USER = 50
-"""Open ones: whoever knows the password and begins again and again must not fill the table."""
+"""Open ones in browsers that are not known, and in each that is: whoever knows the password and begins again and again
+must neither fill the table nor end what the owner has begun where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingView:
-    """Who has given which proofs so far, and until when the rest may follow."""
+    """Who has given which proofs so far, and until when the rest may follow.
+
+    ``known_browser_id`` is the browser that it was begun in, where its owner has given a second factor before.
+    """
 
     id: UUID
     organization_id: str
@@ -36,6 +41,7 @@ class PendingView:
     name: str
     amr: tuple[str, ...]
     expires_at: datetime
+    known_browser_id: UUID | None = None
 
     def person(self, stranger: Actor) -> Actor:
         """Who has given the first proof, at the stranger's address; not signed in."""
@@ -54,13 +60,17 @@ class SignInEnded(NotFound):
 
 @transaction
 def begin_pending(
-    organization: OrganizationView, user_id: UUID, amr: tuple[str, ...], browser_id: str
+    organization: OrganizationView, user_id: UUID, amr: tuple[str, ...], browser_id: str, known: str = ""
 ) -> tuple[str, datetime]:
-    """(the token that the next page carries, when it ends); part of the unit that accepted the proof."""
+    """(the token that the next page carries, when it ends); part of the unit that accepted the proof.
+
+    ``known`` is the value of the browser's cookie of known browsers.
+    """
     unit = current_unit()
     token: str = unit.once("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
     now = clock.now()
-    _make_room(organization.id, user_id)
+    known_browser_id = find_with_factor(organization.id, user_id, known)
+    _make_room(organization.id, user_id, known_browser_id)
     db.session.add(
         PendingSignIn(
             organization_id=organization.id,
@@ -68,6 +78,7 @@ def begin_pending(
             digest=digest(token),
             user_id=user_id,
             browser_digest=_browser(browser_id),
+            known_browser_id=known_browser_id,
             amr=" ".join(amr),
             created_at=now,
             expires_at=now + LIFE,
@@ -100,7 +111,14 @@ def find_pending(organization: OrganizationView, token: str, browser_id: str) ->
     if row is None:
         return None
     return PendingView(
-        row.id, organization.id, row.user_id, row.email, row.name, tuple(row.amr.split()), row.expires_at
+        row.id,
+        organization.id,
+        row.user_id,
+        row.email,
+        row.name,
+        tuple(row.amr.split()),
+        row.expires_at,
+        row.known_browser_id,
     )
 
 
@@ -136,10 +154,35 @@ def end_pending_of(organization_id: str, user_id: UUID) -> None:
     )
 
 
-def _make_room(organization_id: str, user_id: UUID) -> None:
+@transaction
+def end_pending_like(pending: PendingView) -> None:
+    """None of the user's that was begun as this one waits any more: in that known browser, or in those not known.
+
+    Whoever guesses elsewhere does not end what the owner has begun where they are known.
+    """
+    count_changed(
+        delete(PendingSignIn).where(
+            PendingSignIn.organization_id == pending.organization_id,
+            PendingSignIn.user_id == pending.user_id,
+            _begun_in(pending.known_browser_id),
+        )
+    )
+
+
+def _begun_in(known_browser_id: UUID | None) -> ColumnElement[bool]:
+    if known_browser_id is None:
+        return PendingSignIn.known_browser_id.is_(None)
+    return PendingSignIn.known_browser_id == known_browser_id
+
+
+def _make_room(organization_id: str, user_id: UUID, known_browser_id: UUID | None) -> None:
     standing = db.session.scalars(
         select(PendingSignIn.id)
-        .where(PendingSignIn.organization_id == organization_id, PendingSignIn.user_id == user_id)
+        .where(
+            PendingSignIn.organization_id == organization_id,
+            PendingSignIn.user_id == user_id,
+            _begun_in(known_browser_id),
+        )
         .order_by(PendingSignIn.id.desc())
         .offset(MOST_PER_USER - 1)
         .limit(1000)

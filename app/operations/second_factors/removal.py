@@ -98,7 +98,7 @@ def finish_removing(actor: Actor, organization: OrganizationView, user_id: UUID,
 
 @transaction
 def renew_codes(actor: Actor) -> tuple[str, ...]:
-    """New recovery codes, clear in this answer alone; those before are void (MF-4).
+    """New recovery codes, clear in this answer alone; those before are void (MF-4), and the person is told by mail.
 
     Raises FreshSignInRequired, Conflict for somebody without a second factor. Audit: ``recovery_codes.renewed``.
     """
@@ -116,4 +116,5 @@ def renew_codes(actor: Actor) -> tuple[str, ...]:
         target_id=public_id("usr", user_id),
         after={"recovery_codes": len(codes)},
     )
+    notify_user(actor, user_id, "recovery_codes_renewed")
     return codes

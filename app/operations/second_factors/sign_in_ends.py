@@ -16,11 +16,12 @@ from app.operations.directory import OrganizationView
 from app.operations.people.sessions import start_session
 from app.operations.second_factors.enrolled import verdict_of
 from app.operations.second_factors.pending import PendingView, SignInEnded, begin_pending, use_pending
+from app.operations.second_factors.tries import forgive_tries
 from app.operations.sign_in_safety import known_browsers, limits
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
-from app.rules.people.second_factors import Demand, joined
+from app.rules.people.second_factors import Demand, joined, used_second_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def complete_first_proof(
     verdict = verdict_of(organization, user_id, amr)
     if verdict.demand is Demand.NOTHING:
         return _start(actor, organization, user_id, amr, browser)
-    token, expires_at = begin_pending(organization, user_id, amr, browser.id)
+    token, expires_at = begin_pending(organization, user_id, amr, browser.id, browser.known)
     audit.record(
         _person(actor, organization, user_id),
         "sign_in.first_proof_given",
@@ -141,6 +142,9 @@ def _start(
     if before is None or not standing:
         raise SignInEnded
     limits.forgive(organization.id, before.email_canonical, address=actor.address, known=browser.known)
+    gave_factor = used_second_factor(amr)
+    if gave_factor:
+        forgive_tries(organization.id, user_id)
     token, session_id = start_session(
         organization,
         user_id,
@@ -156,6 +160,7 @@ def _start(
         browser.known,
         user_agent=browser.user_agent,
         has_signed_in_before=before.last_sign_in_at is not None,
+        gave_factor=gave_factor,
     )
     audit.record(
         who,

@@ -8,7 +8,7 @@ from app.operations import audit
 from app.operations.directory import OrganizationView
 from app.operations.mail.notices import notify_user
 from app.operations.second_factors import recovery_codes, totp, tries
-from app.operations.second_factors.pending import PendingView, end_pending_of, get_pending
+from app.operations.second_factors.pending import PendingView, end_pending_like, get_pending
 from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn, complete_second_proof
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
@@ -20,12 +20,13 @@ AMR = "otp"
 @dataclass(frozen=True, slots=True)
 class WrongCode:
     """The code does not count. ``retry_after`` seconds have to pass before the next, which needs a new sign-in when
-    the present one ``has_ended``.
+    the present one ``has_ended``; ``is_capped`` says that waiting is not what helps.
     """
 
     tries_left: int
     retry_after: int = 0
     has_ended: bool = False
+    is_capped: bool = False
 
 
 @transaction
@@ -34,27 +35,25 @@ def verify_code(
 ) -> SignedIn | SecondStep | WrongCode:
     """The sign-in that waits goes on by a code of the app or a recovery code, each of which counts once.
 
-    Wrong ones are counted for the user, whatever the browser: the fifth in a row ends what waits (MF-3). ``actor`` is
-    the anonymous one. Raises SignInEnded. Audit: that of ``complete_second_proof``, ``recovery_code.used``, or
-    ``second_factor.failed``.
+    Wrong ones are counted as ``tries`` says: the fifth in a row ends what waits (MF-3). A recovery code has no wait:
+    nobody guesses one, and whoever knows the password shall not keep its owner from it. ``actor`` is the anonymous one.
+    Raises SignInEnded. Audit: that of ``complete_second_proof``, ``recovery_code.used``, or ``second_factor.failed``.
     """
     pending = get_pending(organization, token, browser.id)
-    wait, left = tries.claim_try(organization, pending.user_id)
-    if wait:
-        return WrongCode(0, wait)
-    if totp.accept_code(organization.id, pending.user_id, typed):
-        tries.forgive_tries(organization.id, pending.user_id)
-        return complete_second_proof(actor, organization, pending, (AMR,), browser)
     if recovery_codes.use_code(organization.id, pending.user_id, typed):
-        tries.forgive_tries(organization.id, pending.user_id)
         _note_recovery(actor, organization, pending)
+        return complete_second_proof(actor, organization, pending, (AMR,), browser)
+    claim = tries.claim_try(organization, pending)
+    if claim.wait:
+        return WrongCode(0, claim.wait, is_capped=claim.is_capped)
+    if totp.accept_code(organization.id, pending.user_id, typed):
         return complete_second_proof(actor, organization, pending, (AMR,), browser)
     audit.record(
         actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
     )
-    if left:
-        return WrongCode(left)
-    end_pending_of(organization.id, pending.user_id)
+    if claim.left:
+        return WrongCode(claim.left)
+    end_pending_like(pending)
     return WrongCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 
 

@@ -25,7 +25,7 @@ from app.operations.bounded import Kept
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import OrganizationView
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import limits_of_networks
 from app.operations.registration import scopes, sector_documents
 from app.operations.registration.client_origin import FIRST_IDLE_CHECK, NoRoom, Origin
 from app.operations.registration.clients import get_client, register_client, update_client
@@ -38,7 +38,6 @@ from app.rules.errors import DomainError, Forbidden, InvalidInput, TooManyReques
 from app.rules.identifiers import client_id_of
 from app.rules.oauth_errors import PageRefusal
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 from app.rules.registration.dynamic_metadata import Offer, as_fields, refusal_words, replacing
 from app.rules.registration.metadata_documents import (
     LARGEST_DOCUMENT,
@@ -144,8 +143,8 @@ def _copy_of(organization_id: str, address_digest: bytes) -> _Copy | None:
 
 
 def _require_patience(actor: Actor) -> None:
-    limit = Limit(bucket_of("metadata documents", network_of(actor.address)), MOST_PER_NETWORK)
-    claim = attempts.claim_attempt(actor.organization_id, limit)
+    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "metadata documents")
+    claim = attempts.claim_attempt(actor.organization_id, *limits)
     if claim.wait:
         raise TooManyRequests(
             "Too many apps were looked up from your network. Wait, then try again.", retry_after=claim.wait

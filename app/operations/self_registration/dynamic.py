@@ -20,7 +20,7 @@ from app.models.registration import ClientRegistration
 from app.operations import clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.people import attempts
-from app.operations.people.attempts import Limit, bucket_of
+from app.operations.people.attempts import limits_of_networks
 from app.operations.registration import scopes, sector_documents
 from app.operations.registration.client_origin import FIRST_IDLE_CHECK, Origin
 from app.operations.registration.clients import (
@@ -38,7 +38,6 @@ from app.rules.consents.approval import BLOCKED
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
 from app.rules.identifiers import parse_client_id
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
 from app.rules.registration.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.tokens.tokens import REGISTRATION_ACCESS, digest, new_token, parse_token
 
@@ -177,8 +176,8 @@ _MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:wr
 
 
 def _require_patience(actor: Actor) -> None:
-    limit = Limit(bucket_of("dynamic registration", network_of(actor.address)), MOST_PER_NETWORK)
-    claim = attempts.claim_attempt(actor.organization_id, limit)
+    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "dynamic registration")
+    claim = attempts.claim_attempt(actor.organization_id, *limits)
     if claim.wait:
         raise TooManyRequests(
             "Too many clients were registered from your network. Wait, then try again.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import and_, delete, select, update
@@ -63,22 +64,70 @@ def find_known(organization_id: str, email_canonical: str, cookie: str) -> UUID 
     return found
 
 
+@read
+def find_with_factor(organization_id: str, user_id: UUID, cookie: str) -> UUID | None:
+    """The user's known browser that the cookie's value speaks of, if a second factor was given in it; or None."""
+    found: UUID | None = db.session.scalar(
+        select(KnownBrowser.id).where(
+            KnownBrowser.organization_id == organization_id,
+            KnownBrowser.user_id == user_id,
+            KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
+            KnownBrowser.expires_at > clock.now(),
+            KnownBrowser.factor_given_at.is_not(None),
+        )
+    )
+    return found
+
+
+@transaction
+def note_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
+    """A second factor was given, or set up, in the browser of the cookie; nothing for one that is not known."""
+    count_changed(
+        update(KnownBrowser)
+        .where(
+            KnownBrowser.organization_id == organization_id,
+            KnownBrowser.user_id == user_id,
+            KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
+        )
+        .values(factor_given_at=clock.now())
+    )
+
+
+@transaction
+def forget_factors(organization_id: str, user_id: UUID) -> None:
+    """No second factor was ever given in any browser of the user: those that were are gone."""
+    count_changed(
+        update(KnownBrowser)
+        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
+        .values(factor_given_at=None, code_failures=0)
+    )
+
+
 @transaction
 def recognise(
-    actor: Actor, user_id: UUID, cookie: str, *, user_agent: str, has_signed_in_before: bool
+    actor: Actor,
+    user_id: UUID,
+    cookie: str,
+    *,
+    user_agent: str,
+    has_signed_in_before: bool,
+    gave_factor: bool = False,
 ) -> str:
     """The browser is known as one of the user's from now on, a year at least; returns its cookie's value.
 
-    Part of the complete sign-in that audits it. Whoever has signed in before, and never here, is told by mail.
+    Part of the complete sign-in that audits it; ``gave_factor`` says that a second factor was part of that. Whoever has
+    signed in before, and never here, is told by mail.
     """
     here = actor.organization_id
     now = clock.now()
-    seen = {
+    seen: dict[str, Any] = {
         "last_used_at": now,
         "expires_at": now + LIFE,
         "address": (actor.address or "")[:64] or None,
         "user_agent": "".join(char for char in user_agent if char.isprintable())[:255],
     }
+    if gave_factor:
+        seen["factor_given_at"] = now
     known = update(KnownBrowser).where(
         KnownBrowser.organization_id == here,
         KnownBrowser.user_id == user_id,

@@ -16,12 +16,12 @@ from uuid import UUID
 
 from app.operations.directory import OrganizationView
 from app.operations.people import attempts
-from app.operations.people.attempts import Claim, Limit, bucket_of
+from app.operations.people.attempts import Claim, Limit, bucket_of, limits_of_networks
 from app.operations.sign_in_safety.known_browsers import find_known
 from app.operations.transaction import transaction
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
-from app.rules.people.networks import network_of
+from app.rules.people.networks import networks_of
 
 MOST_PER_NETWORK = 100
 """Failures from one network, whatever the accounts, before it waits: whoever tries one password on many of them."""
@@ -30,6 +30,7 @@ MOST_PER_ACCOUNT = 100
 its owner signs in from a known browser or chooses a new password by a link; otherwise a month has to pass."""
 MOST_PER_ORGANIZATION = 1000
 """Failures from unknown browsers in the window of the settings. Beyond it one may be tried now and then."""
+_FROM = "sign_in"
 _MONTH = timedelta(days=30)
 _CAP = Lockout(MOST_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
 _BUDGET_DELAY, _LONGEST_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
@@ -54,7 +55,7 @@ def claim_guess(organization: OrganizationView, email: str, *, address: str | No
     limits = (
         _limits_of_known(organization, browser)
         if browser is not None
-        else _limits_of_unknown(organization, name, network_of(address))
+        else _limits_of_unknown(organization, name, address)
     )
     claim = attempts.claim_attempt(organization.id, *limits)
     capped = _account(name)
@@ -71,7 +72,8 @@ def forgive(
     What the network and the organization have failed at stays: whoever owns one account gains nothing at others.
     """
     attempts.forgive(organization_id, _account(email_canonical))
-    attempts.forgive(organization_id, _account_from(email_canonical, network_of(address)))
+    for network, _ in networks_of(address):
+        attempts.forgive(organization_id, bucket_of(_FROM, email_canonical, network))
     browser = find_known(organization_id, email_canonical, known) if known else None
     if browser is not None:
         attempts.forgive(organization_id, _browser(browser))
@@ -81,21 +83,17 @@ def _limits_of_known(organization: OrganizationView, browser: UUID) -> tuple[Lim
     return (Limit(_browser(browser), Lockout.of(organization.settings)),)
 
 
-def _limits_of_unknown(organization: OrganizationView, name: str, network: str) -> tuple[Limit, ...]:
+def _limits_of_unknown(organization: OrganizationView, name: str, address: str | None) -> tuple[Limit, ...]:
     lockout = Lockout.of(organization.settings)
     budget = replace(
         lockout.from_failure(MOST_PER_ORGANIZATION), delay=_BUDGET_DELAY, max_delay=_LONGEST_BUDGET_DELAY
     )
     return (
-        Limit(_account_from(name, network), lockout),
-        Limit(bucket_of("sign_in network", network), lockout.from_failure(MOST_PER_NETWORK)),
+        *limits_of_networks(lockout, address, _FROM, name),
+        *limits_of_networks(lockout.from_failure(MOST_PER_NETWORK), address, "sign_in network"),
         Limit(_account(name), _CAP),
         Limit(bucket_of("sign_in organization"), budget),
     )
-
-
-def _account_from(name: str, network: str) -> bytes:
-    return bucket_of("sign_in", name, network)
 
 
 def _account(name: str) -> bytes:

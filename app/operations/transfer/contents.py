@@ -56,7 +56,7 @@ STAYS: Mapping[str, str] = {
     "registrations": "people ask for their accounts anew",
     "account_links": "live for minutes, and are asked for anew",
     "attempts": "count for minutes",
-    "second_factor_tries": "count for minutes",
+    "second_factor_tries": "count for a month, of those who guess at the installation's own pages",
     "pending_sign_ins": "wait for minutes, in one browser",
     "idempotency_keys": "count for a day, at the installation that was called",
     "credential_uses": "samples of use for the verdict of a secret, which begins anew",

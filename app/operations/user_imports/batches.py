@@ -113,6 +113,8 @@ def _create(part: Part, people: Sequence[ImportedPerson]) -> None:
             "email": person.email,
             "email_canonical": person.canonical,
             "email_verified": person.email_verified,
+            # Whoever made it in the system before: nobody here knows them.
+            "made_unproven": not person.email_verified,
             "name": person.name,
             "profile": dict(person.profile),
             "password_hash": person.password_hash,

@@ -16,6 +16,8 @@ from app.operations.people.user_status import require_reach
 from app.operations.transaction import read, transaction
 from app.operations.user_administration.changes import update_user
 from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.people.permissions import MEMBER
 from app.rules.people.user_import import ImportedPerson
 
 
@@ -37,8 +39,8 @@ def update_existing(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_d
     """Name, status and claims that the row gives are the user's, and they hold its roles too; whether that is new.
 
     A password, an address and whether it is verified are the person's own: no import replaces them (PW-4, TN-12).
-    Raises Forbidden when the user holds a role that the actor lacks, LastAdministrator. Audit: as ``update_user`` and
-    ``assign_role``.
+    Raises Forbidden when the user holds a role that the actor lacks, Conflict for roles of somebody who has not
+    confirmed the address, LastAdministrator. Audit: as ``update_user`` and ``assign_role``.
     """
     user = require_reach(actor, user_id)
     fields: dict[str, Any] = {
@@ -48,6 +50,14 @@ def update_existing(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_d
         fields["profile"] = {**user.profile, **person.profile}
     held = roles_of_user(actor.organization_id, actor.organization_id, user_id)
     missing = [role for role in person.roles if role not in held]
+    if not user.email_verified and any(role != MEMBER for role in missing):
+        # Whoever signed up with somebody's address must not get the roles meant for its owner.
+        raise Conflict(
+            "The user with this address has not confirmed it. If you know that it is theirs, give them the roles by "
+            f"their id: {user.public_id}.",
+            field="roles",
+            code="email_unverified",
+        )
     differing = [name for name, value in fields.items() if getattr(user, name) != value]
     if is_dry_run:
         return bool(differing or missing)

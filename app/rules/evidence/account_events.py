@@ -14,6 +14,7 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "second_factor.failed": sentence("A second factor was wrong"),
     "second_factor.added": sentence("A second factor was added"),
     "second_factor.removed": sentence("A second factor was removed"),
+    "second_factors.ended": sentence("Second factors from before the address was confirmed have ended"),
     "second_factors.reset": sentence("The second factors were reset"),
     "recovery_code.used": sentence("A recovery code was used"),
     "recovery_codes.renewed": sentence("New recovery codes were made"),
@@ -45,6 +46,7 @@ ALARMING = frozenset(
         "sign_in.failed",
         "second_factor.failed",
         "recovery_code.used",
+        "second_factors.ended",
         "second_factors.reset",
         "passkey.counter_went_back",
     }

@@ -58,6 +58,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "second_factor.added": "A person added a second factor.",
     "second_factor.failed": "A second factor was wrong.",
     "second_factor.removed": "A second factor was removed.",
+    "second_factors.ended": "The first proof of an address ended the second factors from before.",
     "second_factors.reset": "An administrator reset a person's second factors.",
     "session.ended": "A person signed out.",
     "session.others_ended": "A person signed out everywhere else.",

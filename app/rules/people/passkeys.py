@@ -72,12 +72,15 @@ def creation_options(
     email: str,
     name: str,
     known: Iterable[Descriptor],
+    alone: bool = False,
 ) -> dict[str, Any]:
     """PublicKeyCredentialCreationOptions (section 5.4) as JSON: a passkey, wherever the authenticator can hold one.
 
     Verification of the person is preferred and not required, so that a simple security key may still be a second
-    factor; signing in without a password requires it each time. No attestation: models are not chosen among.
+    factor; signing in without a password requires it each time. ``alone``: it is the only way in, so both are required.
+    No attestation: models are not chosen among.
     """
+    need = "required" if alone else "preferred"
     return {
         "rp": {"id": party.id, "name": title},
         "user": {"id": handle, "name": email, "displayName": name or email},
@@ -85,7 +88,7 @@ def creation_options(
         "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in _ALGORITHMS],
         "timeout": TIMEOUT_MILLISECONDS,
         "excludeCredentials": _listed(known),
-        "authenticatorSelection": {"residentKey": "preferred", "userVerification": "preferred"},
+        "authenticatorSelection": {"residentKey": need, "userVerification": need},
         "attestation": "none",
         "extensions": {"credProps": True},
     }

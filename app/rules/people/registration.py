@@ -20,13 +20,15 @@ def has_passwords(settings: Mapping[str, Any]) -> bool:
     return bool(settings["authentication"]["password"]["enabled"])
 
 
-def require_invitable(settings: Mapping[str, Any]) -> None:
-    """People may be invited. Raises Conflict where the organization is closed to new ones, or has no passwords."""
-    if not has_passwords(settings):
-        # They would choose one on the page of the invitation, and could do nothing with it.
+def require_invitable(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
+    """People may be invited. Raises Conflict where the organization is closed, or they would have no way in.
+
+    ``by_passkey`` says whether a passkey alone signs in here.
+    """
+    if not has_passwords(settings) and not by_passkey:
         raise Conflict(
-            "Nobody can come in by an invitation while passwords are switched off: its page asks for one. Switch "
-            "authentication.password.enabled on until they are in and have a passkey.",
+            "Nobody can come in by an invitation while neither passwords nor passkeys sign in: its page asks for one "
+            "of them. Switch authentication.password.enabled or authentication.passkeys.passwordless on first.",
             code="passwords_off",
         )
     if settings["authentication"]["registration"]["mode"] == "closed":

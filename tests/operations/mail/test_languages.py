@@ -92,15 +92,18 @@ def test_every_letter_is_german_throughout(make: Any, name: str) -> None:
     values = {part: "Xyz" for found in names for part in found if part}
     moments = dict.fromkeys(("at", "until", "ends", "used"), AT)
     told = values | moments | {"because": "failing", "days": "5", "waiting": "9"}
-    mail = compose(
-        make.organization(name="Acme"),
-        name,
-        {key: value for key, value in told.items() if key != "title"},
-        to="ada@acme.example",
-        sender="gatehouse@mail.example",
-        message_id="x",
-        written_at=datetime.now(UTC),
-        language="de",
-    )
-    text = f"{mail['Subject']} {plain(mail)}"
-    assert ENGLISH_WORDS.findall(text) == []
+    acme = make.organization(name="Acme")
+    for factors in ("left", "ended"):
+        told |= {f"{factors}_passkeys": "2", f"{factors}_apps": "1"}
+        mail = compose(
+            acme,
+            name,
+            {key: value for key, value in told.items() if key != "title"},
+            to="ada@acme.example",
+            sender="gatehouse@mail.example",
+            message_id="x",
+            written_at=datetime.now(UTC),
+            language="de",
+        )
+        text = f"{mail['Subject']} {plain(mail)}"
+        assert ENGLISH_WORDS.findall(text) == []

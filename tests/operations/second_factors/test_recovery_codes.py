@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,20 @@ def test_each_signs_in_once_in_place_of_the_app(app: Any, ada: Any, database: Da
     assert isinstance(with_code(ada, codes[1]), SignedIn)
     assert removal.own_factors(person(ada)).codes_left == 4
     assert audited(database, "recovery_code.used") == 2
+
+
+def test_new_ones_are_told_to_their_owner(
+    app: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    """MF-4: whoever stole a sign-in takes the way back from its owner, but not in silence."""
+    with_app(app, ada)
+    deliver()
+    box.mails.clear()
+    removal.renew_codes(person(ada, amr=("pwd", "otp", "mfa")))
+    deliver()
+    assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
+        (ada.email, "Your account at Acme has new recovery codes")
+    ]
 
 
 def test_nobody_else_s_code_counts(app: Any, make: Any, ada: Any) -> None:

@@ -11,8 +11,9 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.user import RoleAssignment, User
 from app.models.user_import import UserImport, UserImportPart
+from app.operations.people.rights import roles_of_user
 from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.users import find_user_by_email
+from app.operations.people.users import create_user, find_user_by_email
 from app.operations.user_imports import endings, records, reports, running, starts
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -160,6 +161,24 @@ def test_who_is_there_already_is_left_alone_or_brought_up_to_date(make: Any) -> 
         {"name": "Ada Lovelace", "profile": {"phone_number": "+41446681800"}}
     ]
     assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 0, 1, 0)
+
+
+def test_who_signed_up_with_an_address_does_not_get_the_roles_meant_for_its_owner(make: Any) -> None:
+    """OI-5: as where an administrator is named by address; the role that everybody has is no harm."""
+    acme = make.organization()
+    squatter = find_user_by_email(acme.id, unproven(acme, "ada@a.example"))
+    text = "email,roles\nada@a.example,developer\n"
+    for dry in (True, False):
+        ended = bring_in(admin(make, acme), text, dry=dry, on_existing="update")
+        assert reasons(admin(make, acme), ended) == {2: [("roles", "email_unverified")]}
+    assert roles_of_user(acme.id, acme.id, squatter.id) == ()
+    member = "email,roles\nada@a.example,member\n"
+    assert counts(bring_in(admin(make, acme), member, on_existing="update")) == ("done", 0, 1, 0, 0)
+
+
+def unproven(organization: Any, email: str) -> str:
+    create_user(organization.id, email=email, made_unproven=True)
+    return email
 
 
 def test_nobody_grants_what_they_lack_nor_reaches_who_holds_more(make: Any) -> None:

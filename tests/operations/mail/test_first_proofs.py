@@ -1,0 +1,230 @@
+"""Who registers somebody else's address shares nothing with its owner, once the owner proves it (RP-3, OI-5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.models.user import User
+from app.operations.addresses.own_address import request_proof, use_proof
+from app.operations.consents.consents import remember, standing_consent
+from app.operations.directory import find_client
+from app.operations.passkeys.registration import begin_registration, finish_registration
+from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
+from app.operations.people.invitations import accept_invitation, invite
+from app.operations.people.password_recovery import request_reset
+from app.operations.people.password_resets import issue_reset_link, reset_password
+from app.operations.people.registration import register_user
+from app.operations.people.sign_in import SecondStep, SignedIn, sign_in
+from app.operations.people.users import find_user_by_email
+from app.operations.second_factors.enrolled import methods_of
+from app.operations.second_factors.sign_in_ends import Browser
+from app.operations.transaction import transaction
+from app.operations.user_administration.changes import update_user
+from app.rules.actor import Actor
+from tests.factories import PASSWORD, MadeUser
+from tests.oauth.conftest import audited
+from tests.support.authenticator import person, set_rows, with_app
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
+from tests.support.security_key import Authenticator
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "a wholly different password"
+OPEN = {"authentication": {"registration": {"mode": "open", "verify_email": False}}}
+THERE = Browser("the browser of whoever was there first")
+Deliver = Callable[[], int]
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme", settings=OPEN)
+
+
+@pytest.fixture
+def squatted(acme: Any) -> MadeUser:
+    """An account that somebody made with Ada's address."""
+    return registered(acme, "ada@acme.example")
+
+
+def registered(organization: Any, email: str) -> MadeUser:
+    register_user(
+        organization, email=email, name="Ada", password=PASSWORD, address="192.0.2.66", request_id=None
+    )
+    user = find_user_by_email(organization.id, email)
+    assert user is not None
+    return MadeUser(organization, user.id, email)
+
+
+def with_passkey(user: MadeUser, amr: tuple[str, ...] = ("pwd",)) -> Authenticator:
+    who, key = person(user, amr=amr), Authenticator()
+    finish_registration(who, key.create(begin_registration(who, THERE)), "Mine", THERE)
+    return key
+
+
+def enter_by(key: Authenticator, organization: Any) -> Any:
+    stranger = Actor.anonymous(organization.id, "192.0.2.66")
+    answer = key.get(begin_sign_in(organization, THERE.id))
+    return sign_in_with_passkey(stranger, organization, answer, THERE)
+
+
+def reset_by_mail(user: MadeUser, box: Mailbox, deliver: Deliver) -> Any:
+    request_reset(user.organization, user.email, address="192.0.2.7", request_id=None)
+    deliver()
+    link = next(link for link in reversed(box.links()) if "/reset/" in link)
+    box.mails.clear()
+    done = reset_password(user.organization, link.rpartition("/")[2], NEW, address="192.0.2.7")
+    deliver()
+    return done
+
+
+def test_the_owner_s_reset_ends_the_factors_of_whoever_registered_the_address(
+    app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """RP-3: the first proof of the address is nobody's but the owner's."""
+    with_app(app, squatted)
+    key = with_passkey(squatted, ("pwd", "otp", "mfa"))
+    assert isinstance(enter_by(key, acme), SignedIn)
+    deliver()
+    box.mails.clear()
+    done = reset_by_mail(squatted, box, deliver)
+    assert (done.ended.passkeys, done.ended.has_app) == (1, True)
+    assert isinstance(enter_by(key, acme), PasskeyRefused)
+    assert methods_of(acme.id, squatted.id) == ()
+    assert [database.count(table) for table in ("recovery_codes", "sessions")] == [0, 0]
+    assert isinstance(sign_in(acme.id, squatted.email, NEW), SignedIn)
+    (mail,) = box.mails
+    assert "has ended: 1 passkey and an authenticator app." in plain(mail)
+    assert audited(database, "second_factors.ended") == 1
+
+
+def test_what_was_allowed_to_apps_before_is_asked_anew(
+    make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    """CO-2: an app of whoever was there first would get codes in the owner's name, without a word."""
+    client = find_client(make.client(acme).client_id)
+    assert client is not None
+
+    @transaction
+    def allow() -> None:
+        remember(person(squatted), client, squatted.id, ("openid", "email"))
+
+    allow()
+    assert standing_consent(client, squatted.id).scopes
+    reset_by_mail(squatted, box, deliver)
+    assert not standing_consent(client, squatted.id).scopes
+    allow()
+    reset_by_mail(squatted, box, deliver)
+    assert standing_consent(client, squatted.id).scopes
+
+
+def test_what_the_owner_sets_up_after_the_proof_stays(
+    app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    """RP-3, MF-6: a second reset finds a proven address, and says which factors there are."""
+    reset_by_mail(squatted, box, deliver)
+    with_passkey(squatted)
+    with_passkey(squatted, ("pwd", "mfa"))
+    box.mails.clear()
+    done = reset_by_mail(squatted, box, deliver)
+    assert not done.ended
+    assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStep)
+    assert "It has 2 passkeys. If one of them is not yours" in plain(box.mails[0])
+
+
+def test_the_factors_of_who_was_vouched_for_stay(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
+    """RP-3, MF-6: whoever reads a mailbox alone is no owner of an account that an administrator gave to somebody."""
+    acme = make.organization(name="Acme")
+    admin = make.actor(acme)
+    user_id = accept_invitation(
+        invited(admin, acme, "grace@acme.example"), name="Grace", password_hash="none yet"
+    )
+    grace = MadeUser(acme, user_id, "grace@acme.example")
+    set_rows(User, email_verified=False)
+    with_app(app, grace)
+    assert not reset_by_mail(grace, box, deliver).ended
+    assert methods_of(acme.id, grace.id) == ("totp",)
+
+
+def invited(admin: Actor, organization: Any, email: str) -> str:
+    """The token of an invitation, as if it had been handed over."""
+    from app.operations.mail import letters
+
+    possible = letters.is_possible
+    letters.is_possible = lambda: False
+    try:
+        link = invite(admin, organization.slug, email=email).link
+    finally:
+        letters.is_possible = possible
+    assert link is not None
+    return link.rpartition("/")[2]
+
+
+def test_an_address_that_an_administrator_wrote_is_no_first_proof(
+    make: Any, app: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """MF-6: a slip in an address must not give the account to whoever has that mailbox."""
+    ada = make.user(acme, email="ada@acme.example")
+    with_app(app, ada)
+    update_user(make.actor(acme), ada.public_id, {"email": "adda@acme.example"})
+    moved = replace(ada, email="adda@acme.example")
+    assert not reset_by_mail(moved, box, deliver).ended
+    assert methods_of(acme.id, ada.id) == ("totp",)
+
+
+def test_a_link_that_an_administrator_hands_over_proves_nothing(
+    make: Any, app: Any, acme: Any, squatted: MadeUser
+) -> None:
+    with_app(app, squatted)
+    link = issue_reset_link(make.actor(acme), squatted.id).link
+    assert not reset_password(acme, link.rpartition("/")[2], NEW).ended
+    assert methods_of(acme.id, squatted.id) == ("totp",)
+
+
+def confirm(user: MadeUser, here: SignedIn, box: Mailbox, deliver: Deliver, amr: tuple[str, ...]) -> Any:
+    who = replace(person(user, amr=amr), session_id=here.session_id)
+    request_proof(person(user, amr=("pwd", "otp", "mfa")), user.email)
+    deliver()
+    found = re.search(r"/confirm-address/(\S+)", plain(box.mails[-1]))
+    assert found is not None
+    box.mails.clear()
+    done = use_proof(who, found[1], known=here.known)
+    deliver()
+    return done
+
+
+def test_who_proves_it_signed_in_ends_what_is_elsewhere(
+    acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    here, _ = (sign_in(acme.id, squatted.email, PASSWORD) for _ in range(2))
+    assert isinstance(here, SignedIn)
+    done = confirm(squatted, here, box, deliver, ("pwd",))
+    assert done.has_ended
+    assert [database.count(table) for table in ("sessions", "known_browsers")] == [1, 1]
+    assert [mail["Subject"] for mail in box.mails] == ["Your address at Acme is confirmed"]
+
+
+def test_who_proves_it_by_a_second_factor_keeps_it_and_hears_of_all(
+    app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    assert isinstance(here, SignedIn)
+    with_app(app, squatted)
+    done = confirm(squatted, here, box, deliver, ("pwd", "otp", "mfa"))
+    assert not done.has_ended
+    assert methods_of(acme.id, squatted.id) == ("totp",)
+    assert "The account has an authenticator app." in plain(box.mails[-1])
+
+
+def test_factors_that_this_sign_in_does_not_rest_on_end(
+    app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    assert isinstance(here, SignedIn)
+    with_app(app, squatted)
+    assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
+    assert methods_of(acme.id, squatted.id) == ()
