@@ -36,6 +36,7 @@ def create_app(configuration: config.Config | None = None, *, commands: bool = T
     app.config["GATEHOUSE"] = settings
     app.config["SECRET_KEY"] = settings.secret_key
     memory.give_back_large_blocks()
+    memory.share_one_arena()
     database.configure(app, settings)
     oauth.open_lane(app)
     web.register(app, settings)

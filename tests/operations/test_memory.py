@@ -1,9 +1,12 @@
-"""Memory that passwords took is given back."""
+"""Memory that passwords took is given back, and threads take none of their own."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.servers import ROOT
 
@@ -44,3 +47,36 @@ def test_eight_threads_that_hashed_hold_nothing_afterwards(tmp_path) -> None:
         timeout=120,
     )
     assert int(done.stdout.split()[-1]) < 30
+
+
+# glibc reserves 64 MiB of addresses for each further arena. 100 kB are too much for Python's own allocator.
+_ARENAS = """
+import runpy, threading
+from pathlib import Path
+
+def reserved():
+    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096 // 2**20
+
+runpy.run_path("app/operations/upkeep/memory.py")["share_one_arena"]()
+threading.stack_size(1 << 18)
+before, together = reserved(), threading.Barrier(9)
+
+def work():
+    kept = [bytearray(100_000) for _ in range(5)]
+    together.wait(20)
+    together.wait(20)
+
+for _ in range(8):
+    threading.Thread(target=work, daemon=True).start()
+together.wait(20)
+print(reserved() - before)
+together.wait(20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep no arenas")
+def test_threads_share_one_arena() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ARENAS], cwd=ROOT, capture_output=True, check=True, timeout=60
+    )
+    assert int(done.stdout) < 64
