@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
-
-import pytest
 
 from tests.support.servers import ROOT
 
@@ -74,7 +71,6 @@ together.wait(20)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep no arenas")
 def test_threads_share_one_arena() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ARENAS], cwd=ROOT, capture_output=True, check=True, timeout=60
