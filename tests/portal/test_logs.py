@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from app.rules.evidence.failure_causes import CAUSES
 from app.rules.evidence.text_difference import difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
 
@@ -227,3 +228,11 @@ def test_the_difference_is_where_it_is() -> None:
     swapped = difference("http://a.example", ["https://a.example"])
     assert swapped is not None and swapped.words == "“s” is missing."
     assert difference("x", []) is None
+
+
+def test_causes_are_searched_in_words(log: Log) -> None:
+    log.authorize("https://elsewhere.example/callback")
+    page = log.page("/logs?cause=redirect_uri_not_registered").text
+    words = CAUSES["redirect_uri_not_registered"].what
+    assert f'<option value="redirect_uri_not_registered" selected>{words}</option>' in page
+    assert f">{words}</a>" in page
