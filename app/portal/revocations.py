@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import request
 
+from app.operations.evidence.names import names_of
 from app.operations.revocations.receipts import get_receipt, list_receipts
 from app.operations.revocations.wider import WiderRevocation, revoke_widely
 from app.portal.blueprint import portal
@@ -29,6 +30,7 @@ def revocations(visit: Visit) -> Answer:
     return visit.render(
         "portal/revocations/list.html",
         page=page,
+        names=names_of(visit.actor, [receipt.subject for receipt in page.items]),
         may_revoke=visit.actor.may("tokens:revoke"),
         pager=pages_of(page, visit.organization.id, _LISTING),
     )
@@ -39,7 +41,8 @@ def revocations(visit: Visit) -> Answer:
 def revocation(visit: Visit, revocation_id: str) -> Answer:
     """One receipt."""
     receipt = get_receipt(visit.actor, visit.organization.slug, revocation_id)
-    return visit.render("portal/revocations/receipt.html", receipt=receipt)
+    names = names_of(visit.actor, [receipt.subject])
+    return visit.render("portal/revocations/receipt.html", receipt=receipt, names=names)
 
 
 @portal.route("/portal/<organization>/revocations/new", methods=["GET", "POST"])
@@ -60,6 +63,7 @@ def revoke_widely_page(visit: Visit) -> Answer:
         "portal/revocations/new.html",
         code=400 if errors else 200,
         would=would.receipt,
+        names=names_of(visit.actor, [would.receipt.subject]),
         warnings=would.warnings,
         offers_sessions=would.receipt.kind in WITH_SESSIONS,
         is_everything=would.receipt.kind == ORGANIZATION,

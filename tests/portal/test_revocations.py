@@ -26,6 +26,7 @@ def test_a_clients_tokens_are_counted_and_revoked(ada: Person, orchard: Any) -> 
     page = f"/revocations/new?client_id={orchard.client_id}"
     ada.get(page)
     assert "Revoke all tokens of this client?" in ada.text and "1 grant" in ada.text
+    assert f"Orchard {orchard.client_id}" in ada.text
     chosen = {"client_id": orchard.client_id, "reason": "Laptop lost"}
     assert ada.send("/revocations/new", action="count", **chosen).status_code == 200
     ada.get(f"/clients/{orchard.client_id}/tokens")
@@ -34,10 +35,11 @@ def test_a_clients_tokens_are_counted_and_revoked(ada: Person, orchard: Any) -> 
     ada.send("/revocations/new", action="revoke", **chosen)
     ada.follow()
     assert "Revoked. What was issued before" in ada.text and "Laptop lost" in ada.text
+    assert f"Client Orchard {orchard.client_id}" in ada.text
     ada.get(f"/clients/{orchard.client_id}/tokens")
     assert "No living grants" in ada.text
     ada.get("/revocations")
-    assert orchard.client_id in ada.text and ada.user.email in ada.text
+    assert f"Client Orchard {orchard.client_id}" in ada.text and ada.user.email in ada.text
 
 
 def test_a_moment_in_the_past_is_counted_again(ada: Person, make: Any, orchard: Any) -> None:

@@ -48,9 +48,12 @@ def names_in_events(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID, N
 
 
 @read
-def names_of_clients(actor: Actor, client_ids: Iterable[str]) -> dict[str, Named]:
-    """The names of clients of the actor's organization, of those that are gone as well; for what was shown by id."""
-    return _names(actor.organization_id, set(client_ids))
+def names_of(actor: Actor, ids: Iterable[str]) -> dict[str, Named]:
+    """By their ids, the names of things of the actor's organization, of clients and APIs that are gone as well.
+
+    For ids that the actor was shown: it asks for no permission of its own.
+    """
+    return _names(actor.organization_id, set(ids))
 
 
 def _target(event: AuditRecord) -> str | None:

@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations import clock
 from app.operations.directory import organization_by_id
-from app.operations.evidence.names import Named, names_of_clients
+from app.operations.evidence.names import Named, names_of
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read
 from app.rules.actor import Actor
@@ -54,7 +54,7 @@ def list_activity(
     }
     rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
     clients = {client_id for row in rows[:limit] if (client_id := _client_id(row))}
-    names = names_of_clients(actor, clients) if clients else {}
+    names = names_of(actor, clients) if clients else {}
     items = tuple(_activity(row, me, names) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
