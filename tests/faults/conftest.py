@@ -40,7 +40,9 @@ def mortal_server(mortal_database: MariaDB, tmp_path: Path) -> Iterator[LiveServ
     """Two workers that may die, on the database that may."""
     keys = tmp_path / "instance"
     keys.mkdir(mode=0o700)
-    server = LiveServer(MariaDBDatabase(mortal_database, "gatehouse"), keys, tmp_path / "server.log")
+    database = MariaDBDatabase(mortal_database, "gatehouse")
+    # Whatever dies is told of.
+    server = LiveServer(database, keys, tmp_path / "server.log", expected="")
     server.start()
     Factory(server.app).root()
     yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tests.support.databases import MariaDBDatabase
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 THREADS = 8
+# A warning or worse of the service, and what Python itself says of a fault.
+_TROUBLE = re.compile(r'\{.*"level": ?"(warning|error|critical)"|Traceback|\S+Warning: ')
 
 
 def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = THREADS) -> list[str]:
@@ -34,6 +37,7 @@ class LiveServer:
 
     ``settings`` are the workers' beside the usual ones. With ``certificate``, a file of key and certificate beside
     that of its authority, it speaks https. ``host`` is its name in the base URL: passkeys need one that is no number.
+    ``expected`` is the trouble, as a pattern, that its log may tell of; ``stop`` fails at any other.
     """
 
     def __init__(
@@ -46,9 +50,11 @@ class LiveServer:
         settings: Mapping[str, str] | None = None,
         certificate: tuple[Path, Path] | None = None,
         host: str = "127.0.0.1",
+        expected: str | None = None,
     ) -> None:
         self.database, self.instance, self.log, self.workers = database, instance, log, workers
         self.settings = dict(settings or {})
+        self.expected = expected
         self.port = process.free_port()
         self._certificate = certificate
         self.url = f"{'http' if certificate is None else 'https'}://{host}:{self.port}"
@@ -71,9 +77,19 @@ class LiveServer:
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)
 
     def stop(self) -> None:
-        """The server is gone."""
+        """The server is gone; it told of no trouble but what was ``expected``."""
         if self._process is not None:
             process.stop(self._process)
+            troubles = self.troubles()
+            assert not troubles, "\n".join(["the server's log tells of trouble:", *troubles])
+
+    def troubles(self) -> list[str]:
+        """The lines of the log that tell of trouble that was not ``expected``."""
+        return [
+            line
+            for line in self.logs().splitlines()
+            if _TROUBLE.match(line) and not (self.expected is not None and re.search(self.expected, line))
+        ]
 
     @property
     def pid(self) -> int:
