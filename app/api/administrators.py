@@ -8,6 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.idempotency import Outcome
 from app.operations.people import administrators
 from app.operations.people.administrators import AddedAdministrator, AdministratorRecord
@@ -17,7 +18,7 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 from app.web.parameters import is_descending
 
 
@@ -60,17 +61,15 @@ def invited(new: NewInvitation) -> dict[str, Any]:
 @management(*PARAMETERS, "role", "sort", names_organization=False)
 def list_administrators(call: Call, slug: str) -> Response:
     """Everybody who holds a role in the organization."""
-    listing = f"admins {slug}"
-    page = administrators.list_administrators(
-        call.actor,
+    return listed(
+        call,
+        f"admins {slug}",
+        administrators.list_administrators,
         slug,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, call.organization.id, listing),
+        show=administrator,
         role=call.parameters.get("role"),
         descending=is_descending(call.parameters, "created_at"),
     )
-    data = [administrator(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, call.organization.id, listing))
 
 
 @api.post("/organizations/<slug>/admins")

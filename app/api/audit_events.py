@@ -8,16 +8,15 @@ from typing import Any
 from flask import Response, json, stream_with_context
 
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.evidence import audit_events
 from app.operations.evidence.audit_events import FILTERS, AuditRecord
 from app.operations.evidence.verification import verify_audit_log
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 from app.web.parameters import whole_number
-
-_LIST = "audit events"
 
 
 def audit_event(record: AuditRecord, organization: str) -> dict[str, Any]:
@@ -45,22 +44,20 @@ def audit_event(record: AuditRecord, organization: str) -> dict[str, Any]:
 @management(*PARAMETERS, *FILTERS)
 def list_audit_events(call: Call) -> Response:
     """A page of the organization's audit log, the newest first."""
-    here = call.organization.id
-    page = audit_events.list_audit_events(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, _LIST),
-        filters=_filters(call),
+    return listed(
+        call,
+        "audit events",
+        audit_events.list_audit_events,
+        show=lambda record: audit_event(record, call.organization.slug),
+        filters=filters_of(call, FILTERS),
     )
-    data = [audit_event(record, call.organization.slug) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.get("/audit-events/export")
 @management(*FILTERS)
 def export_audit_events(call: Call) -> Response:
     """All that matches, the oldest first, an event a line; it is read while it is sent."""
-    records = audit_events.export_audit_events(call.actor, filters=_filters(call))
+    records = audit_events.export_audit_events(call.actor, filters=filters_of(call, FILTERS))
     response = Response(
         stream_with_context(_lines(records, call.organization.slug)), mimetype="application/x-ndjson"
     )
@@ -101,10 +98,6 @@ def get_audit_event(call: Call, audit_event_id: str) -> Response:
     """One event."""
     record = audit_events.get_audit_event(call.actor, audit_event_id)
     return envelope(audit_event(record, call.organization.slug))
-
-
-def _filters(call: Call) -> dict[str, str]:
-    return {name: call.parameters[name] for name in FILTERS if name in call.parameters}
 
 
 def _lines(records: Iterable[AuditRecord], organization: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.consents import client_decisions, client_requests
 from app.operations.consents.client_requests import FILTERS, ClientRequestRecord
@@ -14,24 +15,20 @@ from app.operations.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "client requests"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/client-requests")
 @management(*PARAMETERS, *FILTERS)
 def list_client_requests(call: Call) -> Response:
     """What members asked for, the newest first."""
-    here = call.organization.id
-    page = client_requests.list_client_requests(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, _LIST),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+    return listed(
+        call,
+        "client requests",
+        client_requests.list_client_requests,
+        show=lambda record: client_request(record, call),
+        filters=filters_of(call, FILTERS),
     )
-    data = [client_request(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.get("/client-requests/<request_id>")

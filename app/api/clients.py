@@ -6,6 +6,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.operations.idempotency import Outcome
 from app.operations.registration import clients, sector_documents
 from app.operations.registration.client_lists import FILTERS
@@ -14,24 +15,22 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/clients")
 @management(*PARAMETERS, "q", "sort", *FILTERS)
 def list_clients(call: Call) -> Response:
     """The clients of the organization, without secrets."""
-    here = call.organization.id
-    page = clients.list_clients(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "clients"),
+    return listed(
+        call,
+        "clients",
+        clients.list_clients,
+        show=lambda record: representations.client(record, call.organization),
         query=call.parameters.get("q"),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+        filters=filters_of(call, FILTERS),
         sort=call.parameters.get("sort", "name"),
     )
-    data = [representations.client(record, call.organization) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "clients"))
 
 
 @api.post("/clients")

@@ -7,30 +7,27 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.consents import consent_lists
 from app.operations.consents.consent_lists import GivenConsent
 from app.operations.grants.allowances import FILTERS
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "consents"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/consents")
 @management(*PARAMETERS, *FILTERS)
 def list_consents(call: Call) -> Response:
     """The consents that stand and that the caller may see, the newest first."""
-    here = call.organization.id
-    page = consent_lists.list_given_consents(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, _LIST),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+    return listed(
+        call,
+        "consents",
+        consent_lists.list_given_consents,
+        show=lambda record: consent(record, call),
+        filters=filters_of(call, FILTERS),
     )
-    data = [consent(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.get("/consents/<consent_id>")

@@ -8,11 +8,12 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.operations.evidence import failed_requests
 from app.operations.evidence.failed_requests import FILTERS, FailedRequestRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
 
 def failed_request(record: FailedRequestRecord, call: Call) -> dict[str, Any]:
@@ -43,15 +44,13 @@ def failed_request(record: FailedRequestRecord, call: Call) -> dict[str, Any]:
 @management(*PARAMETERS, *FILTERS)
 def list_failed_requests(call: Call) -> Response:
     """The refused requests that the caller may see, the newest first."""
-    here = call.organization.id
-    page = failed_requests.list_failed_requests(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "failed requests"),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+    return listed(
+        call,
+        "failed requests",
+        failed_requests.list_failed_requests,
+        show=lambda record: failed_request(record, call),
+        filters=filters_of(call, FILTERS),
     )
-    data = [failed_request(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "failed requests"))
 
 
 @api.get("/logs/failed-requests/<failed_request_id>")

@@ -7,30 +7,27 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.grants import grant_lists
 from app.operations.grants.allowances import FILTERS
 from app.operations.grants.grant_lists import GrantRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "grants"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/grants")
 @management(*PARAMETERS, *FILTERS)
 def list_grants(call: Call) -> Response:
     """The living grants that the caller may see, the newest first."""
-    here = call.organization.id
-    page = grant_lists.list_grants(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, _LIST),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+    return listed(
+        call,
+        "grants",
+        grant_lists.list_grants,
+        show=lambda record: grant(record, call),
+        filters=filters_of(call, FILTERS),
     )
-    data = [grant(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.get("/grants/<grant_id>")

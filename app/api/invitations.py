@@ -5,27 +5,20 @@ from __future__ import annotations
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.api.organizations import invitation
 from app.operations.people import invitations
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/organizations/<slug>/invitations")
 @management(*PARAMETERS, names_organization=False)
 def list_invitations(call: Call, slug: str) -> Response:
     """Who is invited and has not come yet."""
-    listing = f"invitations {slug}"
-    page = invitations.list_invitations(
-        call.actor,
-        slug,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, call.organization.id, listing),
-    )
-    data = [invitation(view) for view in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, call.organization.id, listing))
+    return listed(call, f"invitations {slug}", invitations.list_invitations, slug, show=invitation)
 
 
 @api.get("/organizations/<slug>/invitations/<invitation_id>")

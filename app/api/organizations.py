@@ -8,6 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.idempotency import Outcome
 from app.operations.people.invitation_views import InvitationView
 from app.operations.tenancy import organizations
@@ -16,7 +17,7 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 from app.web.parameters import is_descending
 
 
@@ -53,17 +54,15 @@ def invitation(view: InvitationView) -> dict[str, Any]:
 @management(*PARAMETERS, "q", "status", "sort", names_organization=False)
 def list_organizations(call: Call) -> Response:
     """Root sees every organization, others their own."""
-    here = call.organization.id
-    page = organizations.list_organizations(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "organizations"),
+    return listed(
+        call,
+        "organizations",
+        organizations.list_organizations,
+        show=lambda record: organization(record, _issuer(call, record)),
         query=call.parameters.get("q"),
         status=call.parameters.get("status"),
         descending=is_descending(call.parameters, "id"),
     )
-    data = [organization(record, _issuer(call, record)) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "organizations"))
 
 
 @api.post("/organizations")

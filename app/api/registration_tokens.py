@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.api.representations import time
 from app.operations.idempotency import Outcome
 from app.operations.self_registration import initial_access
@@ -15,21 +16,16 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "registration tokens"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/registration-tokens")
 @management(*PARAMETERS)
 def list_registration_tokens(call: Call) -> Response:
     """The organization's initial access tokens, the newest first."""
-    here = call.organization.id
-    page = initial_access.list_registration_tokens(
-        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, _LIST)
+    return listed(
+        call, "registration tokens", initial_access.list_registration_tokens, show=registration_token
     )
-    data = [registration_token(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.post("/registration-tokens")

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.api.representations import time
 from app.operations.addresses import waiting
 from app.operations.addresses.registrations import RegistrationView
@@ -14,22 +15,14 @@ from app.operations.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "registrations"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/registrations")
 @management(*PARAMETERS)
 def list_registrations(call: Call) -> Response:
     """Who waits, the newest first."""
-    here = call.organization.id
-    page = waiting.list_registrations(
-        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, _LIST)
-    )
-    return envelope(
-        [registration(view) for view in page.items], meta=page_meta(page, call.parameters, here, _LIST)
-    )
+    return listed(call, "registrations", waiting.list_registrations, show=registration)
 
 
 @api.get("/registrations/<registration_id>")

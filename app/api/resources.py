@@ -8,6 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.idempotency import Outcome
 from app.operations.registration import resources
 from app.operations.registration.resources import ResourceRecord
@@ -16,7 +17,7 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 from app.web.parameters import flag, is_descending
 
 
@@ -49,17 +50,15 @@ def _warnings(record: ResourceRecord) -> dict[str, list[str]]:
 @management(*PARAMETERS, "q", "status", "sort")
 def list_resources(call: Call) -> Response:
     """The resources that the caller may see."""
-    here = call.organization.id
-    page = resources.list_resources(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "resources"),
+    return listed(
+        call,
+        "resources",
+        resources.list_resources,
+        show=lambda record: resource(record, call),
         query=call.parameters.get("q"),
         status=call.parameters.get("status"),
         descending=is_descending(call.parameters, "name"),
     )
-    data = [resource(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "resources"))
 
 
 @api.post("/resources")

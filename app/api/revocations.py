@@ -8,6 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.idempotency import Outcome
 from app.operations.revocations import receipts
 from app.operations.revocations.receipts import Receipt
@@ -16,9 +17,8 @@ from app.rules.tokens.wider_revocation import ORGANIZATION, SELECTORS
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
-_LIST = "revocations"
 _FIELD_OF = {kind: name for name, kind in SELECTORS.items()}
 
 
@@ -43,14 +43,7 @@ def revocation(receipt: Receipt) -> dict[str, Any]:
 @management(*PARAMETERS, names_organization=False)
 def list_revocations(call: Call, slug: str) -> Response:
     """The receipts, the newest first."""
-    page = receipts.list_receipts(
-        call.actor,
-        slug,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, slug, _LIST),
-    )
-    data = [revocation(receipt) for receipt in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, slug, _LIST))
+    return listed(call, f"revocations {slug}", receipts.list_receipts, slug, show=revocation)
 
 
 @api.get("/organizations/<slug>/revocations/<revocation_id>")

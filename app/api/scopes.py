@@ -7,12 +7,13 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.registration import scopes
 from app.operations.registration.scopes import ScopeRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
 
 def scope(record: ScopeRecord) -> dict[str, Any]:
@@ -30,15 +31,7 @@ def scope(record: ScopeRecord) -> dict[str, Any]:
 @management(*PARAMETERS, "q")
 def list_scopes(call: Call) -> Response:
     """The scopes by name."""
-    here = call.organization.id
-    page = scopes.find_scopes(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "scopes"),
-        query=call.parameters.get("q"),
-    )
-    data = [scope(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "scopes"))
+    return listed(call, "scopes", scopes.find_scopes, show=scope, query=call.parameters.get("q"))
 
 
 @api.get("/scopes/<path:name>")

@@ -7,29 +7,26 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.tokens import token_lists
 from app.operations.tokens.token_lists import FILTERS, TokenRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "tokens"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/tokens")
 @management(*PARAMETERS, *FILTERS)
 def list_tokens(call: Call) -> Response:
     """The living access tokens that the caller may see, the newest first."""
-    here = call.organization.id
-    page = token_lists.list_tokens(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, _LIST),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+    return listed(
+        call,
+        "tokens",
+        token_lists.list_tokens,
+        show=lambda record: token(record, call),
+        filters=filters_of(call, FILTERS),
     )
-    data = [token(record, call) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, _LIST))
 
 
 @api.get("/tokens/<token_id>")

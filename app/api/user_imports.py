@@ -8,6 +8,7 @@ from flask import Response, request
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.operations.idempotency import Outcome
 from app.operations.user_imports import endings, records, starts, uploads
 from app.operations.user_imports.records import ImportRecord, RefusedRow
@@ -16,7 +17,7 @@ from app.rules.people.user_import import ON_EXISTING
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 from app.web.parameters import flag
 from app.web.uploads import body_reader, place_to_upload
 
@@ -60,12 +61,7 @@ def refused_row(row: RefusedRow) -> dict[str, Any]:
 @management(*PARAMETERS)
 def list_user_imports(call: Call) -> Response:
     """The imports of the organization, the newest first."""
-    here = call.organization.id
-    page = records.list_imports(
-        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, "imports")
-    )
-    data = [user_import(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "imports"))
+    return listed(call, "imports", records.list_imports, show=user_import)
 
 
 @api.post("/users/imports")
@@ -135,15 +131,7 @@ def start_user_import(call: Call, import_id: str) -> Response:
 @management(*PARAMETERS)
 def list_refused_rows(call: Call, import_id: str) -> Response:
     """The rows that were not brought in, and why."""
-    here = call.organization.id
-    page = records.list_refused_rows(
-        call.actor,
-        import_id,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, f"refusals {import_id}"),
-    )
-    data = [refused_row(row) for row in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, f"refusals {import_id}"))
+    return listed(call, f"refusals {import_id}", records.list_refused_rows, import_id, show=refused_row)
 
 
 def _format() -> str:

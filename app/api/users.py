@@ -8,6 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
+from app.api.lists import filters_of, listed
 from app.operations.consents.connected_apps import ConsentRecord
 from app.operations.idempotency import Outcome
 from app.operations.people.own_sessions import SignIn
@@ -18,7 +19,7 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
+from app.web.pagination import PARAMETERS
 
 
 def user(record: UserRecord) -> dict[str, Any]:
@@ -72,17 +73,15 @@ def connected_app(record: ConsentRecord) -> dict[str, Any]:
 @management(*PARAMETERS, "q", "sort", *FILTERS)
 def list_users(call: Call) -> Response:
     """The users of the organization."""
-    here = call.organization.id
-    page = lists.list_users(
-        call.actor,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, "users"),
+    return listed(
+        call,
+        "users",
+        lists.list_users,
+        show=user,
         query=call.parameters.get("q"),
-        filters={name: call.parameters[name] for name in FILTERS if name in call.parameters},
+        filters=filters_of(call, FILTERS),
         sort=call.parameters.get("sort", "email"),
     )
-    data = [user(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, "users"))
 
 
 @api.post("/users")

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
+from app.api.lists import listed
 from app.api.representations import time
 from app.operations.idempotency import Outcome
 from app.operations.webhooks import deliveries, endpoints
@@ -17,22 +18,14 @@ from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
-from app.web.pagination import PARAMETERS, page_limit, page_meta, page_position
-
-_LIST = "webhooks"
+from app.web.pagination import PARAMETERS
 
 
 @api.get("/webhooks")
 @management(*PARAMETERS)
 def list_webhooks(call: Call) -> Response:
     """The organization's webhooks, the newest first."""
-    here = call.organization.id
-    page = endpoints.list_webhooks(
-        call.actor, limit=page_limit(call.parameters), after=page_position(call.parameters, here, _LIST)
-    )
-    return envelope(
-        [webhook(record) for record in page.items], meta=page_meta(page, call.parameters, here, _LIST)
-    )
+    return listed(call, "webhooks", endpoints.list_webhooks, show=webhook)
 
 
 @api.post("/webhooks")
@@ -104,15 +97,7 @@ def test_webhook(call: Call, webhook_id: str) -> Response:
 @management(*PARAMETERS)
 def list_webhook_deliveries(call: Call, webhook_id: str) -> Response:
     """What the webhook was told, the newest first."""
-    here, listing = call.organization.id, f"deliveries {webhook_id}"
-    page = deliveries.list_deliveries(
-        call.actor,
-        webhook_id,
-        limit=page_limit(call.parameters),
-        after=page_position(call.parameters, here, listing),
-    )
-    data = [delivery(record) for record in page.items]
-    return envelope(data, meta=page_meta(page, call.parameters, here, listing))
+    return listed(call, f"deliveries {webhook_id}", deliveries.list_deliveries, webhook_id, show=delivery)
 
 
 @api.get("/webhooks/<webhook_id>/deliveries/<delivery_id>")
