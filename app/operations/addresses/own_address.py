@@ -32,7 +32,7 @@ from app.operations.people.users import find_user_by_email
 from app.operations.second_factors.enrolled import count_factors
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import public_id
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
@@ -114,12 +114,11 @@ def request_proof(actor: Actor, email: str) -> None:
         bucket_of("address proof", str(actor.user_id)),
         bucket_of("address proof", canonical),
     ):
-        claim = attempts.claim_attempt(organization.id, Limit(bucket, _HOURLY))
-        if claim.wait:
-            raise TooManyRequests(
-                "Too many links were asked for. Look into the mailbox, or try again in an hour.",
-                retry_after=claim.wait,
-            )
+        attempts.require_attempt(
+            organization.id,
+            "Too many links were asked for. Look into the mailbox, or try again in an hour.",
+            Limit(bucket, _HOURLY),
+        )
     _send(actor, organization, actor.user_id, email.strip(), canonical)
 
 

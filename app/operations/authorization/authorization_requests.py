@@ -26,6 +26,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.authentication_contexts import context_of
 from app.rules.authorization.authorization_request import AuthorizationParameters, understood
 from app.rules.authorization.claims_parameter import within
+from app.rules.consents.shown import page_digest
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, new_id
 from app.rules.people.networks import network_of
@@ -165,10 +166,9 @@ def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> Non
 
 
 def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
-    """The digest of all that the consent page says; the client's version covers its name, logo and redirects."""
+    """The digest of all that the consent page says."""
     asked = (*parameters.consent_scopes, *parameters.bare_resources)
-    text = "|".join((client.client_id, str(client.version), session.public_id, *asked))
-    return hashlib.sha256(text.encode()).digest()
+    return page_digest(client.client_id, client.version, session.public_id, asked)
 
 
 @read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -22,7 +21,8 @@ from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authentication_contexts import context_of
 from app.rules.authorization.user_codes import read_user_code
-from app.rules.errors import NotFound, TooManyRequests
+from app.rules.consents.shown import page_digest
+from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of
 from app.rules.people.lockout import Lockout
 from app.rules.tenancy.lifetimes import end_of_life
@@ -75,9 +75,9 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
         Limit(bucket_of("device user code", str(actor.session_id)), PER_SESSION),
         *limits_of_networks(PER_NETWORK, actor.address, "device user code", "network"),
     )
-    claim = attempts.claim_attempt(actor.organization_id, *limits)
-    if claim.wait:
-        raise TooManyRequests("Too many wrong codes. Wait before you try again.", retry_after=claim.wait)
+    claim = attempts.require_attempt(
+        actor.organization_id, "Too many wrong codes. Wait before you try again.", *limits
+    )
     found = _find(actor, user_code)
     if found is None:
         raise WrongUserCode(claim.tries_left)
@@ -193,5 +193,4 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
 
 def _shown(request: DeviceRequest, session: SessionView) -> bytes:
     client = request.client
-    text = "|".join((client.client_id, str(client.version), session.public_id, *request.scopes))
-    return hashlib.sha256(text.encode()).digest()
+    return page_digest(client.client_id, client.version, session.public_id, request.scopes)

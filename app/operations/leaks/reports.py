@@ -25,7 +25,7 @@ from app.operations.tenancy.setup import withdraw_setup_token
 from app.operations.tokens import tokens as living_tokens
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
-from app.rules.errors import NotFound, TooManyRequests
+from app.rules.errors import NotFound
 from app.rules.evidence.leak_reports import LeakReport, read_reports
 from app.rules.people.lockout import Lockout
 from app.rules.tokens.tokens import ACCESS_TOKEN, SETUP, parse_token
@@ -58,10 +58,11 @@ def _require_patience(actor: Actor) -> None:
     except NotFound:
         return
     limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "leak reports")
-    wait = attempts.claim_attempt(root, *limits).wait
-    if wait:
-        words = "Too many reports came from your network. Wait, then send the rest, up to 100 in one request."
-        raise TooManyRequests(words, retry_after=wait)
+    attempts.require_attempt(
+        root,
+        "Too many reports came from your network. Wait, then send the rest, up to 100 in one request.",
+        *limits,
+    )
 
 
 def _act_on(actor: Actor, report: LeakReport) -> None:

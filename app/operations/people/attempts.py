@@ -18,6 +18,7 @@ from app.extensions import db
 from app.models.session import Attempt
 from app.operations import clock
 from app.operations.transaction import current_unit, read, transaction
+from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.people.lockout import Lockout
 from app.rules.people.networks import networks_of
@@ -71,6 +72,14 @@ def claim_attempt(organization_id: str, *limits: Limit) -> Claim:
     claim = _judge(organization_id, limits, ids)
     if claim.wait:
         take_back(organization_id, ids)
+    return claim
+
+
+def require_attempt(organization_id: str, words: str, *limits: Limit) -> Claim:
+    """As ``claim_attempt``; raises TooManyRequests with the words where one has to wait."""
+    claim = claim_attempt(organization_id, *limits)
+    if claim.wait:
+        raise TooManyRequests(words, retry_after=claim.wait)
     return claim
 
 

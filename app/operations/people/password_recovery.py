@@ -19,7 +19,7 @@ from app.operations.transaction import transaction
 from app.operations.upkeep import outbox
 from app.operations.upkeep.outbox import Message, Refused
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
+from app.rules.errors import Forbidden, InvalidInput, NotFound
 from app.rules.people.emails import canonical_email
 from app.rules.people.lockout import Lockout
 
@@ -57,11 +57,9 @@ def request_reset(
     if canonical is None:
         raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
     networks = limits_of_networks(_PER_NETWORK, address, "recovery network")
-    claim = attempts.claim_attempt(organization.id, *networks)
-    if claim.wait:
-        raise TooManyRequests(
-            "Too many people of your network forgot their password.", retry_after=claim.wait
-        )
+    attempts.require_attempt(
+        organization.id, "Too many people of your network forgot their password.", *networks
+    )
     account = Limit(bucket_of("recovery account", canonical), _PER_ACCOUNT)
     if not attempts.claim_attempt(organization.id, account).wait:
         _ask(organization, canonical, address, request_id)

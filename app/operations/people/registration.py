@@ -17,7 +17,7 @@ from app.operations.people.role_assignments import assign_role
 from app.operations.people.users import create_user
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, TooManyRequests
+from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import Findings
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
@@ -83,9 +83,11 @@ def register_user(
         organization_id=organization.id,
         address=address,
     )
-    claim = attempts.claim_attempt(organization.id, *limits_of_networks(_WAITS, address, "registration"))
-    if claim.wait:
-        raise TooManyRequests("Too many accounts were made from your network.", retry_after=claim.wait)
+    attempts.require_attempt(
+        organization.id,
+        "Too many accounts were made from your network.",
+        *limits_of_networks(_WAITS, address, "registration"),
+    )
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         _store(
             organization, email, name, password_hash, Actor.anonymous(organization.id, address, request_id)

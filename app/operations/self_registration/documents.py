@@ -34,7 +34,7 @@ from app.operations.statements import Statement
 from app.operations.transaction import transaction
 from app.rules.actor import Actor
 from app.rules.consents.approval import BLOCKED, REVIEW
-from app.rules.errors import DomainError, Forbidden, InvalidInput, TooManyRequests
+from app.rules.errors import DomainError, Forbidden, InvalidInput
 from app.rules.identifiers import client_id_of
 from app.rules.oauth_errors import PageRefusal
 from app.rules.people.lockout import Lockout
@@ -144,11 +144,11 @@ def _copy_of(organization_id: str, address_digest: bytes) -> _Copy | None:
 
 def _require_patience(actor: Actor) -> None:
     limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "metadata documents")
-    claim = attempts.claim_attempt(actor.organization_id, *limits)
-    if claim.wait:
-        raise TooManyRequests(
-            "Too many apps were looked up from your network. Wait, then try again.", retry_after=claim.wait
-        )
+    attempts.require_attempt(
+        actor.organization_id,
+        "Too many apps were looked up from your network. Wait, then try again.",
+        *limits,
+    )
 
 
 def _read(organization: OrganizationView, client_id: str) -> _Document:

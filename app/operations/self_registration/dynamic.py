@@ -35,7 +35,7 @@ from app.operations.self_registration.initial_access import require_alive, spend
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.consents.approval import BLOCKED
-from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
+from app.rules.errors import Forbidden, InvalidInput, Unauthenticated
 from app.rules.identifiers import parse_client_id
 from app.rules.people.lockout import Lockout
 from app.rules.registration.dynamic_metadata import Offer, as_fields, replacing
@@ -177,12 +177,11 @@ _MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:wr
 
 def _require_patience(actor: Actor) -> None:
     limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "dynamic registration")
-    claim = attempts.claim_attempt(actor.organization_id, *limits)
-    if claim.wait:
-        raise TooManyRequests(
-            "Too many clients were registered from your network. Wait, then try again.",
-            retry_after=claim.wait,
-        )
+    attempts.require_attempt(
+        actor.organization_id,
+        "Too many clients were registered from your network. Wait, then try again.",
+        *limits,
+    )
 
 
 def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
@@ -43,6 +43,11 @@ def changes_since(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tu
         for part in (NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED)
         if shown.get(part) != now[part] and not (part == REVIEWED and now[part])
     )
+
+
+def page_digest(client_id: str, version: int, session_id: str, asked: Iterable[str]) -> bytes:
+    """The digest of all that a consent page says; the client's version covers its name, logo and redirects."""
+    return hashlib.sha256("|".join((client_id, str(version), session_id, *asked)).encode()).digest()
 
 
 def _digest(value: Any) -> str | None:
