@@ -1,0 +1,74 @@
+"""What is asked of the database by requests that come all day: it grows with nothing (law 10, SC bars)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import event
+
+from app.database import engines
+from app.operations import statements, view_changes
+from tests.account.conftest import Visitor
+from tests.bench.scenarios import basic, credentials_of
+
+Count = Callable[[Callable[[], Any]], int]
+
+
+@pytest.fixture
+def count(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Count]:
+    """Counts the statements of what it calls, the second time; savepoints left out."""
+    asked: list[str] = []
+    compiled_run = statements._run
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        asked.append(statement)
+
+    def run(driver: Any, compiled: Any, *values: Any, **options: Any) -> Any:
+        asked.append(compiled.sql)
+        return compiled_run(driver, compiled, *values, **options)
+
+    def counted(act: Callable[[], Any]) -> int:
+        # As the follower of a serving process does: what is cached from now on is known to be current.
+        with app.app_context():
+            view_changes.follow()
+        act()
+        asked.clear()
+        act()
+        return len([text for text in asked if "SAVEPOINT" not in text and not text.startswith("BEGIN")])
+
+    monkeypatch.setattr(statements, "_run", run)
+    with app.app_context():
+        both = engines()
+    for engine in both:
+        event.listen(engine, "before_cursor_execute", note)
+    yield counted
+    for engine in both:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+def test_a_sign_in_asks_as_much_of_a_crowd_as_of_one(
+    make: Any, app: Flask, acme: Any, ada: Any, count: Count
+) -> None:
+    Visitor(app).sign_in(ada)
+    alone = count(lambda: Visitor(app).sign_in(ada))
+    for _ in range(8):
+        Visitor(app).sign_in(make.user(acme))
+        make.user(make.organization())
+    assert count(lambda: Visitor(app).sign_in(ada)) == alone
+    assert alone <= 30
+
+
+def test_a_token_and_its_introspection_are_one_statement_each(
+    make: Any, http: FlaskClient, acme: Any, count: Count
+) -> None:
+    headers = basic(credentials_of(make.machine(acme, "clients:read")))
+    form = {"data": {"grant_type": "client_credentials"}, "headers": headers}
+    token = http.post("/oauth/token", **form).get_json()["access_token"]
+    question = {"data": {"token": token}, "headers": headers}
+    assert http.post("/oauth/introspect", **question).get_json()["active"]
+    assert count(lambda: http.post("/oauth/token", **form)) == 1
+    assert count(lambda: http.post("/oauth/introspect", **question)) == 1
