@@ -36,6 +36,7 @@ LONGEST_OVERLAP = timedelta(days=7)
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
+_LOOPBACK = "127.0.0.1"
 _KEPT_HEADERS = ("content-type", "date", "location", "retry-after", "server")
 _LONGEST_HEADER = 200
 # Refusals of this one message: others may go on (RFC 9110 sections 15.5.1, .10, .14, .21).
@@ -131,9 +132,16 @@ def _url(findings: Findings, value: Any, allowed_hosts: frozenset[str]) -> str:
             target = target_of(value)
             if _is_address(target.host):
                 check_addresses(target, [target.host], allowed_hosts)
+            elif _is_loopback(target.host):
+                check_addresses(target, [_LOOPBACK], allowed_hosts)
         except OutgoingRefused as refusal:
             findings.add("url", refusal.code, refusal.description)
     return str(value)
+
+
+def _is_loopback(host: str) -> bool:
+    # RFC 6761 section 6.3: such names never lead anywhere else.
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def _is_address(host: str) -> bool:

@@ -52,6 +52,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "plain http": ({"url": "http://hooks.example/in"}, "url", "address_not_allowed"),
     "a user in it": ({"url": "https://ada@hooks.example/"}, "url", "address_not_allowed"),
     "our own network": ({"url": "https://127.0.0.1/in"}, "url", "address_not_allowed"),
+    "this machine by name": ({"url": "https://LocalHost/in"}, "url", "address_not_allowed"),
+    "a name below it": ({"url": "https://admin.localhost/"}, "url", "address_not_allowed"),
     "the metadata service": ({"url": "https://169.254.169.254/"}, "url", "address_not_allowed"),
     "a disguised address": ({"url": "https://0x7f.1/"}, "url", "address_not_allowed"),
     "mapped IPv6": ({"url": "https://[::ffff:127.0.0.1]/"}, "url", "address_not_allowed"),
