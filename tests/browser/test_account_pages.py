@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from tests.factories import PASSWORD, Factory
-from tests.support.browser import sign_in, watched
+from tests.support.browser import LOOKS, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 NEW = "nine small otters in a kiln"
@@ -229,15 +229,14 @@ def test_the_keyboard_alone_signs_in(pages: Pages, ada: Any) -> None:
     page.wait_for_url("**/profile")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("scripts", [True, False])
 def test_every_page_fits_its_screen_and_breaks_no_rule_of_its_own(
-    chromium: Any, live_server: Any, ada: Any, scheme: str, width: int, scripts: bool
+    chromium: Any, live_server: Any, ada: Any, look: str, scripts: bool
 ) -> None:
     """Reflow at 320 px (WCAG 1.4.10), targets of 24 px (2.5.8), labels, one heading, no refused resource."""
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    with watched(chromium, java_script_enabled=scripts, **options) as context:
+    width = LOOKS[look]["viewport"]["width"]
+    with watched(chromium, java_script_enabled=scripts, **LOOKS[look]) as context:
         pages = Pages(context.new_page(), live_server.url, ada.organization)
         for path in ("/login", "/login?organization=nobody", "login", "/nothing"):
             _check(pages.open(path), width)

@@ -10,15 +10,10 @@ import pytest
 from app.operations.registration.clients import update_client
 from tests.browser.test_account_pages import Pages, authorize, caught
 from tests.factories import Factory
-from tests.support.browser import check, watched
+from tests.support.browser import LOOKS, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
-SCREENS = [
-    {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
-    for width in (1280, 320)
-    for scheme in ("light", "dark")
-]
 
 
 @pytest.fixture
@@ -130,9 +125,7 @@ def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
     page.wait_for_function("document.title === 'the app'")
 
 
-@pytest.mark.parametrize(
-    "screen", SCREENS, ids=lambda screen: f"{screen['viewport']['width']} {screen['color_scheme']}"
-)
+@pytest.mark.parametrize("look", LOOKS)
 def test_each_page_fits_and_says_itself(
     chromium: Any,
     live_server: Any,
@@ -140,14 +133,14 @@ def test_each_page_fits_and_says_itself(
     acme: Any,
     ada: Any,
     orchard: Any,
-    screen: dict[str, Any],
+    look: str,
 ) -> None:
     """Consent, what changed, the request, the queue, the decision and the client's own tab."""
     long_name = "A Calendar and Harvest Planning Robot for the Whole Cooperative"
     other = make.client(acme, name=long_name, redirect_uris=[CALLBACK])
     change(make, acme, other, approval="review")
     boss = make.user(acme, role="admin")
-    with watched(chromium, **screen) as context:
+    with watched(chromium, **LOOKS[look]) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
         caught(page, r"^https://orchard\.example/")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.test_account_pages import Pages, authorize
 from tests.factories import Factory
-from tests.support.browser import check, watched
+from tests.support.browser import LOOKS, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 ACCOUNT = (
@@ -27,14 +27,12 @@ def _check(page: Any) -> None:
     check(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 1280])
-def test_german_pages_fit(chromium: Any, live_server: Any, make: Factory, scheme: Any, width: int) -> None:
+@pytest.mark.parametrize("look", LOOKS)
+def test_german_pages_fit(chromium: Any, live_server: Any, make: Factory, look: str) -> None:
     acme = make.organization(name="Donaudampfschifffahrtsgesellschaft")
     ada = make.user(acme, email="ada.lovelace@donaudampfschiffe.example")
     client = make.client(acme, name="Kalenderverwaltung", redirect_uris=["https://app.example/cb"])
-    screen = {"width": width, "height": 700}
-    with watched(chromium, locale="de-AT", color_scheme=scheme, viewport=screen) as context:
+    with watched(chromium, locale="de-AT", **LOOKS[look]) as context:
         pages = Pages(context.new_page(), live_server.url, acme)
         page = pages.open(authorize(client, "https://app.example/cb"))
         _check(page)

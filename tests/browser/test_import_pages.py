@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from tests.factories import Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import LOOKS, check, sign_in, watched
 from tests.support.importing import people
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-LOOKS: dict[str, dict[str, Any]] = {
-    "narrow and dark": {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"},
-    "wide and light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-}
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])

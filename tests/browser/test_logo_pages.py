@@ -10,13 +10,9 @@ from PIL import Image, ImageDraw
 
 from tests.browser.test_account_pages import authorize
 from tests.factories import Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import LOOKS, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-LOOKS: dict[str, dict[str, Any]] = {
-    "narrow and dark": {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"},
-    "wide and light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-}
 BACK = "https://orchard.example/callback"
 
 

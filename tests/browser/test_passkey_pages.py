@@ -12,15 +12,13 @@ import pytest
 
 from app.operations.people.invitations import invite
 from tests.factories import Factory, MadeUser
-from tests.support.browser import check, watched
+from tests.support.browser import LOOKS, check, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.passkey_person import INTERNAL, person
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-NARROW_DARK = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
-WIDE_LIGHT = {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def make(server: LiveServer) -> Factory:
     return made
 
 
-@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_a_passkey_is_made_used_renamed_and_removed(
     chromium: Any, server: LiveServer, make: Factory, options: Any
 ) -> None:
@@ -83,7 +81,7 @@ def test_a_passkey_is_made_used_renamed_and_removed(
         check(page)
 
 
-@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_a_passkey_after_the_password(chromium: Any, server: LiveServer, make: Factory, options: Any) -> None:
     ada = make.user(make.organization(name="Acme"))
     with person(chromium, server, ada, **options) as at:
@@ -177,7 +175,7 @@ def test_one_is_made_while_signing_in_where_it_is_demanded(
     """mfa.policy required without grace, and passkeys alone taken."""
     mfa = {"policy": "required", "methods": ["passkey"], "grace_period_seconds": 0}
     ada = make.user(make.organization(settings={"authentication": {"mfa": mfa}}))
-    with person(chromium, server, ada, **NARROW_DARK) as at:
+    with person(chromium, server, ada, **LOOKS["dark-320"]) as at:
         at.give_password()
         at.page.wait_for_selector("#passkey-enrol-submit")
         check(at.page)
@@ -192,7 +190,7 @@ def test_without_passwords_the_page_asks_for_a_passkey(
     """And says what is missing where scripts are off."""
     acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     ada = make.user(acme)
-    with person(chromium, server, ada, **NARROW_DARK) as at:
+    with person(chromium, server, ada, **LOOKS["dark-320"]) as at:
         at.page.goto(f"{at.home}/login")
         assert at.page.locator("#password").count() == 0
         assert at.page.locator("#passkey-sign-in-submit").is_visible()
@@ -220,7 +218,7 @@ def test_a_page_that_stayed_open_asks_anew(chromium: Any, server: LiveServer, ma
         assert answered.value.json()["challenge"] != shown["challenge"]
 
 
-@pytest.mark.parametrize("options", [NARROW_DARK, WIDE_LIGHT], ids=["dark-320", "light-1280"])
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_who_is_invited_where_there_are_no_passwords_joins_with_a_passkey(
     chromium: Any, server: LiveServer, make: Factory, options: Any
 ) -> None:

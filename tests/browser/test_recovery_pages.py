@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.factories import Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import LOOKS, check, sign_in, watched
 from tests.support.databases import MariaDBDatabase
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 from tests.support.mariadb import MariaDB
@@ -46,16 +46,15 @@ def newest_link(box: Mailbox, before: int) -> str:
     return box.links()[-1]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 320), ("light", 1280)])
+@pytest.mark.parametrize("look", LOOKS)
 def test_a_forgotten_password_becomes_a_new_one(
-    chromium: Any, server: LiveServer, box: Mailbox, scheme: str, width: int
+    chromium: Any, server: LiveServer, box: Mailbox, look: str
 ) -> None:
     """RP-1 to RP-3; and TK-2: no link is in a log or in the database."""
     make = Factory(server.app)
     make.root()
     ada = make.user(make.organization(name="Acme"))
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    with watched(chromium, **options) as context:
+    with watched(chromium, **LOOKS[look]) as context:
         page = context.new_page()
         page.goto(f"{server.url}/organizations/{ada.organization.slug}/login")
         check(page)

@@ -8,9 +8,9 @@ import pytest
 
 from app.operations.registration.credentials import rotate_credential
 from app.operations.revocations.wider import revoke_widely
-from tests.browser.test_portal_pages import LOOKS, _look_at, _sign_in
+from tests.browser.test_portal_pages import _look_at, _sign_in
 from tests.factories import Factory
-from tests.support.browser import watched
+from tests.support.browser import LOOKS, watched
 from tests.support.world_rows import granted
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -74,9 +74,9 @@ def test_a_rotation_is_finished_by_clicks(
         assert "The rotation is done" in page.inner_text("[role=status]")
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_whole_in_every_look(
-    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, orchard: Any, scheme: str, width: int
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any, orchard: Any, look: str
 ) -> None:
     somebody = make.user(acme, email=f"somebody.with.a.long.address@{acme.slug}.subsidiary.example")
     with live_server.app.app_context():
@@ -94,6 +94,6 @@ def test_every_page_is_whole_in_every_look(
         f"{client}/credentials",
         f"{client}/credentials/new",
     ]
-    with watched(chromium, color_scheme=scheme, viewport={"width": width, "height": 900}) as context:
+    with watched(chromium, **LOOKS[look]) as context:
         page = _sign_in(context, make, ada, live_server).new_page()
-        _look_at(page, live_server.url, acme.slug, paths, scheme, width)
+        _look_at(page, live_server.url, acme.slug, paths)

@@ -10,7 +10,7 @@ from app.operations.tenancy.settings import update_settings
 from tests.browser.test_account_pages import Pages
 from tests.factories import Factory
 from tests.support.authenticator import Authenticator
-from tests.support.browser import check, watched
+from tests.support.browser import LOOKS, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
@@ -78,13 +78,11 @@ def test_an_app_is_set_up_used_and_replaced_by_a_code_on_paper(
     page.wait_for_url(f"**/portal/{acme.slug}")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("look", LOOKS)
 def test_each_page_is_accessible_and_fits(
-    chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory, scheme: str, width: int
+    chromium: Any, ada: Any, acme: Any, live_server: Any, make: Factory, look: str
 ) -> None:
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
-    with watched(chromium, **options) as context:
+    with watched(chromium, **LOOKS[look]) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
         pages.open("login")

@@ -7,27 +7,22 @@ from typing import Any
 import pytest
 
 from tests.factories import Factory
-from tests.support.browser import check, sign_in, watched
+from tests.support.browser import LOOKS, check, sign_in, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-LOOKS = {
-    "wide and light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
-    "narrow and dark": {"viewport": {"width": 320, "height": 720}, "color_scheme": "dark"},
-    "narrow without scripts": {"viewport": {"width": 320, "height": 720}, "java_script_enabled": False},
-    "wide and dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-}
+WITHOUT_SCRIPTS = {**LOOKS["dark-320"], "java_script_enabled": False}
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", [*LOOKS.values(), WITHOUT_SCRIPTS], ids=[*LOOKS, "without scripts"])
 def test_an_administrator_adds_tries_and_deletes_a_webhook(
-    chromium: Any, live_server: Any, look: str
+    chromium: Any, live_server: Any, look: dict[str, Any]
 ) -> None:
     make = Factory(live_server.app)
     acme = make.organization(name="Acme")
     user = make.user(acme, role="admin")
-    with watched(chromium, **LOOKS[look]) as browser:
+    with watched(chromium, **look) as browser:
         page = browser.new_page()
-        audited = LOOKS[look].get("java_script_enabled", True)
+        audited = look.get("java_script_enabled", True)
         page.goto(f"{live_server.url}/portal/{acme.slug}/webhooks")
         sign_in(page, user.email)
         page.wait_for_selector("text=No webhooks yet")

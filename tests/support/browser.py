@@ -25,6 +25,11 @@ _TOO_WIDE = """() => {
     .map((element) => element.outerHTML.slice(0, 200))
 }"""
 _pictures = itertools.count(1)
+LOOKS: dict[str, dict[str, Any]] = {
+    "dark-320": {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}},
+    "light-1280": {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
+}
+"""Both widths and both schemes; what is wrong in one of them alone needs no third look."""
 
 
 def program() -> str:
