@@ -1,7 +1,7 @@
 """Accounts that nobody vouched for, and wrong codes counted by browser.
 
-Revision: 0022
-Follows: 0024
+Revision: 0023
+Follows: 0022
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 
 from migrations.column_types import UTC_DATETIME, UUID
 
-revision = "0022"
-down_revision = "0024"
+revision = "0023"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

@@ -3,7 +3,7 @@
 Both are NULL for what stood before: a family without the moment ends as was written down, and a consent without
 declined scopes asks for them once more. The release before writes neither.
 
-Revision: 0024
+Revision: 0022
 Follows: 0021
 """
 
@@ -12,7 +12,7 @@ from alembic import op
 
 from migrations.column_types import UTC_DATETIME
 
-revision = "0024"
+revision = "0022"
 down_revision = "0021"
 branch_labels = None
 depends_on = None
