@@ -43,7 +43,7 @@ class TooSlow(DomainError):
         super().__init__("The file came in too slowly. Send it over a faster line, or in parts.")
 
 
-class _Places:
+class _Lines:
     """Who sends at this moment, one for each organization; ``hanging`` are those whose line was left behind."""
 
     def __init__(self) -> None:
@@ -70,12 +70,12 @@ class _Places:
             if hangs:
                 self._hanging.add(organization_id)
 
-    def has_ended(self, organization_id: str) -> None:
+    def line_ended(self, organization_id: str) -> None:
         with self._lock:
             self._hanging.discard(organization_id)
 
 
-_places = _Places()
+_lines = _Lines()
 
 
 class _Timed:
@@ -130,14 +130,14 @@ def place_to_upload(organization_id: str) -> Iterator[None]:
 
     Raises TooManyRequests while the organization has one, Unavailable while there is none.
     """
-    _places.take(organization_id)
-    timed = _Timed(request.environ["wsgi.input"], lambda: _places.has_ended(organization_id))
+    _lines.take(organization_id)
+    timed = _Timed(request.environ["wsgi.input"], lambda: _lines.line_ended(organization_id))
     request.environ["wsgi.input"] = timed
     try:
         yield
     finally:
         # In this order: the thread says that its line has ended, which must not be said too early.
-        _places.leave(organization_id, hangs=timed.hangs)
+        _lines.leave(organization_id, hangs=timed.hangs)
         timed.close()
 
 

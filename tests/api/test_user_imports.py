@@ -163,19 +163,19 @@ def test_js9_a_body_over_the_bound_is_refused_before_and_while_it_is_read(
 
 def test_few_upload_at_once(context: Flask, http: FlaskClient, token: dict[str, str]) -> None:
     """P2: one organization's upload waits for its own; the places of the process are for several."""
-    uploads._places.take("one")
-    uploads._places.take("another")
+    uploads._lines.take("one")
+    uploads._lines.take("another")
     try:
         answer = send(http, token, people(1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        uploads._places.leave("another", hangs=True)
+        uploads._lines.leave("another", hangs=True)
         assert send(http, token, people(1)).status_code == 201
-        uploads._places.take(organization_by_slug("acme").id)
+        uploads._lines.take(organization_by_slug("acme").id)
         answer = send(http, token, people(1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
         assert "Another file of this organization" in answer.get_json()["error_msg"]
     finally:
-        uploads._places.__init__()
+        uploads._lines.__init__()
     assert send(http, token, people(1)).status_code == 201
 
 

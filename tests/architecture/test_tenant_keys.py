@@ -29,8 +29,8 @@ WRITTEN_BY_HAND = {
     "operations/upkeep/dispatcher.py:Dispatcher._organizations": "Counter[str]",
     "operations/upkeep/dispatcher.py:Dispatcher._receivers": "set[tuple[str, str]]",
     "web/failed_requests.py:FailedRequests._counts": "Counter[tuple[str, ...]]",
-    "web/uploads.py:_Places._taken": "set[str]",
-    "web/uploads.py:_Places._hanging": "set[str]",
+    "web/uploads.py:_Lines._taken": "set[str]",
+    "web/uploads.py:_Lines._hanging": "set[str]",
 }
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {
@@ -39,8 +39,6 @@ OF_THE_INSTANCE = {
     "operations/client_proof/proven_clients.py:_proven": "found by the digest of the words, which are a secret of one "
     "client; whose it is, is read from what was found and held against the path's organization",
     "operations/directory.py:_keys_of_slugs": "finds the organization by its slug",
-    "operations/grants/standing_grants.py:outlives_moments": "a condition whose values are bound when it is asked",
-    "operations/grants/standing_grants.py:token_outlives_moments": "the same of access tokens",
     "operations/outgoing/places.py:Places._lock": "held for one addition",
     "operations/outgoing/requests.py:_deliveries": "counts by organization inside",
     "operations/outgoing/requests.py:_fetches": "counts by organization inside",
@@ -62,7 +60,7 @@ OF_THE_INSTANCE = {
     "tenant_fence.py:Fence._good": "texts of statements, without their values",
     "web/failed_requests.py:FailedRequests._waiting": "what waits half a second to be written; counted by organization "
     "before it comes in",
-    "web/uploads.py:_Places._lock": "held for one addition",
+    "web/uploads.py:_Lines._lock": "held for one addition",
 }
 # What lives as long as a request, a file or a refusal does, and tables that never change.
 SHORT_LIVED = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import pyotp
 from flask import Flask, has_app_context
@@ -65,11 +66,11 @@ def secret_in(address: str) -> str:
     return parse_qs(urlsplit(address).query)["secret"][0]
 
 
-def with_app(app: Flask, user: MadeUser) -> Authenticator:
-    """The user has set up an authenticator app."""
+def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> Authenticator:
+    """The user has set up an authenticator app, in the sign-in of ``session_id`` where one is to stay."""
 
     def act() -> Authenticator:
-        who = person(user)
+        who = replace(person(user), session_id=session_id)
         new = enrolment.begin_app(who)
         made = Authenticator(app, user, secret_in(new.address))
         made.codes = enrolment.add_app(who, new.sealed, made.shown()).codes

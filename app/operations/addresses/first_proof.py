@@ -50,36 +50,29 @@ def end_what_was_before(actor: Actor, user_id: UUID) -> EndedBefore:
 
 
 @transaction
-def end_elsewhere_from_before(actor: Actor, user_id: UUID, *, known: str) -> bool:
-    """Whether something from before the first proof has ended, which the actor's own sign-in gave.
+def end_elsewhere_from_before(actor: Actor, user_id: UUID, *, known: str) -> dict[str, int]:
+    """How much from before the first proof has ended, which the actor's own sign-in gave; nothing where nothing was.
 
-    That sign-in and the browser of ``known``, the cookie of known browsers, stay; so do the second factors where it
-    rests on one, for then it is the one that set them up. Where there was somebody else, what apps could refresh ends
-    too, with the consents. Part of the unit that proved the address. Audit: ``second_factors.ended``,
-    ``session.others_ended``.
+    What apps were allowed in another sign-in ends too. That of the actor and the browser of ``known``, the cookie of
+    known browsers, stay; so do the second factors where it rests on one, for then it is the one that set them up.
+    Consents are asked for anew. Part of the unit that proved the address, whose event has the counts. Audit:
+    ``second_factors.ended``.
     """
     if not _is_first(actor.organization_id, user_id):
-        return False
+        return {}
+    consents = forget_consents_of_user(actor.organization_id, user_id)
     factors = NO_FACTORS if used_second_factor(actor.amr) else _end_factors(actor, user_id)
     browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
     sessions = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
-    if not (factors or browsers or sessions):
-        return False
-    grants = revocation.revoke_grants_of_user(actor, user_id, reason="email_verified")
-    consents = forget_consents_of_user(actor.organization_id, user_id)
-    audit.record(
-        actor,
-        "session.others_ended",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={
-            "ended_sessions": sessions,
-            "ended_grants": grants,
-            "ended_consents": consents,
-            "forgotten_browsers": browsers,
-        },
-    )
-    return True
+    grants = revocation.revoke_grants_elsewhere(actor, user_id, reason="email_verified")
+    if not (factors or browsers or sessions or grants):
+        return {}
+    return {
+        "ended_sessions": sessions,
+        "ended_grants": grants,
+        "ended_consents": consents,
+        "forgotten_browsers": browsers,
+    }
 
 
 def _is_first(organization_id: str, user_id: UUID) -> bool:

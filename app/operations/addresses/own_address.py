@@ -26,7 +26,7 @@ from app.operations.mail.notices import notify_user
 from app.operations.people import account_links, attempts
 from app.operations.people.account_links import AccountLinkView
 from app.operations.people.attempts import Limit, bucket_of
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.people.freshness import require_fresh_sign_in, require_standing_sign_in
 from app.operations.people.own_profile import may_change_profile
 from app.operations.people.users import find_user_by_email
 from app.operations.second_factors.enrolled import count_factors
@@ -214,8 +214,9 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
 
     Where it is another one than before, every other sign-in and what apps could refresh have ended (SS-6), and the old
     address is told. Where it is the first proof of an account that nobody vouched for, what others set up in it has
-    ended (``first_proof``); the person is told by mail which second factors there are. ``known`` is the value of the
-    cookie of known browsers. Raises ProofEnded, also when somebody else has the address by now, AnotherAccount. Audit:
+    ended (``first_proof``). Of an address that was there already the person is told by mail, with the second factors
+    that there are. ``known`` is the value of the cookie of known browsers. Raises ProofEnded, also when somebody else
+    has the address by now, AnotherAccount, and FreshSignInRequired when the sign-in has ended meanwhile. Audit:
     ``user.email_changed`` or ``user.email_verified``, and that of ``end_elsewhere_from_before``.
     """
     proof = find_proof(actor, token)
@@ -224,28 +225,30 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
     organization = organization_by_id(actor.organization_id)
     user_id = proof.link.user_id
     _store(organization.id, user_id, proof)
-    has_ended = end_elsewhere_from_before(actor, user_id, known=known)
+    from_before = end_elsewhere_from_before(actor, user_id, known=known)
     if not proof.is_change:
         audit.record(
             actor,
             "user.email_verified",
             target_type="user",
             target_id=public_id("usr", user_id),
-            after={"email": proof.address},
+            after={"email": proof.address, **from_before},
         )
         left = count_factors(organization.id, user_id)
         notify_user(actor, user_id, "address_confirmed", **left.told("left"))
-        return ProofDone(proof, has_ended)
-    ended = end_with_address(actor, user_id, before=proof.email, now=proof.address, keep=actor.session_id)
+        require_standing_sign_in(actor)
+        return ProofDone(proof, bool(from_before))
+    ended = end_with_address(actor, user_id, old=proof.email, new=proof.address, keep=actor.session_id)
     audit.record(
         actor,
         "user.email_changed",
         target_type="user",
         target_id=public_id("usr", user_id),
         before={"email": proof.email},
-        after={"email": proof.address, **ended},
+        after={"email": proof.address, **from_before, **ended},
     )
-    return ProofDone(proof, has_ended)
+    require_standing_sign_in(actor)
+    return ProofDone(proof, bool(from_before))
 
 
 def _store(organization_id: str, user_id: UUID, proof: ProofView) -> None:

@@ -22,7 +22,7 @@ from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import clock
 
-# To build these conditions costs more than to ask them, so it is done once: what changes is bound when they are asked.
+# To build a long condition costs more than to ask it, so it is done once: what changes is bound when it is asked.
 
 
 @cache

@@ -26,6 +26,7 @@ Notice = Literal[
     "client_request_approved",
     "client_request_declined",
     "email_changed",
+    "email_changed_by_administrator",
     "new_browser",
     "passkey_refused",
     "password_changed",

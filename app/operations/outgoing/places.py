@@ -13,7 +13,7 @@ from app.operations.outgoing.failure import OutgoingFailed
 class Places:
     """At most so many at a time, so many for one organization, and so many of it for one host.
 
-    Whoever finds none is refused and does not queue. What one organization's servers take, another never lacks whole.
+    Whoever finds none is refused and does not queue. One organization's servers never hold every place.
     """
 
     def __init__(self, *, most: int, most_of_one_organization: int, most_of_one_host: int) -> None:

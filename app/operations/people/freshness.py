@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sqlalchemy import update
+
+from app.models.session import Session
 from app.operations import clock
 from app.operations.directory import organization_by_id
 from app.operations.second_factors.enrolled import methods_of
-from app.operations.transaction import read
+from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authentication_contexts import MULTI_FACTOR
 from app.rules.errors import DomainError
@@ -62,6 +65,25 @@ def require_fresh_sign_in(actor: Actor) -> None:
     )
     if is_late or wanted is not None:
         raise FreshSignInRequired(longest, wanted)
+
+
+@transaction
+def require_standing_sign_in(actor: Actor) -> None:
+    """Raise FreshSignInRequired unless the actor's own sign-in still stands; where there is none, nothing is asked.
+
+    Asked last in a unit that changes what protects an account: its writes have waited for whoever had the user's row,
+    and a reset by mail that came before them has ended the sign-in. The row count says so, not an earlier look.
+    """
+    if actor.session_id is None:
+        return
+    standing = count_changed(
+        update(Session)
+        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
+        .values(digest=Session.digest)
+    )
+    if standing != 1:
+        sessions = organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
+        raise FreshSignInRequired(sessions["reauthentication_seconds"])
 
 
 def _owes_second_factor(actor: Actor) -> bool:

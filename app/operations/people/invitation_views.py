@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from sqlalchemy import ColumnElement, and_
+
 from app.models.user import Invitation
+from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
@@ -59,6 +62,18 @@ def life_seconds(organization: OrganizationView) -> int:
     """How long an invitation can be accepted, as the organization's settings are now."""
     seconds: int = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     return seconds
+
+
+def open_invitations(organization: OrganizationView) -> ColumnElement[bool]:
+    """Those of the organization that can be accepted now."""
+    now = clock.now()
+    return and_(
+        Invitation.organization_id == organization.id,
+        Invitation.used_at.is_(None),
+        Invitation.revoked_at.is_(None),
+        Invitation.expires_at > now,
+        Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
+    )
 
 
 def view_of(row: Invitation, organization: OrganizationView) -> InvitationView:

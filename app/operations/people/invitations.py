@@ -19,6 +19,7 @@ from app.operations.people.invitation_views import (
     InvitationView,
     NewInvitation,
     life_seconds,
+    open_invitations,
     view_of,
 )
 from app.operations.people.role_assignments import assign_role, require_grantable
@@ -60,7 +61,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
     now = clock.now()
     _end_open_ones(organization.id, canonical, now)
-    if _open_ones(organization, now) >= MOST_OPEN:
+    if _open_ones(organization) >= MOST_OPEN:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
     unit = current_unit()
     token: str = unit.once(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
@@ -174,18 +175,8 @@ def list_invitations(
     """The open invitations of the organization, oldest first."""
     inside, organization = acting_in(actor, slug)
     inside.require("admins:read")
-    now = clock.now()
     statement = (
-        select(Invitation)
-        .where(
-            Invitation.organization_id == organization.id,
-            Invitation.used_at.is_(None),
-            Invitation.revoked_at.is_(None),
-            Invitation.expires_at > now,
-            Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
-        )
-        .order_by(Invitation.id)
-        .limit(limit + 1)
+        select(Invitation).where(open_invitations(organization)).order_by(Invitation.id).limit(limit + 1)
     )
     begin = decode_uuid(after[0]) if after else None
     if begin is not None:
@@ -266,17 +257,9 @@ def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
     )
 
 
-def _open_ones(organization: OrganizationView, now: datetime) -> int:
+def _open_ones(organization: OrganizationView) -> int:
     return (
-        db.session.scalar(
-            select(func.count()).where(
-                Invitation.organization_id == organization.id,
-                Invitation.used_at.is_(None),
-                Invitation.revoked_at.is_(None),
-                Invitation.expires_at > now,
-                Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
-            )
-        )
+        db.session.scalar(select(func.count()).select_from(Invitation).where(open_invitations(organization)))
         or 0
     )
 

@@ -73,8 +73,8 @@ def _too_many(guess: limits.Guess) -> TooManyRequests:
     wait = guess.claim.wait
     if guess.is_capped:
         words = sentence(
-            "Too many wrong passwords from browsers that are not known here. Change it where you have signed in "
-            "before, or choose a new one by a link."
+            "Too many wrong passwords from browsers that are not known here. Change your password in a browser where "
+            "you have signed in before, or ask for a link to choose a new one."
         )
     else:
         words = sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=wait)

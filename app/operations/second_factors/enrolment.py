@@ -14,7 +14,7 @@ from app.models.session import Session
 from app.operations import audit, clock
 from app.operations.directory import OrganizationView, organization_by_id
 from app.operations.mail.notices import notify_user
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.people.freshness import require_fresh_sign_in, require_standing_sign_in
 from app.operations.people.sessions import end_sessions_of_user, renew_session
 from app.operations.second_factors import recovery_codes, totp
 from app.operations.second_factors.enrolled import verdict_of
@@ -146,12 +146,14 @@ def finish_adding(
 ) -> FactorAdded:
     """What every new factor of a signed-in person brings; in the unit that stored it.
 
-    The present sign-in was made by it too, and has a new cookie (SS-2). Audit: ``second_factor.added``.
+    The present sign-in was made by it too, and has a new cookie (SS-2). Raises FreshSignInRequired when that sign-in
+    has ended meanwhile: nothing is added. Audit: ``second_factor.added``.
     """
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     codes = _note_added(actor, organization, user_id, method, ended)
     _raise_session(actor, proved)
     note_factor(organization.id, user_id, known)
+    require_standing_sign_in(actor)
     return FactorAdded(renew_session(actor), codes)
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from app.operations import audit
 from app.operations.directory import OrganizationView
 from app.operations.mail.notices import notify_user
-from app.operations.people.freshness import require_fresh_sign_in
+from app.operations.people.freshness import require_fresh_sign_in, require_standing_sign_in
 from app.operations.people.sessions import end_sessions_of_user, renew_session
 from app.operations.second_factors import recovery_codes, totp
 from app.operations.second_factors.enrolled import methods_of, verdict_of
@@ -93,6 +93,7 @@ def finish_removing(actor: Actor, organization: OrganizationView, user_id: UUID,
         after={"ended_sessions": ended, "ended_grants": grants},
     )
     notify_user(actor, user_id, "second_factor_removed")
+    require_standing_sign_in(actor)
     return renew_session(actor)
 
 
@@ -117,4 +118,5 @@ def renew_codes(actor: Actor) -> tuple[str, ...]:
         after={"recovery_codes": len(codes)},
     )
     notify_user(actor, user_id, "recovery_codes_renewed")
+    require_standing_sign_in(actor)
     return codes

@@ -9,7 +9,8 @@ from sqlalchemy import and_, func, select
 
 from app.extensions import db
 from app.models.user import Invitation, RoleAssignment, User
-from app.operations import clock
+from app.operations.directory import organization_by_id
+from app.operations.people.invitation_views import open_invitations
 from app.operations.transaction import read
 from app.rules.errors import Conflict
 from app.rules.tenancy.settings import ROLES_PATH
@@ -73,13 +74,7 @@ def require_unused(organization_id: str, roles: Collection[str]) -> None:
         )
     invited = db.session.scalar(
         select(Invitation.role)
-        .where(
-            Invitation.organization_id == organization_id,
-            Invitation.role.in_(roles),
-            Invitation.used_at.is_(None),
-            Invitation.revoked_at.is_(None),
-            Invitation.expires_at > clock.now(),
-        )
+        .where(open_invitations(organization_by_id(organization_id)), Invitation.role.in_(roles))
         .limit(1)
     )
     if invited is not None:

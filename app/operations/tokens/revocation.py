@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 
 from app.extensions import db
 from app.models.client import Client
@@ -154,6 +154,22 @@ def revoke_grants_of_user(actor: Actor, user_id: UUID, *, reason: str) -> int:
     ended = end_grants(actor, Grant.user_id == user_id, reason=reason)
     grants.log_revocation(actor.organization_id, "user", user_id.bytes)
     return ended
+
+
+@transaction
+def revoke_grants_elsewhere(actor: Actor, user_id: UUID, *, reason: str) -> int:
+    """As ``revoke_grants_of_user``, but for what was allowed in the actor's own sign-in; returns how many ended."""
+    _end_codes(actor, "user_id", user_id)
+    elsewhere = (
+        (Grant.organization_id == actor.organization_id)
+        & (Grant.user_id == user_id)
+        & Grant.revoked_at.is_(None)
+        & or_(Grant.session_id.is_(None), Grant.session_id != actor.session_id)
+    )
+    ids = db.session.scalars(select(Grant.id).where(elsewhere)).all()
+    for grant_id in ids:
+        grants.log_revocation(actor.organization_id, "grant", grant_id.bytes)
+    return end_grants(actor, Grant.id.in_(ids), reason=reason) if ids else 0
 
 
 @transaction

@@ -109,7 +109,7 @@ _TOKEN = (
     )
 )
 _FIND = Statement(_TOKEN.where(AccessToken.digest == bindparam("digest")))
-_FIND_PARENT = Statement(_TOKEN.where(AccessToken.id == bindparam("id")))
+_FIND_BY_ID = Statement(_TOKEN.where(AccessToken.id == bindparam("id")))
 
 
 def issue_to_client(
@@ -158,7 +158,7 @@ def find_bearer(token: str, audience: str) -> TokenView | None:
 
 def has_been_ended(organization_id: str, token_id: UUID) -> bool:
     """Whether an access token whose time is not over counts no more, by itself or by what it rests on; read now."""
-    row = _FIND_PARENT.first(organization_id=organization_id, id=token_id, now=clock.now())
+    row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else client_of_row(organization_id, row[1], fresh=True)
     return client is None or row is None or _living(client, row) is None
 
@@ -240,6 +240,6 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
 
 
 def _parent(organization_id: str, token_id: UUID) -> TokenView | None:
-    row = _FIND_PARENT.first(organization_id=organization_id, id=token_id, now=clock.now())
+    row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else client_of_row(organization_id, row[1])
     return None if row is None or client is None else _living(client, row)

@@ -51,7 +51,7 @@ class Dispatcher:
             full = {name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION}
             is_full_of_strangers = self._strangers >= THREADS - 1
         message = outbox.take_due(
-            busy_receivers=receivers, full_organizations=full, but_to_strangers=is_full_of_strangers
+            busy_receivers=receivers, full_organizations=full, without_strangers=is_full_of_strangers
         )
         if message is not None:
             with self._lock:

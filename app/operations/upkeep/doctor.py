@@ -52,7 +52,7 @@ def examine(config: Config) -> Diagnosis:
 
 
 def pending_migrations() -> bool:
-    """Whether the database's schema is older than this release's."""
+    """Whether the database's schema is older than this release's. One of a later release is not: it fits this one."""
     # Workers import this module too, and have no other use for Alembic and its eleven megabytes.
     from alembic.config import Config as AlembicConfig
     from alembic.runtime.migration import MigrationContext
@@ -63,7 +63,9 @@ def pending_migrations() -> bool:
     settings.set_main_option("script_location", str(ROOT / "migrations"))
     with engines()[0].connect() as connection:
         standing = set(MigrationContext.configure(connection).get_current_heads())
-    return standing != set(ScriptDirectory.from_config(settings).get_heads())
+    scripts = ScriptDirectory.from_config(settings)
+    known = {script.revision for script in scripts.walk_revisions()}
+    return standing <= known and standing != set(scripts.get_heads())
 
 
 def _addresses(config: Config) -> Iterator[Finding]:

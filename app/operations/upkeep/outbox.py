@@ -106,14 +106,14 @@ def take_due(
     *,
     busy_receivers: Collection[tuple[str, str]],
     full_organizations: Collection[str],
-    but_to_strangers: bool = False,
+    without_strangers: bool = False,
 ) -> Message | None:
     """A message that is due and now this caller's alone, or None.
 
     Those of the receivers, each told with its organization, and of the organizations wait, and with
-    ``but_to_strangers`` those that go to strangers' servers.
+    ``without_strangers`` those that go to strangers' servers.
     """
-    kinds = _deliveries.keys() - (_to_strangers if but_to_strangers else set())
+    kinds = _deliveries.keys() - (_to_strangers if without_strangers else set())
     for candidate in _due(kinds, busy_receivers, full_organizations):
         if _lease(candidate):
             return candidate

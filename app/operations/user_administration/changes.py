@@ -72,7 +72,7 @@ def update_user(
         _store(user, after)
         ended = {}
         if "email" in after and canonical_email(after["email"]) != user.email_canonical:
-            ended = end_with_address(actor, user.id, before=user.email, now=after["email"])
+            ended = end_with_address(actor, user.id, old=user.email, new=after["email"])
         audit.record(
             actor,
             "user.updated",

@@ -28,7 +28,8 @@ def require_invitable(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
     if not has_passwords(settings) and not by_passkey:
         raise Conflict(
             "Nobody can come in by an invitation while neither passwords nor passkeys sign in: its page asks for one "
-            "of them. Switch authentication.password.enabled or authentication.passkeys.passwordless on first.",
+            "of them. Switch authentication.password.enabled on first, or authentication.passkeys.enabled and "
+            ".passwordless, which need an address with a domain name.",
             code="passwords_off",
         )
     if settings["authentication"]["registration"]["mode"] == "closed":

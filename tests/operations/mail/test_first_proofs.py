@@ -15,10 +15,12 @@ from app.operations.consents.consents import remember, standing_consent
 from app.operations.directory import find_client
 from app.operations.passkeys.registration import begin_registration, finish_registration
 from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
+from app.operations.people.freshness import FreshSignInRequired
 from app.operations.people.invitations import accept_invitation, invite
 from app.operations.people.password_recovery import request_reset
 from app.operations.people.password_resets import issue_reset_link, reset_password
 from app.operations.people.registration import register_user
+from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.sign_in import SecondStep, SignedIn, sign_in
 from app.operations.people.users import find_user_by_email
 from app.operations.second_factors.enrolled import methods_of
@@ -133,7 +135,7 @@ def test_what_the_owner_sets_up_after_the_proof_stays(
     done = reset_by_mail(squatted, box, deliver)
     assert not done.ended
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStep)
-    assert "It has 2 passkeys. If one of them is not yours" in plain(box.mails[0])
+    assert "The account has 2 passkeys. If any of it is not yours" in plain(box.mails[0])
 
 
 def test_the_factors_of_who_was_vouched_for_stay(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
@@ -213,7 +215,7 @@ def test_who_proves_it_by_a_second_factor_keeps_it_and_hears_of_all(
 ) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
     assert isinstance(here, SignedIn)
-    with_app(app, squatted)
+    with_app(app, squatted, session_id=here.session_id)
     done = confirm(squatted, here, box, deliver, ("pwd", "otp", "mfa"))
     assert not done.has_ended
     assert methods_of(acme.id, squatted.id) == ("totp",)
@@ -225,6 +227,18 @@ def test_factors_that_this_sign_in_does_not_rest_on_end(
 ) -> None:
     here = sign_in(acme.id, squatted.email, PASSWORD)
     assert isinstance(here, SignedIn)
-    with_app(app, squatted)
+    with_app(app, squatted, session_id=here.session_id)
     assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
+    assert methods_of(acme.id, squatted.id) == ()
+
+
+def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any, squatted: MadeUser) -> None:
+    """RP-3: a request that found its sign-in before a reset ended it stores nothing after the reset has committed."""
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    assert isinstance(here, SignedIn)
+    who = replace(person(squatted), session_id=here.session_id)
+    made = Authenticator().create(begin_registration(who, THERE))
+    end_sessions_of_user(acme.id, squatted.id)
+    with pytest.raises(FreshSignInRequired):
+        finish_registration(who, made, "Mine", THERE)
     assert methods_of(acme.id, squatted.id) == ()

@@ -161,8 +161,8 @@ PATHS: Schema = {
             description="Fields sent are replaced, fields left out stay, null returns to the default. "
             "What would lock people out is refused: 409 `would_lock_out`. What the instance does not allow is "
             "refused: 400 `beyond_ceiling`. A length of time that is made shorter counts at once for what stands, one "
-            "that is made longer for what is made from then on; access tokens, ID tokens and secrets end as they were "
-            "told. A setting that has no effect yet is stored, with a line in `meta.warnings`.",
+            "that is made longer for what is made from then on; access tokens, ID tokens and secrets end as they "
+            "were told. A setting that has no effect yet is stored, with a line in `meta.warnings`.",
             parameters=("IfMatch",),
             query=(DRY_RUN,),
             body=ref("SettingsChange"),
