@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GRACE_SECONDS = 30
 # Between the start of a new worker and the end of the one before, at a reload; at least.
 SECONDS_BETWEEN = 3.5
+# The code of a reload makes an application within so long, or is not taken.
+SECONDS_TO_LOAD = 60.0
 
 
 class Supervisor(Server):
@@ -41,7 +44,8 @@ class Supervisor(Server):
 
     def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
         begun = time.monotonic()
-        if loads():
+        # A signal to end is taken while it is tried, but acted on after: so the try ends with it.
+        if loads(lambda: self.interrupt_signal):
             self.respawn_interval = max(SECONDS_BETWEEN, 3 * (time.monotonic() - begun))
             super().signal_handler_reload(*args, **kwargs)
         else:
@@ -135,8 +139,11 @@ def prepare(with_demo: bool) -> None:
         before_serving(with_demo=with_demo)
 
 
-def loads() -> bool:
-    """Whether the code of this moment makes an application, tried in a process of its own; why not is printed."""
+def loads(is_told_to_end: Callable[[], bool] = lambda: False) -> bool:
+    """Whether the code of this moment makes an application, tried in a process of its own; why not is printed.
+
+    No longer than SECONDS_TO_LOAD: nobody respawns workers meanwhile. Not either once ``is_told_to_end``.
+    """
     child = os.fork()
     if child == 0:
         status = 1
@@ -151,7 +158,27 @@ def loads() -> bool:
             sys.stderr.flush()
             # Nothing of the main process is tidied up from here: its workers are not this one's.
             os._exit(status)
-    return os.waitpid(child, 0)[1] == 0
+    status_of_child = ended(child, SECONDS_TO_LOAD, is_told_to_end)
+    if status_of_child is not None:
+        return status_of_child == 0
+    os.kill(child, signal.SIGKILL)
+    # What waits for a disk dies only when that answers.
+    ended(child, 1)
+    if not is_told_to_end():
+        say(f"The code as it is now has not started within {SECONDS_TO_LOAD:g} seconds: it hangs, or waits.")
+    return False
+
+
+def ended(child: int, seconds: float, is_told_to_end: Callable[[], bool] = lambda: False) -> int | None:
+    """How the child ended, as ``os.waitpid`` says it; None when it has not within so long, or nobody waits for it."""
+    until = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        if is_told_to_end() or time.monotonic() >= until:
+            return None
+        time.sleep(0.02)
 
 
 def in_child(work: Any, *arguments: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import signal
@@ -24,6 +25,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.server_script import ROOT, copy_to, started
 
 sys.path.insert(0, str(ROOT / "script" / "lib"))
+import serve
 from standing import stands
 
 
@@ -168,8 +170,35 @@ def test_no_request_fails_while_it_reloads_and_then_the_new_code_answers_if_it_s
             thread.join()
         assert failures == []
         assert count > 20
+        # Code that hangs is still being tried when it is told to end, and ends nobody's patience.
+        tried = tmp_path / "tried"
+        health.write_text(f"import time\nopen({str(tried)!r}, 'w').close()\ntime.sleep(600)\n")
+        server.process.send_signal(signal.SIGHUP)
+        process.wait_until(tried.exists, "the try", seconds=60)
+        begun = time.monotonic()
         assert server.end() == 0
+        assert time.monotonic() - begun < 15
     health.write_text(before_release)
+
+
+def test_code_that_hangs_is_given_up_in_its_time_and_left_nowhere(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """F11: the main process would respawn nobody, and not end, for as long as it waits."""
+    monkeypatch.setattr(serve, "SECONDS_TO_LOAD", 0.2)
+    monkeypatch.setattr(serve, "load_application", lambda: time.sleep(20))
+    tried: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: tried.append(fork()) or tried[-1])
+    begun = time.monotonic()
+    assert not serve.loads()
+    assert time.monotonic() - begun < 5
+    assert "has not started within 0.2 seconds" in capfd.readouterr().err
+    with pytest.raises(ChildProcessError):
+        os.waitpid(tried[0], os.WNOHANG)
+    monkeypatch.setattr(serve, "SECONDS_TO_LOAD", 20)
+    monkeypatch.setattr(serve, "load_application", lambda: None)
+    assert serve.loads()
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
