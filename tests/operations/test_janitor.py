@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Table, func, insert, select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
@@ -23,11 +24,12 @@ from app.models.organization import Organization
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.operations import clock
+from app.operations.directory import OrganizationView
 from app.operations.evidence.sealing import seal_waiting
 from app.operations.registration.clients import delete_client
 from app.operations.tenancy.organizations import delete_organization
 from app.operations.transaction import transaction
-from app.operations.upkeep import janitor, leases
+from app.operations.upkeep import janitor, leases, sweeps
 from app.operations.upkeep.janitor import purge
 from app.operations.upkeep.sweeps import DELETED_CLIENTS, SWEEPS
 from app.rules.actor import Actor
@@ -36,6 +38,7 @@ from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
 from tests.support.databases import Database
 from tests.support.servers import ROOT
+from tests.support.world_rows import refused
 
 SYSTEM = Actor.system("", "test")
 
@@ -169,6 +172,29 @@ def test_a_deleted_organization_leaves_the_tombstone_of_its_slug(
     events = db.session.scalars(select(AuditEvent.action).where(AuditEvent.organization_id == root.id)).all()
     assert "organization.purged" in events
     assert database.query("SELECT COUNT(*) FROM access_tokens") == [(1,)]
+
+
+def test_a_row_that_comes_late_keeps_no_organization(
+    context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused a moment ago is written after its table was emptied, and refers to a client that goes next."""
+    root, doomed = make.root(), make.organization("doomed")
+    client = make.machine(doomed)
+    late = iter([True])
+
+    def tables() -> Iterator[Table]:
+        for table in sweeps.tables_of_an_organization():
+            yield table
+            if table.name == "failed_requests" and next(late, False):
+                monkeypatch.setattr(OrganizationView, "is_standing", True)
+                refused(client, clock.now())
+
+    monkeypatch.setattr(janitor, "tables_of_an_organization", tables)
+    delete_organization(make.system(root), "doomed")
+    write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
+    assert purge(SYSTEM, pause=0)
+    assert next(late, None) is None and database.count("failed_requests") == 0
+    assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "purged"
 
 
 def test_audit_events_go_after_the_retention_of_their_organization(context: Flask, make: Factory) -> None:

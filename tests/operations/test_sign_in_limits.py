@@ -175,6 +175,7 @@ def test_another_s_known_browser_is_none_of_ours(make: Any, acme: Any, ada: Any)
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.either
 def test_ten_thousand_wrong_tries_from_ten_networks_and_the_owner_is_in_at_once(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

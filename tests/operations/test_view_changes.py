@@ -46,12 +46,12 @@ def on_another_machine(app: Flask) -> Iterator[None]:
     """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
     board = view_changes._board(current().instance)
     stamps = bytes(board)
-    kept = dict(directory._clients._kept), dict(directory._organizations._kept)
+    kept = [dict(views._kept._values) for views in (directory._clients, directory._organizations)]
     yield
     board[:] = stamps
     for views, before in zip((directory._clients, directory._organizations), kept, strict=True):
         views._kept.clear()
-        views._kept.update(before)
+        views._kept._values.update(before)
 
 
 def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:

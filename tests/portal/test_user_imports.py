@@ -30,6 +30,7 @@ def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> i
     return int(page.status_code)
 
 
+@pytest.mark.either
 def test_a_large_file_is_checked_seen_and_brought_in(app: Flask, ada: Any, database: Database) -> None:
     text = people(10_000) + "nobody,<b>Wrong</b>\n"
     assert len(text) > 256 * 1024

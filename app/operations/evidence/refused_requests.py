@@ -79,7 +79,9 @@ def keep_refused_requests(actor: Actor, refused: Iterable[RefusedRequest]) -> in
 def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
     organization_id, row_id = refused.client
     client = directory.client_of_row(organization_id, row_id, fresh=False)
-    if client is None or not client.organization.settings["audit"]["failed_requests"]:
+    if client is None or not client.organization.is_standing:
+        return None
+    if not client.organization.settings["audit"]["failed_requests"]:
         return None
     cause = _explained(refused, client)
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])

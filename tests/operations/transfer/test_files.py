@@ -25,6 +25,7 @@ from tests.operations.transfer.conftest import PASSPHRASE, Moved, brought_in, ex
 from tests.support.databases import Database
 
 
+@pytest.mark.either
 def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_else(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:

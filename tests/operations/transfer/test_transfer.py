@@ -65,6 +65,7 @@ def test_the_file_shows_nothing_but_its_head(moved: Moved) -> None:
         assert word not in sealed
 
 
+@pytest.mark.either
 def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
     moved: Moved, elsewhere: tuple[Flask, Database]
 ) -> None:
