@@ -15,7 +15,7 @@ from app.operations.people.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.redirects import host_of
 from app.rules.consents.client_requests import LONGEST_REASON
-from app.rules.consents.ends import End, end_chosen
+from app.rules.consents.ends import End, end_chosen, longest_life
 from app.rules.errors import InvalidInput, TooManyRequests
 from app.rules.tokens.scopes import narrow
 from app.web.branding import branding_of, logo_of
@@ -58,7 +58,7 @@ def consent_words(
         ],
         "refresh_days": organization.settings["oauth"]["refresh_token"]["ttl_seconds"] // 86400,
         "ends": offered_ends(client, asked_at),
-        "longest_seconds": organization.settings["oauth"]["consent"]["ttl_seconds"],
+        "longest_seconds": longest_life(organization.settings),
         "changes": standing.changes,
         "was_called": (standing.shown or {}).get("name"),
         "given_at": standing.given_at,

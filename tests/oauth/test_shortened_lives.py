@@ -13,6 +13,8 @@ from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.user import User
 from app.operations import clock
+from app.operations.consents.connected_apps import list_consents
+from app.operations.consents.consent_lists import list_given_consents, withdraw_given_consent
 from app.operations.grants.grant_lists import list_grants
 from app.operations.tenancy.settings import update_settings
 from tests.factories import Factory
@@ -151,3 +153,58 @@ def test_a_consent_older_than_is_allowed_now_is_given_anew(asking: Flow) -> None
     assert is_consent(asking.authorize(), asking)
     assert "code" in query_of(asking.decide(asking.consent()))
     assert "code" in query_of(asking.authorize())
+
+
+def consents_of(flow: Flow) -> tuple[list[Any], list[Any]]:
+    """What the user sees among connected apps, and an administrator among consents."""
+    with flow.app.app_context():
+        apps = list_consents(flow.make.actor(flow.organization, user=flow.user))
+        return apps, list(list_given_consents(flow.make.actor(flow.organization, "consents:read")).items)
+
+
+def test_what_rests_on_a_consent_ends_with_its_shortened_life(asking: Flow) -> None:
+    """CO-3: refresh, introspection and lists say the same, and a page that is answered anew revives nothing."""
+    token = asking.tokens()["refresh_token"]
+    change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
+    move(asking.app, allowed_at=-3 * DAY, created_at=-3 * DAY)
+    set_oauth(asking, {"consent": {"ttl_seconds": 4 * 86_400}})
+    [grant] = listed(asking)
+    assert timedelta(hours=23) < grant.expires_at - clock_ago(asking, 0) < DAY
+    assert asking.introspect(token)["exp"] == int(grant.expires_at.timestamp())
+    set_oauth(asking, {"consent": {"ttl_seconds": 2 * 86_400}})
+    assert not asking.introspect(token)["active"]
+    assert listed(asking) == [] and consents_of(asking) == ([], [])
+    assert is_refused(asking.refresh(token))
+    assert "code" in query_of(asking.decide(asking.consent()))
+    assert is_refused(asking.refresh(token))
+
+
+def test_an_access_token_does_not_outlive_the_shortened_life_either(asking: Flow) -> None:
+    token = asking.tokens()["refresh_token"]
+    set_oauth(asking, {"consent": {"ttl_seconds": 86_400}})
+    move(asking.app, allowed_at=-DAY + timedelta(seconds=60))
+    assert asking.refresh(token).get_json()["expires_in"] <= 60
+
+
+def test_what_nobody_was_asked_about_does_not_end_with_consents(flow: Flow) -> None:
+    """An organization's own client, though there is a consent from when people were asked about it, too."""
+    set_oauth(flow, {"consent": {"policy": "always"}})
+    token = flow.tokens()["refresh_token"]
+    set_oauth(flow, {"consent": {"policy": "third_party"}})
+    move(flow.app, allowed_at=-3 * DAY)
+    set_oauth(flow, {"consent": {"ttl_seconds": 2 * 86_400}})
+    assert flow.introspect(token)["active"] and len(listed(flow)) == len(consents_of(flow)[0]) == 1
+    assert flow.refresh(token).status_code == 200
+
+
+def test_an_ended_consent_is_within_reach_while_a_grant_of_its_client_lives(asking: Flow) -> None:
+    """A sign-in without a page began later than the consent."""
+    token = asking.tokens()["refresh_token"]
+    change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
+    set_oauth(asking, {"consent": {"ttl_seconds": 2 * 86_400}})
+    [app], [consent] = consents_of(asking)
+    assert app.client_id == consent.client_id == asking.client.client_id
+    with asking.app.app_context():
+        actor = asking.make.actor(asking.organization, "consents:write")
+        assert withdraw_given_consent(actor, consent.public_id) == 1
+    assert is_refused(asking.refresh(token)) and consents_of(asking) == ([], [])

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy import ColumnElement, exists, func, or_, select, true
 
 from app.extensions import db
 from app.models.client import DELETED, Client
-from app.models.device import DeviceCode
-from app.models.grant import AuthorizationCode, Consent, Grant
+from app.models.grant import Consent, Grant
 from app.operations import audit, clock
+from app.operations.consents.ended_access import end_access
 from app.operations.directory import organization_by_id
-from app.operations.grants import grants
-from app.operations.grants.standing_grants import outlives_moments
+from app.operations.grants.standing_grants import is_living
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.consents.ends import end_of_consent
+from app.rules.consents.ends import end_of_consent, longest_life
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, public_id
 
@@ -62,10 +63,10 @@ class ConsentRecord:
 def list_consents(actor: Actor) -> list[ConsentRecord]:
     """The apps that may act for the user: those allowed, the newest first, then those trusted without asking.
 
-    Each client stands there once. One that was never asked for, a first party's, is known by its living grants.
+    Each client stands there once. One that was never asked for, a first party's, is known by its living grants; so is
+    one whose consent ended, while it still has some.
     """
     settings = organization_by_id(actor.organization_id, fresh=False).settings
-    longest = settings["oauth"]["consent"]["ttl_seconds"]
     rows = db.session.execute(
         select(
             Consent.__table__,
@@ -79,6 +80,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Consent.organization_id == actor.organization_id,
             Consent.user_id == actor.user_id,
             Client.status != DELETED,
+            stands(settings),
         )
         .order_by(Consent.id.desc())
         .limit(MOST_LISTED)
@@ -93,19 +95,20 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             scopes=tuple(row.scope.split()),
             created_at=row.created_at,
             updated_at=row.updated_at,
-            expires_at=end_of_consent(row.updated_at, row.expires_at, longest),
+            expires_at=end_of_consent(row.updated_at, row.expires_at, longest_life(settings)),
             last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
         )
         for row in rows
     ]
-    return consented + _trusted(actor)
+    return consented + _trusted(actor, settings)
 
 
-def _trusted(actor: Actor) -> list[ConsentRecord]:
+def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
     consented = exists().where(
         Consent.organization_id == Grant.organization_id,
         Consent.user_id == Grant.user_id,
         Consent.client_id == Grant.client_id,
+        stands(settings),
     )
     rows = db.session.execute(
         select(
@@ -120,7 +123,13 @@ def _trusted(actor: Actor) -> list[ConsentRecord]:
             func.max(Grant.expires_at).label("expires_at"),
         )
         .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
-        .where(*_living(actor.organization_id, actor.user_id), Client.status != DELETED, ~consented)
+        .where(
+            Grant.organization_id == actor.organization_id,
+            Grant.user_id == actor.user_id,
+            is_living(settings),
+            Client.status != DELETED,
+            ~consented,
+        )
         .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
         .order_by(Client.name, Grant.client_id)
         .limit(MOST_LISTED)
@@ -145,13 +154,11 @@ def _trusted(actor: Actor) -> list[ConsentRecord]:
     return records
 
 
-def _living(organization_id: str, user_id: UUID | None) -> tuple[ColumnElement[bool], ...]:
-    return (
-        Grant.organization_id == organization_id,
-        Grant.user_id == user_id,
-        Grant.revoked_at.is_(None),
-        Grant.expires_at > clock.now(),
-        outlives_moments(),
+def stands(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """A consent has not ended: ``ends.end_of_consent`` as a condition; ``settings`` are its organization's."""
+    now, longest = clock.now(), longest_life(settings)
+    return or_(Consent.expires_at.is_(None), Consent.expires_at > now) & (
+        true() if longest is None else Consent.updated_at > now - timedelta(seconds=longest)
     )
 
 
@@ -170,7 +177,7 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
         )
     )
     client_id = consent_id if consent is None else consent.client_id
-    ended, scopes = _end_access(actor, actor.user_id, client_id)
+    ended, scopes = end_access(actor, actor.user_id, client_id)
     if consent is None and not ended:
         raise NotFound("There is no such connected app.")
     _record_end(actor, client_id, scopes if consent is None else consent.scope.split(), ended)
@@ -181,35 +188,12 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
 
 def end_consent(actor: Actor, consent: Consent) -> int:
     """The same, for the consent of somebody else; part of the transaction under way. Audit: ``consent.withdrawn``."""
-    ended, _ = _end_access(actor, consent.user_id, consent.client_id)
+    ended, _ = end_access(actor, consent.user_id, consent.client_id)
     _record_end(
         actor, consent.client_id, consent.scope.split(), ended, user=public_id("usr", consent.user_id)
     )
     db.session.delete(consent)
     return ended
-
-
-def _end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
-    """How many grants ended, and the scopes that they had."""
-    now = clock.now()
-    living = db.session.execute(
-        select(Grant.id, Grant.scope).where(
-            *_living(actor.organization_id, user_id), Grant.client_id == client_id
-        )
-    ).all()
-    for model in (AuthorizationCode, DeviceCode):
-        db.session.execute(
-            update(model)
-            .where(
-                model.organization_id == actor.organization_id,
-                model.client_id == client_id,
-                model.user_id == user_id,
-                model.used_at.is_(None),
-            )
-            .values(expires_at=now)
-        )
-    ended = sum(grants.revoke(actor, grant.id, reason="consent_withdrawn") for grant in living)
-    return ended, list(dict.fromkeys(scope for grant in living for scope in grant.scope.split()))
 
 
 def _record_end(actor: Actor, client_id: UUID, scopes: list[str], ended: int, **facts: str) -> None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, exists, or_, select
 
 from app.extensions import db
 from app.models.client import DELETED, Client
 from app.models.grant import Consent
 from app.models.user import User
-from app.operations import clock
-from app.operations.consents.connected_apps import end_consent
+from app.operations.consents.connected_apps import end_consent, stands
 from app.operations.directory import organization_by_id
 from app.operations.grants.allowances import columns_of, conditions, visible
+from app.operations.grants.standing_grants import CONSENT_OF_GRANT, is_living
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
-from app.rules.consents.ends import end_of_consent
+from app.rules.consents.ends import end_of_consent, longest_life
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, encode_uuid, parse_public_id, public_id
 
@@ -30,7 +30,7 @@ PREFIX = "con"
 
 @dataclass(frozen=True, slots=True)
 class GivenConsent:
-    """One consent that stands."""
+    """One consent that stands, or that ended while the client still has a living grant."""
 
     id: UUID
     client_id: str
@@ -57,7 +57,7 @@ def list_given_consents(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[GivenConsent]:
-    """A page of the consents that stand, the newest first; with ``consents:read:own`` those for one's own clients.
+    """A page of the consents, the newest first; with ``consents:read:own`` those for one's own clients.
 
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
@@ -72,7 +72,7 @@ def list_given_consents(
 
 @read
 def get_given_consent(actor: Actor, consent_id: str) -> GivenConsent:
-    """One consent that stands. Raises NotFound, Forbidden."""
+    """One consent. Raises NotFound, Forbidden."""
     return _record(_get(actor, consent_id, "consents:read"))
 
 
@@ -96,22 +96,18 @@ def _get(actor: Actor, consent_id: str, permission: str) -> Any:
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     columns: tuple[Any, ...] = (Consent, Client.name, User.email)
-    now = clock.now()
-    standing = or_(Consent.expires_at.is_(None), Consent.expires_at > now)
-    seconds = _longest(actor.organization_id)
-    if seconds is not None:
-        standing &= Consent.updated_at > now - timedelta(seconds=seconds)
+    settings = _settings(actor.organization_id)
+    # One that ended is there, and can be withdrawn, as long as the client may do something by a grant.
+    living = exists().where(CONSENT_OF_GRANT, is_living(settings)).correlate(Consent)
     return (
         visible(actor, select(*columns), Consent, permission)
-        .where(Client.status != DELETED, standing)
+        .where(Client.status != DELETED, or_(stands(settings), living))
         .execution_options(populate_existing=True)
     )
 
 
-def _longest(organization_id: str) -> int | None:
-    settings = organization_by_id(organization_id, fresh=False).settings
-    seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
-    return seconds
+def _settings(organization_id: str) -> Mapping[str, Any]:
+    return organization_by_id(organization_id, fresh=False).settings
 
 
 def _record(row: Any) -> GivenConsent:
@@ -125,6 +121,8 @@ def _record(row: Any) -> GivenConsent:
         scopes=tuple(consent.scope.split()),
         created_at=consent.created_at,
         updated_at=consent.updated_at,
-        expires_at=end_of_consent(consent.updated_at, consent.expires_at, _longest(consent.organization_id)),
+        expires_at=end_of_consent(
+            consent.updated_at, consent.expires_at, longest_life(_settings(consent.organization_id))
+        ),
         last_used_at=consent.last_used_at,
     )

@@ -16,12 +16,13 @@ from app.models.device import DeviceCode
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken
 from app.operations import audit, clock
+from app.operations.consents.ended_access import end_access_with
 from app.operations.database_errors import is_duplicate_key
 from app.operations.directory import ClientView
 from app.operations.statements import Statement
 from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.consents.ends import End, end_of_consent, ends_offered
+from app.rules.consents.ends import End, end_of_consent, ends_offered, longest_life
 from app.rules.consents.shown import SCOPES, as_shown, changes_since
 from app.rules.identifiers import new_id
 from app.rules.tokens.scopes import narrow
@@ -60,7 +61,7 @@ def standing_consent(client: ClientView, user_id: UUID) -> Standing:
     row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
     if row is None:
         return NOTHING_STANDS
-    ends_at = end_of_consent(row.updated_at, row.expires_at, _longest(client))
+    ends_at = end_of_consent(row.updated_at, row.expires_at, longest_life(client.organization.settings))
     if ends_at is not None and ends_at <= clock.now():
         return NOTHING_STANDS
     shown = _shown_of(client)
@@ -72,7 +73,7 @@ def standing_consent(client: ClientView, user_id: UUID) -> Standing:
 
 def offered_ends(client: ClientView, asked_at: datetime) -> tuple[End, ...]:
     """The ends that a person may choose for a consent that the client asked for then."""
-    return ends_offered(asked_at, clock.now(), _longest(client))
+    return ends_offered(asked_at, clock.now(), longest_life(client.organization.settings))
 
 
 def remember(
@@ -86,7 +87,8 @@ def remember(
 ) -> datetime | None:
     """The user's consent covers the scopes too, until ``ends_at`` or as long as the organization allows.
 
-    Of the scopes that were ``asked`` for it does not cover the others any more, and they are not asked for again.
+    Of the scopes that were ``asked`` for it does not cover the others any more, and they are not asked for again; what
+    the client holds of these ends now, whatever page once gave it, and it comes again for the rest (CO-3).
     Part of the transaction under way. What the client holds already ends by then, too: nothing outlives the consent.
     Returns the end. Audit: ``consent.given``.
     """
@@ -103,6 +105,7 @@ def remember(
                 raise
             # Another tab was faster; what it allowed stands, and this is allowed beside it.
             before = _widen(client, user_id, scopes, declined, end) or ()
+    ended = end_access_with(actor, user_id, client.id, declined) if declined else 0
     if end is not None:
         _shorten(client, user_id, end)
     audit.record(
@@ -115,6 +118,7 @@ def remember(
             "scopes": _together(client, before, scopes, declined).split(),
             "expires_at": end.isoformat() if end is not None else None,
             **({"declined": list(declined)} if declined else {}),
+            **({"ended_grants": ended} if ended else {}),
         },
     )
     return end
@@ -153,7 +157,7 @@ def _widen(
     if row is None:
         return None
     shown = _shown_of(client)
-    ended_at = end_of_consent(row.updated_at, row.expires_at, _longest(client))
+    ended_at = end_of_consent(row.updated_at, row.expires_at, longest_life(client.organization.settings))
     is_over = (ended_at is not None and ended_at <= now) or changes_since(row.shown, shown)
     before = () if is_over else tuple(row.scope.split())
     standing = () if is_over else _still_declined(row, shown)
@@ -225,12 +229,7 @@ def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
 
 
 def _end(client: ClientView, now: datetime, chosen: datetime | None) -> datetime | None:
-    return end_of_consent(now, chosen, _longest(client))
-
-
-def _longest(client: ClientView) -> int | None:
-    seconds: int | None = client.organization.settings["oauth"]["consent"]["ttl_seconds"]
-    return seconds
+    return end_of_consent(now, chosen, longest_life(client.organization.settings))
 
 
 def _still_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:

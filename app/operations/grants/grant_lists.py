@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, select
 
 from app.extensions import db
 from app.models.client import Client
@@ -21,7 +21,7 @@ from app.operations import audit, clock
 from app.operations.directory import organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.allowances import columns_of, conditions, visible
-from app.operations.grants.standing_grants import outlives_moments, still_refreshes
+from app.operations.grants.standing_grants import is_consented, is_living
 from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
 from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
@@ -37,6 +37,7 @@ from app.rules.tenancy.lifetimes import end_of_family
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
+    Grant.allowed_at,
     *(Grant.created_at, Grant.expires_at, Grant.idle_expires_at, Grant.refreshed_at, Grant.generation),
     Grant.refresh_digest,
     Client.name.label("client_name"),
@@ -134,12 +135,8 @@ def _not_found() -> NotFound:
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     settings = organization_by_id(actor.organization_id, fresh=False).settings
-    return visible(actor, select(*_COLUMNS), Grant, permission).where(
-        Grant.revoked_at.is_(None),
-        Grant.expires_at > clock.now(),
-        or_(Grant.refresh_digest.is_(None), still_refreshes(settings)),
-        outlives_moments(),
-    )
+    columns = (*_COLUMNS, is_consented(settings).label("is_consented"))
+    return visible(actor, select(*columns), Grant, permission).where(is_living(settings))
 
 
 def _record(row: Any) -> GrantRecord:
@@ -151,6 +148,8 @@ def _record(row: Any) -> GrantRecord:
             expires_at=row.expires_at,
             refreshed_at=row.refreshed_at,
             idle_expires_at=row.idle_expires_at,
+            allowed_at=row.allowed_at,
+            is_consented=bool(row.is_consented),
         )
     return GrantRecord(
         id=row.id,

@@ -16,7 +16,12 @@ from app.models.token import AccessToken
 from app.operations import clock
 from app.operations.directory import OrganizationView
 from app.operations.grants.grants import LONGEST_ACCESS
-from app.operations.grants.standing_grants import outlives_moments, still_refreshes, token_outlives_moments
+from app.operations.grants.standing_grants import (
+    is_living,
+    outlives_moments,
+    still_refreshes,
+    token_outlives_moments,
+)
 from app.operations.people.living_sessions import living
 from app.operations.revocations.subjects import Subject
 from app.rules.identifiers import first_id_at
@@ -101,14 +106,11 @@ def _grants(organization: OrganizationView, subject: Subject, before: datetime) 
     of = selected.get(subject.kind, true())
     if subject.kind == ORGANIZATION:
         of = _newest(Grant, organization.id)
-    now = clock.now()
     return select(Grant.id).where(
         Grant.organization_id == organization.id,
         of,
-        Grant.revoked_at.is_(None),
-        Grant.expires_at > now,
         Grant.allowed_at < before,
-        outlives_moments(),
+        is_living(organization.settings),
     )
 
 

@@ -11,14 +11,16 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from app.models import user as user_model
-from app.models.grant import Grant
+from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations import clock, keyring
 from app.operations.directory import ClientView
+from app.operations.grants.standing_grants import CONSENT_OF_GRANT
 from app.operations.statements import Statement
 from app.operations.tokens import signing_keys, tokens
 from app.operations.tokens.subjects import subject_of
 from app.operations.views import is_before
+from app.rules.consents.ends import asks_people
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidClient
 from app.rules.registration.demands import algorithm_for
@@ -65,8 +67,10 @@ _FIND_FAMILY = Statement(
         User.status,
         User.email,
         User.tokens_not_before,
+        Consent.id,
     )
     .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .outerjoin(Consent, CONSENT_OF_GRANT)
     .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
 )
 
@@ -129,6 +133,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     (
         client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
         refreshed_at, refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
+        consent_id,
     ) = row  # fmt: skip
     if client_id != caller.id or refresh_digest is None:
         return None
@@ -142,6 +147,8 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
         expires_at=expires_at,
         refreshed_at=refreshed_at,
         idle_expires_at=idle_expires_at,
+        allowed_at=allowed_at,
+        is_consented=consent_id is not None and asks_people(caller.trust, caller.organization.settings),
     )
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None

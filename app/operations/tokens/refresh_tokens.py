@@ -11,13 +11,14 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 
 from app.models import user as user_model
-from app.models.grant import Grant
+from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import User
 from app.operations import audit, clock, keyring
 from app.operations.client_proof.authenticated_client import AuthenticatedClient
 from app.operations.directory import ClientView
 from app.operations.grants import grants
+from app.operations.grants.standing_grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.statements import Statement
 from app.operations.tokens.token_answers import TokenAnswer
@@ -25,16 +26,23 @@ from app.operations.transaction import current_unit, transaction, witnessed_by
 from app.operations.views import is_before
 from app.rules import sealing
 from app.rules.actor import Actor
+from app.rules.consents.ends import asks_people
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
 from app.rules.registration.demands import rotates_refresh_tokens
-from app.rules.tenancy.lifetimes import end_of_family
+from app.rules.tenancy.lifetimes import end_of_family, end_under_consent
 from app.rules.tokens.scopes import beyond, is_within, narrow
 from app.rules.tokens.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
 
 _FIND = Statement(
-    select(Grant.__table__, User.status.label("user_status"), User.tokens_not_before.label("user_not_before"))
+    select(
+        Grant.__table__,
+        User.status.label("user_status"),
+        User.tokens_not_before.label("user_not_before"),
+        Consent.id.label("consent_id"),
+    )
     .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .outerjoin(Consent, CONSENT_OF_GRANT)
     .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
 )
 # The compare-and-set: of all that read the same refresh token, one finds it still current.
@@ -154,7 +162,13 @@ def _end_of(client: ClientView, row: Any) -> datetime:
         expires_at=row.expires_at,
         refreshed_at=row.refreshed_at,
         idle_expires_at=row.idle_expires_at,
+        allowed_at=row.allowed_at,
+        is_consented=_is_consented(client, row),
     )
+
+
+def _is_consented(client: ClientView, row: Any) -> bool:
+    return row.consent_id is not None and asks_people(client.trust, client.organization.settings)
 
 
 def _advance(
@@ -186,7 +200,12 @@ def _advance(
         resources=tuple(row.resource.split()),
         asked=resources,
         claims=row.claims,
-        ends_at=row.expires_at,
+        ends_at=end_under_consent(
+            client.organization.settings,
+            expires_at=row.expires_at,
+            allowed_at=row.allowed_at,
+            is_consented=_is_consented(client, row),
+        ),
     )
     claim: dict[str, Any] = {
         "of_organization": row.organization_id,

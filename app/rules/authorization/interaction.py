@@ -11,11 +11,10 @@ from typing import Any
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.claims_parameter import must_meet_contexts
 from app.rules.consents.approval import is_pre_approved
+from app.rules.consents.ends import FIRST_PARTY, asks_people
 from app.rules.oauth_errors import AuthorizationRefusal
 from app.rules.registration.redirect_uris import is_loopback, is_private_scheme
 from app.rules.tokens.scopes import is_within
-
-FIRST_PARTY = "first_party"
 
 
 class Step(Enum):
@@ -189,7 +188,7 @@ def rests_on_consent(
         parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
     ):
         return False
-    return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
+    return asks_people(trust, settings)
 
 
 def is_local(redirect_uri: str) -> bool:

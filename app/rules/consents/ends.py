@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
 # Whose day it is depends on where the person is, which nobody here knows: "today" is a day of 24 hours.
 _SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
@@ -16,6 +19,17 @@ class End:
 
     name: str
     at: datetime | None
+
+
+def longest_life(settings: Mapping[str, Any]) -> int | None:
+    """For how many seconds an organization lets a consent stand at most; None: for ever."""
+    seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
+    return seconds
+
+
+def asks_people(trust: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a client of that trust gets its scopes from people's own consents, its organization's own as it says."""
+    return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
 
 
 def ends_offered(asked_at: datetime, now: datetime, ttl_seconds: int | None) -> tuple[End, ...]:

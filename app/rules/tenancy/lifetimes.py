@@ -10,10 +10,23 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.rules.consents.ends import end_of_consent, longest_life
+
 
 def end_of_life(written: datetime, began_at: datetime, seconds: int) -> datetime:
     """The earlier of the end that was written down and ``seconds`` after the beginning."""
     return min(written, began_at + timedelta(seconds=seconds))
+
+
+def end_under_consent(
+    settings: Mapping[str, Any], *, expires_at: datetime, allowed_at: datetime, is_consented: bool
+) -> datetime:
+    """When a grant ends that may rest on a consent: as was written down, or a consent's longest life after its start.
+
+    Whoever allowed something cannot have meant it for longer than a consent may stand.
+    """
+    seconds = longest_life(settings) if is_consented else None
+    return end_of_consent(allowed_at, expires_at, seconds) or expires_at
 
 
 def end_of_family(
@@ -23,13 +36,19 @@ def end_of_family(
     expires_at: datetime,
     refreshed_at: datetime | None,
     idle_expires_at: datetime,
+    allowed_at: datetime,
+    is_consented: bool,
 ) -> datetime:
     """When the refresh tokens of a grant end, if nobody uses them until then.
 
     ``settings`` are an organization's whole document. ``refreshed_at`` is the latest use; None where it was not kept.
+    ``is_consented`` says that the grant rests on a consent, whose longest life then bounds it too.
     """
     limits = settings["oauth"]["refresh_token"]
     idle_end = idle_expires_at
     if refreshed_at is not None:
         idle_end = end_of_life(idle_end, refreshed_at, limits["idle_ttl_seconds"])
-    return min(idle_end, end_of_life(expires_at, created_at, limits["ttl_seconds"]))
+    written = end_under_consent(
+        settings, expires_at=expires_at, allowed_at=allowed_at, is_consented=is_consented
+    )
+    return min(idle_end, end_of_life(written, created_at, limits["ttl_seconds"]))

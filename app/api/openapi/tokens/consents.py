@@ -54,8 +54,8 @@ PATHS: Schema = {
             "List consents",
             tag=_TAG,
             scope="consents:read",
-            description="What users allowed clients and did not take back, the newest first. Clients that nobody is "
-            "asked about have none: see the grants.",
+            description="What users allowed clients and did not take back, the newest first. One that ended is there "
+            "as long as its client has a living grant. Clients that nobody is asked about have none: see the grants.",
             parameters=("Limit", "Cursor", "Acting"),
             query=(
                 query_parameter("client_id", CLIENT_ID, "For this client."),
