@@ -9,9 +9,10 @@ from flask import Response, request
 
 from app.api import representations
 from app.api.blueprint import api
+from app.operations.directory import organization_by_slug
 from app.operations.tenancy import organization_logos, settings
 from app.operations.tenancy.settings import SettingsView, UpdatedSettings
-from app.web.bearer import Call, management
+from app.web.bearer import Call, asked_again, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
 from app.web.parameters import flag
@@ -49,9 +50,10 @@ def set_logo(call: Call, slug: str) -> Response:
     organization_logos.require_settable(call.actor, slug)
     if request.mimetype not in IMAGES:
         raise UnsupportedMediaType(f"Send the image itself, as {', '.join(IMAGES)}.")
-    with place_to_upload(call.organization.id):
+    with place_to_upload(organization_by_slug(slug).id):
         content = read_body(organization_logos.MOST_BYTES)
-        updated = organization_logos.set_logo(call.actor, slug, content, expected_version=version)
+        actor = asked_again(call).actor
+        updated = organization_logos.set_logo(actor, slug, content, expected_version=version)
     return _answer(updated.settings, updated)
 
 

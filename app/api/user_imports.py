@@ -14,7 +14,7 @@ from app.operations.user_imports import endings, records, starts, uploads
 from app.operations.user_imports.records import ImportRecord, RefusedRow
 from app.rules.people.import_files import LONGEST_FILE
 from app.rules.people.user_import import ON_EXISTING
-from app.web.bearer import Call, management
+from app.web.bearer import Call, asked_again, management
 from app.web.idempotency import created, once, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
 from app.web.pagination import PARAMETERS
@@ -83,10 +83,6 @@ def import_users(call: Call) -> Response:
             on_existing=on_existing,
         )
 
-    def work() -> Outcome:
-        record = uploads.confirm_upload(call.actor, upload, is_dry_run=is_dry_run)
-        return created(user_import(record), record.public_id)
-
     body = {
         "file": upload.digest,
         "format": file_format,
@@ -95,7 +91,13 @@ def import_users(call: Call) -> Response:
         "dry_run": is_dry_run,
     }
     try:
-        return once(call.actor, body, work)
+        actor = asked_again(call).actor
+
+        def work() -> Outcome:
+            record = uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
+            return created(user_import(record), record.public_id)
+
+        return once(actor, body, work)
     finally:
         # Of a repeated request the first file counts, of a refused one none.
         endings.discard(call.actor, upload.id)

@@ -57,12 +57,28 @@ def management(
     return decorate
 
 
-def caller() -> tuple[Actor, OrganizationView]:
-    """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came."""
+def asked_again(call: Call) -> Call:
+    """The same call after its body came in, which may take minutes: who calls is read anew, and what they may.
+
+    Raises Unauthenticated when the access token has ended meanwhile, NotFound when they act there no more.
+    """
+    actor, organization = caller(is_proven=True)
+    if call.organization.id != organization.id:
+        actor, organization = acting_in(actor, call.organization.slug)
+    return Call(actor, organization, call.parameters)
+
+
+def caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationView]:
+    """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came.
+
+    ``is_proven`` when this very request was asked before: its DPoP proof counted then, and counts once.
+    """
     presented = presented_token()
     if presented is None:
         raise Unauthenticated("Send an access token for the management API: Authorization: Bearer <token>.")
-    found = find_token_actor(presented, address=request.remote_addr, request_id=request_id())
+    found = find_token_actor(
+        presented, address=request.remote_addr, request_id=request_id(), is_proven=is_proven
+    )
     if found is None:
         raise Unauthenticated(
             "The access token is unknown, has ended, or is not meant for the management API."

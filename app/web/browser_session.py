@@ -47,7 +47,7 @@ def register(app: Flask) -> None:
 
 
 def session_for(organization_id: str) -> SessionView | None:
-    """This browser's living sign-in at the organization, or None. Asked once a request."""
+    """This browser's living sign-in at the organization, or None. Asked once a request, unless it is forgotten."""
     known: dict[str, SessionView | None] = g.setdefault("sign_ins", {})
     if organization_id not in known:
         token = sign_in_token(organization_id)
@@ -56,6 +56,11 @@ def session_for(organization_id: str) -> SessionView | None:
             view if view is not None and view.organization_id == organization_id else None
         )
     return known[organization_id]
+
+
+def forget_sign_ins() -> None:
+    """Whoever asks from now on reads anew which sign-ins live."""
+    g.pop("sign_ins", None)
 
 
 def current_sessions() -> list[SessionView]:

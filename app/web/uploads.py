@@ -3,6 +3,7 @@
 A line that sends slowly, or nothing any more, holds a thread of the process for as long as it is read. So who sends
 asks for a place first, an organization has one of them, and the whole and each piece have their time. A server's
 ``read`` cannot be interrupted: a thread beside the request's waits for it, and is left behind when the time is over.
+It may wait for ever, for a connection that nobody closes: so those left behind are bounded too.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from typing import Any
 from flask import Flask, g, request
 
 from app.rules.errors import DomainError, TooManyRequests, Unavailable
+from app.web.browser_session import forget_sign_ins
 
-MOST_AT_ONCE = 2
+MOST_AT_ONCE = 4
+"""Half of a process's threads: as many organizations must send slowly together before another is told to wait."""
+MOST_HANGING = 64
+"""Threads of a process that were left behind; each holds a connection and little else."""
+MOST_HANGING_OF_ONE = 8
+"""So that one organization does not use up what is for all."""
 PIECE_BYTES = 64 * 1024
 PIECE_SECONDS = 15.0
 """For each 64 KiB: a line that is slower than 35 kbit/s is given up."""
 WHOLE_SECONDS = 300.0
+"""And as long does a line that was left behind count as the one of its organization."""
 _PLACE = "place_to_upload"
 
 
@@ -49,30 +57,38 @@ class _Lines:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken: set[str] = set()
-        self._hanging: set[str] = set()
+        # Until when, in this process's time, the line of the organization counts as one that still sends.
+        self._hanging: dict[tuple[str, object], float] = {}
 
     def take(self, organization_id: str) -> None:
         with self._lock:
-            if organization_id in self._taken or organization_id in self._hanging:
+            own = [until for (owner, _), until in self._hanging.items() if owner == organization_id]
+            if organization_id in self._taken or any(until > time.monotonic() for until in own):
                 raise TooManyRequests(
                     "Another file of this organization is coming in. Try again in a few seconds.",
                     retry_after=5,
                 )
-            if len(self._taken) >= MOST_AT_ONCE:
+            if len(own) >= MOST_HANGING_OF_ONE:
+                raise TooManyRequests(
+                    "Connections of this organization stopped in the middle of a file and are still open. "
+                    "Close them, and try again.",
+                    retry_after=5,
+                )
+            if len(self._taken) >= MOST_AT_ONCE or len(self._hanging) >= MOST_HANGING:
                 raise Unavailable(
                     "Other files are coming in at this moment. Try again in a few seconds.", retry_after=5
                 )
             self._taken.add(organization_id)
 
-    def leave(self, organization_id: str, *, hangs: bool) -> None:
+    def leave(self, organization_id: str, line: object, *, hangs: bool) -> None:
         with self._lock:
             self._taken.discard(organization_id)
             if hangs:
-                self._hanging.add(organization_id)
+                self._hanging[organization_id, line] = time.monotonic() + WHOLE_SECONDS
 
-    def line_ended(self, organization_id: str) -> None:
+    def line_ended(self, organization_id: str, line: object) -> None:
         with self._lock:
-            self._hanging.discard(organization_id)
+            self._hanging.pop((organization_id, line), None)
 
 
 _lines = _Lines()
@@ -81,7 +97,7 @@ _lines = _Lines()
 class _Timed:
     """A request's body that is read by a thread of its own, each piece and the whole in their time."""
 
-    def __init__(self, stream: Any, at_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, at_end: Callable[[_Timed], None]) -> None:
         self._stream, self._at_end = stream, at_end
         self._wanted: SimpleQueue[int] = SimpleQueue()
         self._pieces: SimpleQueue[bytes | Exception] = SimpleQueue()
@@ -121,7 +137,7 @@ class _Timed:
                 self._pieces.put(self._stream.read(size))
             except Exception as error:  # noqa: BLE001 - it is raised again where the piece is asked for
                 self._pieces.put(error)
-        self._at_end()
+        self._at_end(self)
 
 
 @contextmanager
@@ -131,21 +147,25 @@ def place_to_upload(organization_id: str) -> Iterator[None]:
     Raises TooManyRequests while the organization has one, Unavailable while there is none.
     """
     _lines.take(organization_id)
-    timed = _Timed(request.environ["wsgi.input"], lambda: _lines.line_ended(organization_id))
+    timed = _Timed(request.environ["wsgi.input"], lambda line: _lines.line_ended(organization_id, line))
     request.environ["wsgi.input"] = timed
     try:
         yield
     finally:
         # In this order: the thread says that its line has ended, which must not be said too early.
-        _lines.leave(organization_id, hangs=timed.hangs)
+        _lines.leave(organization_id, timed, hangs=timed.hangs)
         timed.close()
 
 
 def hold_place(organization_id: str) -> None:
-    """As ``place_to_upload``, until the request ends: a form's body is read before any view is asked."""
+    """As ``place_to_upload``, until the request ends: a form's body is read before any view is asked.
+
+    Whoever asks after it who is signed in reads it anew: the body may come for minutes (SS-5).
+    """
     stack = ExitStack()
     stack.enter_context(place_to_upload(organization_id))
     setattr(g, _PLACE, stack)
+    forget_sign_ins()
 
 
 def register(app: Flask) -> None:

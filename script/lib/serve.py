@@ -89,7 +89,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
-        "--threads", type=int, default=8, help="requests at a time in each process (default 8)"
+        "--threads",
+        type=int,
+        default=8,
+        help="requests at a time in each process (default 8); files may hold 4 of them",
     )
     parser.add_argument(
         "--demo", action="store_true", help="fill the organization acme and print its sign-ins"

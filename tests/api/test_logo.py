@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.tenancy.organization_logos import MOST_BYTES
+from app.operations.tokens.revocation import revoke_token
+from app.web import uploads
 from tests.factories import Factory, bearer_header
+from tests.support.databases import Database
+from tests.support.dpop import Prover
+from tests.support.late_bodies import LateBody
 from tests.support.pictures import PNG, SVG, bomb, picture
 
 
@@ -71,6 +77,52 @@ def test_a_stale_version_changes_nothing(http: FlaskClient, make: Factory) -> No
     path = f"/organizations/{acme.slug}/logo"
     assert http.put(path, data=PNG, content_type="image/png", headers=headers).status_code == 412
     assert http.delete(path, headers=headers).status_code == 412
+
+
+def test_a_token_that_ends_while_the_picture_comes_in_sets_none(
+    app: Flask, http: FlaskClient, make: Factory, database: Database
+) -> None:
+    """SS-5: the picture may come for minutes."""
+    acme = make.organization()
+    bearer, actor = make.bearer(acme), make.actor(acme)
+
+    def revoke() -> None:
+        with app.app_context():
+            revoke_token(actor, bearer)
+
+    answer = http.put(
+        f"/organizations/{acme.slug}/logo",
+        content_type="image/png",
+        headers=bearer_header(bearer),
+        environ_overrides=LateBody(PNG, revoke).environment,
+    )
+    assert answer.status_code == 401, answer.text
+    assert database.count("organization_logos") == 0
+
+
+def test_a_bound_token_needs_one_proof_for_a_picture(http: FlaskClient, make: Factory) -> None:
+    """DC-6: who calls is asked again after the picture came in, and a proof counts once."""
+    acme, prover = make.organization(), Prover()
+    headers = make.machine(acme).basic | prover.headers("POST", "http://localhost/oauth/token")
+    token = http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=headers).get_json()
+    path = f"/organizations/{acme.slug}/logo"
+    headers = prover.headers("PUT", f"http://localhost{path}", access_token=token["access_token"])
+    assert http.put(path, data=PNG, content_type="image/png", headers=headers).status_code == 200
+    assert http.put(path, data=PNG, content_type="image/png", headers=headers).status_code == 401
+
+
+def test_root_sends_a_picture_in_the_place_of_its_organization(http: FlaskClient, make: Factory) -> None:
+    """P2: as the form in the portal does."""
+    root, acme = make.root(), make.organization("acme")
+    taken: list[set[str]] = []
+    answer = http.put(
+        "/organizations/acme/logo",
+        content_type="image/png",
+        headers=bearer_header(make.bearer(root)),
+        environ_overrides=LateBody(PNG, lambda: taken.append(set(uploads._lines._taken))).environment,
+    )
+    assert answer.status_code == 200, answer.text
+    assert taken == [{acme.id}]
 
 
 PAGES = {

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app.operations.directory import organization_by_slug
+from app.operations.tokens.revocation import revoke_token
 from app.operations.user_imports import running
 from app.rules.actor import Actor
 from app.rules.people import import_files
@@ -19,6 +20,7 @@ from app.web import uploads
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
 from tests.support.importing import people
+from tests.support.late_bodies import LateBody
 
 
 @pytest.fixture
@@ -165,10 +167,12 @@ def test_few_upload_at_once(context: Flask, http: FlaskClient, token: dict[str, 
     """P2: one organization's upload waits for its own; the places of the process are for several."""
     uploads._lines.take("one")
     uploads._lines.take("another")
+    uploads._lines.take("a third")
+    uploads._lines.take("a fourth")
     try:
         answer = send(http, token, people(1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        uploads._lines.leave("another", hangs=True)
+        uploads._lines.leave("another", object(), hangs=True)
         assert send(http, token, people(1)).status_code == 201
         uploads._lines.take(organization_by_slug("acme").id)
         answer = send(http, token, people(1))
@@ -220,6 +224,28 @@ def test_a_line_that_stops_is_left_and_keeps_nobody_else_out(
 def list_of(http: FlaskClient, token: dict[str, str]) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = http.get("/users/imports", headers=token).get_json()["data"]
     return listed
+
+
+def test_a_token_that_ends_while_the_file_comes_in_brings_in_nobody(
+    app: Flask, http: FlaskClient, make: Factory, database: Database
+) -> None:
+    """SS-5: the file may come for minutes."""
+    acme = make.organization("acme")
+    bearer, actor = make.bearer(acme), make.actor(acme)
+
+    def revoke() -> None:
+        with app.app_context():
+            revoke_token(actor, bearer)
+
+    body = LateBody(people(1).encode(), revoke)
+    answer = http.post(
+        "/users/imports",
+        headers=bearer_header(bearer),
+        content_type="text/csv",
+        environ_overrides=body.environment,
+    )
+    assert answer.status_code == 401, answer.text
+    assert database.count("user_imports") == database.count("user_import_parts") == 0
 
 
 def test_an_import_acts_by_what_its_token_may(

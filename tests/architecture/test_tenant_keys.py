@@ -30,7 +30,7 @@ WRITTEN_BY_HAND = {
     "operations/upkeep/dispatcher.py:Dispatcher._receivers": "set[tuple[str, str]]",
     "web/failed_requests.py:FailedRequests._counts": "Counter[tuple[str, ...]]",
     "web/uploads.py:_Lines._taken": "set[str]",
-    "web/uploads.py:_Lines._hanging": "set[str]",
+    "web/uploads.py:_Lines._hanging": "dict[tuple[str, object], float]",
 }
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {

@@ -7,10 +7,13 @@ import os
 from typing import Any
 
 import pytest
+from flask import Flask
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import encode_multipart
 
+from app.operations.people.sessions import end_sessions_of_user
 from tests.support.databases import Database
+from tests.support.late_bodies import LateBody
 from tests.support.pictures import PNG, SVG, bomb, picture
 
 PAGE = "/settings/branding/logo"
@@ -73,6 +76,32 @@ def test_a_file_that_is_too_large_is_a_page_and_nothing_else(ada: Any, database:
         headers={"Sec-Fetch-Site": "same-origin"},
     )
     assert answer.status_code == 413
+    assert database.count("organization_logos") == 0
+
+
+def test_a_sign_in_that_ends_while_the_picture_comes_in_sets_none(
+    app: Flask, ada: Any, acme: Any, database: Database
+) -> None:
+    """SS-5: the picture may come for minutes."""
+    ada.get(PAGE)
+    fields = {
+        "csrf_token": ada.hidden("csrf_token"),
+        "logo": FileStorage(io.BytesIO(PNG), "logo.png"),
+    }
+    boundary, content = encode_multipart(fields)
+
+    def sign_out() -> None:
+        with app.app_context():
+            assert end_sessions_of_user(acme.id, ada.user.id) == 1
+
+    # The test client would write a boundary of its own.
+    kind = {"CONTENT_TYPE": f"multipart/form-data; boundary={boundary}"}
+    answer = ada.http.post(
+        ada.address(PAGE),
+        headers={"Sec-Fetch-Site": "same-origin"},
+        environ_overrides=LateBody(content, sign_out).environment | kind,
+    )
+    assert answer.status_code == 303 and "/organizations/acme/login" in answer.headers["Location"]
     assert database.count("organization_logos") == 0
 
 

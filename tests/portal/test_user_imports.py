@@ -113,11 +113,11 @@ def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_the_place_is_asked_before_the_form_is_read(ada: Any, acme: Any) -> None:
     """P2: who sends slowly holds a place from the first byte on, and the next hears it in words."""
     ada.get("/users/imports")
-    uploads._places.take(acme.id)
+    uploads._lines.take(acme.id)
     try:
         assert upload(ada, "email\nx@people.example\n") == 429
         assert "Another file of this organization is coming in" in ada.text
     finally:
-        uploads._places.leave(acme.id, hangs=False)
+        uploads._lines.leave(acme.id, object(), hangs=False)
     assert upload(ada, "email\nx@people.example\n") == 303
-    assert not uploads._places._taken, "the place is free with the answer"
+    assert not uploads._lines._taken, "the place is free with the answer"

@@ -19,17 +19,19 @@ from app.rules.tokens.presented_token import PresentedToken
 
 
 def find_token_actor(
-    presented: PresentedToken, *, address: str | None, request_id: str | None
+    presented: PresentedToken, *, address: str | None, request_id: str | None, is_proven: bool = False
 ) -> tuple[Actor, OrganizationView] | None:
     """Who acts by the token, in its organization; None when it is not alive or meant for somebody else (TK-6).
 
-    Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6).
+    Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6). ``is_proven`` when that was
+    found in the same request already: a proof counts once.
     The actor of a user's token has no ``session_id``: a token is no browser's sign-in.
     """
     view = tokens.find_bearer(presented.token, management_audience())
     if view is None:
         return None
-    dpop_proofs.require_holder(view, presented)
+    if not is_proven:
+        dpop_proofs.require_holder(view, presented)
     client = view.client
     organization = client.organization
     granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & EVERY_PERMISSION
