@@ -51,6 +51,15 @@ def test_what_rests_on_a_consent_for_the_app_as_it_was_ends_too(generous: Flow) 
     assert not generous.is_alive(held["access_token"])
 
 
+def test_what_was_given_for_claims_of_an_unticked_scope_ends_too(generous: Flow) -> None:
+    """Whoever asks for the address by name has it without the scope's name in the token."""
+    page = generous.consent(scope="openid", claims='{"userinfo": {"email": null}}')
+    held = generous.redeem(query_of(generous.decide(page, scope=["email"]))["code"]).get_json()
+    assert held["scope"] == "openid" and generous.is_alive(held["access_token"])
+    decide(generous, ["offline_access"])
+    assert not generous.is_alive(held["access_token"])
+
+
 def test_a_device_that_was_let_in_with_it_ends_alike(asking: Flow) -> None:
     device = Device(
         asking.http,
