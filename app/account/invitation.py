@@ -18,6 +18,7 @@ from app.operations.people.passwords import new_password_hash
 from app.operations.people.sign_in import Refused, sign_in
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.people.passkey_answers import BadAnswer
+from app.rules.people.registration import require_passwords_to_join
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, known_browser, sign_in_token
@@ -56,6 +57,8 @@ def _join(invitation: InvitationView, token: str) -> Response:
 
 def _accept(invitation: InvitationView, token: str) -> Response:
     organization = organization_by_id(invitation.organization_id)
+    # Before the password is judged: it would be of no use, however good.
+    require_passwords_to_join(organization.settings)
     name, password = forms.text("name"), request.form.get("password", "")
     personal = (invitation.email, name, organization.name, organization.slug)
     password_hash = new_password_hash(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from flask import Flask
 from flask_migrate import downgrade, upgrade
-from sqlalchemy import inspect
+from sqlalchemy import MetaData, Table, inspect, select
 
 from app import config, create_app
 from app.extensions import db
 from app.models import Base
+from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import MariaDBDatabase, SQLiteDatabase
+
+A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["mariadb", "sqlite"])
@@ -95,3 +100,78 @@ def test_each_single_migration_goes_down_and_up_again(unmigrated: Flask) -> None
         downgrade(revision=step)
         upgrade()
     assert set(Base.metadata.tables) <= tables()
+
+
+def put(table: str, **values: Any) -> None:
+    """A row of the schema as it is now; columns that have to hold something and are not named hold nothing much."""
+    there = Table(table, MetaData(), autoload_with=db.engine, resolve_fks=False)
+    empty: dict[type, Any] = {int: 0, bool: False, str: "", bytes: b"", datetime: A_DAY}
+    blank = {column.name: empty[column.type.python_type] for column in there.columns if not column.nullable}
+    with db.engine.begin() as connection:
+        connection.execute(there.insert().values(blank | values))
+
+
+def put_user(email: str, *, email_verified: bool = False) -> tuple[bytes, bytes]:
+    """The user's id, and what events call them."""
+    user_id = new_id()
+    put(
+        "users",
+        organization_id=b"acme0000",
+        id=user_id.bytes,
+        email=email,
+        email_canonical=email.encode(),
+        email_verified=email_verified,
+        status=b"active",
+    )
+    return user_id.bytes, public_id("usr", user_id).encode()
+
+
+def put_role(user_id: bytes, role: bytes, by: str) -> None:
+    acme, row_id = b"acme0000", new_id().bytes
+    who = {"user_organization_id": acme, "user_id": user_id}
+    put("role_assignments", organization_id=acme, id=row_id, role=role, created_by=by, **who)
+
+
+def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | None = None) -> None:
+    acme, row_id = b"acme0000", new_id().bytes
+    more = {"target_id": target, "actor_id": actor, "after": after}
+    put("audit_events", organization_id=acme, id=row_id, action=action, **more)
+
+
+def test_accounts_that_somebody_vouched_for_are_not_marked_as_made_by_anybody(unmigrated: Flask) -> None:
+    """0023: else whoever reads such a person's mailbox takes their second factors away by a reset (RP-3, MF-6)."""
+    upgrade(revision="0022")
+    acme = b"acme0000"
+    for organization in (acme, b"0ther000"):
+        put("organizations", id=organization, slug=organization, status=b"active")
+    put_user("proven@a.example", email_verified=True)
+    boss, _ = put_user("boss@a.example")
+    put_role(boss, b"admin", "chief@a.example")
+    put_user("invited@a.example")
+    for used, email in ((A_DAY, b"invited@a.example"), (None, b"waiting@a.example")):
+        more = {"email_canonical": email, "used_at": used}
+        put("invitations", organization_id=acme, id=new_id().bytes, digest=email.ljust(32), **more)
+    _, invited_long_ago = put_user("old@a.example")
+    after = f'{{"user_id":"{invited_long_ago.decode()}","role":"member"}}'
+    put_event(b"invitation.accepted", b"inv_1", None, after)
+    for number in range(8):
+        _, made = put_user(f"made{number}@a.example")
+        put_event(b"user.created", made, b"usr_chief" if number else None)
+    # Whom nobody vouched for: by themselves, with the roles that everybody gets, or imported.
+    member, name = put_user("member@a.example")
+    put_role(member, b"member", "chief@a.example")
+    put_event(b"user.registered", name, None)
+    developer, name = put_user("developer@a.example")
+    put_role(developer, b"developer", "developer@a.example")
+    put_event(b"user.created", name, name)
+    put_user("waiting@a.example")
+    _, name = put_user("elsewhere@a.example")
+    put(
+        "audit_events", organization_id=b"0ther000", id=new_id().bytes, action=b"user.created", target_id=name
+    )
+    upgrade(revision="0023")
+    users = Table("users", MetaData(), autoload_with=db.engine, resolve_fks=False)
+    with db.engine.connect() as connection:
+        marked = set(connection.scalars(select(users.c.email).where(users.c.made_unproven == 1)))
+    unvouched = ("member", "developer", "waiting", "elsewhere")
+    assert marked == {f"{who}@a.example" for who in unvouched}

@@ -2,8 +2,8 @@
 
 Whoever makes an account may type somebody else's address. Its owner comes by a mailed link, and must not share the
 account with the sign-ins, known browsers, second factors and consents of whoever was there before. An account that an
-administrator made or invited somebody to was vouched for: what is in it stays, as a reset takes no second factor from
-its owner (RP-3, MF-6).
+administrator made, invited somebody to or gave a role was vouched for: what is in it stays, as a reset takes no second
+factor from its owner (RP-3, MF-6).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from app.operations.people.role_assignments import (
     require_holding,
     require_other_administrator,
 )
-from app.operations.people.users import UserView, find_user_by_email, get_user
+from app.operations.people.users import UserView, find_user_by_email, get_user, vouch_for_user
 from app.operations.tenancy.acting import acting_in
 from app.operations.transaction import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -122,7 +122,7 @@ def add_administrator(
     name: str | None = None,
     role: str | None = ADMIN,
 ) -> AddedAdministrator:
-    """The user holds the role, or the unknown address is invited to it.
+    """The user holds the role and counts as vouched for, or the unknown address is invited to it.
 
     Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned,
     Conflict for an address that its user has not confirmed. Audit: ``administrator.added`` or ``invitation.created``.
@@ -157,6 +157,7 @@ def add_administrator(
             )
         user = known
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
+    vouch_for_user(user.organization_id, user.id)
     if role != MEMBER:
         told = {"who": user.email, "role": roles_of(organization.settings)[role].name}
         notify_administrators(inside, "administrator_added", user.public_id, told)

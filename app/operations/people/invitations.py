@@ -34,7 +34,7 @@ from app.rules.languages.sentences import sentence
 from app.rules.people.emails import canonical_email
 from app.rules.people.passkeys import may_sign_in_alone
 from app.rules.people.permissions import roles_of
-from app.rules.people.registration import has_passwords, require_invitable
+from app.rules.people.registration import has_passwords, require_invitable, require_passwords_to_join
 from app.rules.tenancy.organizations import email_and_name
 from app.rules.tokens.tokens import INVITATION, digest, new_token, parse_token
 
@@ -139,13 +139,16 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 
     Without a ``password_hash`` it is part of the unit that stores a passkey (``passkeys.invited``).
     The address is verified by it if the link came by mail alone; one that was shown to whoever invites proves no
-    mailbox. Raises InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile. Audit:
-    ``invitation.accepted``.
+    mailbox. Raises InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile, and
+    for a password where nobody signs in with one. Audit: ``invitation.accepted``.
     """
     view = find_invitation(token)
     if view is None:
         raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
-    if view.role not in roles_of(organization_by_id(view.organization_id).settings):
+    settings = organization_by_id(view.organization_id).settings
+    if password_hash is not None:
+        require_passwords_to_join(settings)
+    if view.role not in roles_of(settings):
         raise InvitationEnded("The role of this invitation is there no more. Ask for a new one.")
     if not _ended(view.organization_id, view.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was used already.")

@@ -160,8 +160,9 @@ def reset_password(
     A link that came by mail proves the address too, and the person is told by mail, with the second factors that the
     account has (RP-3); where it is the first proof of an account that nobody vouched for, those from before end. No
     other browser is known as the user's any more, and this one is, so that nobody who goes on guessing keeps the owner
-    out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable when hashing has to wait.
-    Audit: ``user.password_reset``, ``second_factors.ended``.
+    out (LK-1); where a second factor was given in it before, it goes on counting as one of those. Raises ResetEnded,
+    InvalidInput naming ``password``, Conflict, and Unavailable when hashing has to wait. Audit:
+    ``user.password_reset``, ``second_factors.ended``.
     """
     require_passwords(organization)
     reset = find_reset(organization, token)
@@ -217,7 +218,7 @@ def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent
     left = count_factors(actor.organization_id, user_id)
     notify_user(actor, user_id, "password_was_reset", **gone.factors.told("ended"), **left.told("left"))
     limits.forgive(actor.organization_id, canonical_email(reset.email) or "", address=actor.address)
-    known_browsers.forget_browsers_of_user(actor.organization_id, user_id)
+    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
     here = known_browsers.recognise(actor, user_id, known, user_agent=user_agent, has_signed_in_before=False)
     return ResetDone(here, gone.factors)
 

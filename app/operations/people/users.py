@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.user import ACTIVE, DELETED, User
 from app.operations import clock
-from app.operations.transaction import current_unit, read, transaction
+from app.operations.transaction import count_changed, current_unit, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
@@ -117,6 +117,19 @@ def create_user(
     except IntegrityError as duplicate:
         raise address_taken() from duplicate
     return user_id
+
+
+@transaction
+def vouch_for_user(organization_id: str, user_id: UUID) -> None:
+    """Somebody vouched for the user: what is set up in the account outlasts the first proof of its address.
+
+    Part of the change that audits it.
+    """
+    count_changed(
+        update(User)
+        .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
+        .values(made_unproven=False)
+    )
 
 
 @read

@@ -39,6 +39,12 @@ def require_invitable(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
         )
 
 
+def require_passwords_to_join(settings: Mapping[str, Any]) -> None:
+    """Who is invited may choose a password: it would be their way in. Raises Conflict."""
+    if not has_passwords(settings):
+        raise Conflict("This organization does not let people sign in with a password.", code="passwords_off")
+
+
 def is_domain_allowed(email: str, settings: Mapping[str, Any]) -> bool:
     """Whether the organization takes addresses of this domain; without a list it takes all."""
     allowed = settings["authentication"]["registration"]["allowed_email_domains"]

@@ -15,6 +15,7 @@ from app.operations.consents.consents import remember, standing_consent
 from app.operations.directory import find_client
 from app.operations.passkeys.registration import begin_registration, finish_registration
 from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
+from app.operations.people.administrators import add_administrator
 from app.operations.people.freshness import FreshSignInRequired
 from app.operations.people.invitations import accept_invitation, invite
 from app.operations.people.password_recovery import request_reset
@@ -242,3 +243,13 @@ def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any,
     with pytest.raises(FreshSignInRequired):
         finish_registration(who, made, "Mine", THERE)
     assert methods_of(acme.id, squatted.id) == ()
+
+
+def test_a_role_that_an_administrator_gives_vouches_for_the_account(
+    app: Any, make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    """MF-6: from then on whoever reads the mailbox takes no second factor away."""
+    with_app(app, squatted)
+    add_administrator(make.actor(acme), acme.slug, user_id=squatted.public_id, role="auditor")
+    assert not reset_by_mail(squatted, box, deliver).ended
+    assert methods_of(acme.id, squatted.id) == ("totp",)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from flask import Flask
 
 from app.operations.passkeys.challenges import ChallengeEnded
 from app.operations.passkeys.invited import begin_joining, join_with_passkey
 from app.operations.passkeys.sign_in import begin_sign_in
 from app.operations.people.invitation_views import InvitationEnded
-from app.operations.people.invitations import find_invitation, invite
+from app.operations.people.invitations import accept_invitation, find_invitation, invite
 from app.operations.people.sessions import find_session
 from app.operations.people.users import find_user_by_email
 from app.operations.second_factors.sign_in_ends import SignedIn
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput
+from tests.account.conftest import Visitor
 from tests.factories import Factory
 from tests.operations.passkeys.conftest import ELSEWHERE, HERE, sign_in
 from tests.support.databases import Database
@@ -97,6 +99,24 @@ def test_a_passkey_that_could_not_sign_in_alone_is_not_taken(acme: Any, token: s
         join(acme, token, Authenticator(flags=PRESENT).create(asked(acme, token)))
     assert refused.value.code == "passkey_not_alone"
     assert find_user_by_email(acme.id, "grace@acme.example") is None
+
+
+def test_a_password_spends_no_invitation_where_nobody_signs_in_with_one(
+    app: Flask, acme: Any, token: str, database: Database
+) -> None:
+    """MF-5: a page that was opened before passwords were switched off would leave an account without a way in."""
+    with pytest.raises(Conflict) as refused:
+        accept_invitation(token, name="Grace", password_hash="a hash")
+    assert refused.value.code == "passwords_off"
+    path = f"/organizations/{acme.slug}/invite/{token}"
+    visitor = Visitor(app)
+    visitor.get(path)
+    for password in ("nine small otters in a kiln", "weak"):
+        page = visitor.post(path, name="Grace", password=password)
+        assert page.status_code == 409 and "does not let people sign in with a password" in page.text
+        assert 'id="invitation-passkey"' in page.text
+    assert find_user_by_email(acme.id, "grace@acme.example") is None and database.count("users") == 0
+    assert isinstance(join(acme, token, Authenticator().create(asked(acme, token))), SignedIn)
 
 
 def test_where_there_are_passwords_one_is_chosen(make: Factory) -> None:

@@ -103,6 +103,22 @@ def test_a_browser_that_is_known_by_the_password_alone_is_one_of_many(
     assert guess(ada, fresh, times=1, password="a wholly different password")[0].retry_after > 0
 
 
+@pytest.mark.parametrize("is_at_home", [True, False])
+def test_who_resets_at_home_after_a_hundred_guesses_elsewhere_has_their_app(
+    make: Any, ada: Any, phone: Authenticator, known: Browser, is_at_home: bool
+) -> None:
+    """LK-1: a guesser shuts no door of the owner's home; a reset anywhere else opens none to a guesser (MF-3)."""
+    guess(ada, times=1)
+    set_rows(SecondFactorTry, failures=0, total=MOST_IN_ALL, failed_at=clock.now())
+    browser, password = known if is_at_home else THERE, "a wholly different password"
+    link = issue_reset_link(make.actor(ada.organization), ada.id).link
+    done = reset_password(ada.organization, link.rpartition("/")[2], password, known=browser.known)
+    browser = replace(browser, known=done.known)
+    outcome = verify(ada, begin(ada, browser, password), phone.code(), browser)
+    assert isinstance(outcome, SignedIn) if is_at_home else outcome.is_capped
+    assert len(db.session.scalars(select(KnownBrowser.id)).all()) == 1
+
+
 def test_a_browser_of_before_the_factor_is_one_of_many(app: Any, ada: Any) -> None:
     before = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=THERE.id)
     assert isinstance(before, SignedIn)
