@@ -71,6 +71,10 @@ def authorize(client: Any, redirect_uri: str, **more: str) -> str:
     return f"/oauth/authorize?{urlencode(parameters | more)}"
 
 
+# A function, which is read once: words would be read again at each look, and our pages let nobody read words as code.
+THE_APP = "() => document.title === 'the app'"
+
+
 def caught(page: Any, pattern: str) -> list[str]:
     """Addresses beyond our server that the browser was sent to; none of them is really visited."""
     seen: list[str] = []
@@ -142,7 +146,7 @@ def test_sign_in_and_consent_end_at_the_client_of_another_origin(
     assert ("calendarbot.example" in text) == (kind == "web")
     assert ("return to an app on this device" in text) == (kind == "native")
     page.click("#consent-allow")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
     query = parse_qs(urlsplit(seen[0]).query)
     assert query["code"][0].startswith("gth_ac_")
     assert query["state"] == ["a state, with spaces"]
@@ -172,7 +176,7 @@ def test_cancel_tells_the_client_that_access_was_denied(
     pages.open(authorize(client, redirect_uri))
     pages.sign_in(ada)
     pages.page.click("#consent-deny")
-    pages.page.wait_for_function("document.title === 'the app'")
+    pages.page.wait_for_function(THE_APP)
     assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
 
 
@@ -195,7 +199,7 @@ def test_a_connected_app_is_listed_and_removed(pages: Pages, make: Factory, acme
     page = pages.open(authorize(client, redirect_uri))
     pages.sign_in(ada)
     page.click("#consent-allow")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
     pages.open("account/apps")
     page.click("text=Remove")
     page.click("#app-remove")

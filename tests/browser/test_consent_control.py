@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.operations.registration.clients import update_client
-from tests.browser.test_account_pages import Pages, authorize, caught
+from tests.browser.test_account_pages import THE_APP, Pages, authorize, caught
 from tests.factories import Factory
 from tests.support.browser import LOOKS, check, watched
 
@@ -75,7 +75,7 @@ def test_by_keyboard_alone_a_part_is_added_an_end_chosen_and_the_app_allowed(
             break
     assert page.is_checked("#scope-email") and page.is_checked("#lasts-today")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
     assert "code" in parse_qs(urlsplit(seen[0]).query)
     page = pages.open("account/apps")
     assert "ends in 24 hours" in page.inner_text(".list") and "e-mail" in page.inner_text(".list")
@@ -88,7 +88,7 @@ def test_a_changed_app_says_what_is_different(
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
     page.click("#consent-allow")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
     change(make, acme, orchard, name="Your Bank", tos_uri="https://orchard.example/terms")
     page = pages.open(authorize(orchard, CALLBACK))
     words = page.inner_text("#client-changes")
@@ -107,7 +107,7 @@ def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
     page.click("#client-request-send")
     page.wait_for_selector("#client-request-waiting")
     page.click("#consent-deny")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
     assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
     boss = make.user(acme, role="admin")
     with watched(chromium) as context:
@@ -122,7 +122,7 @@ def test_a_member_asks_an_administrator_approves_and_the_member_goes_on(
     page = pages.open(authorize(orchard, CALLBACK))
     assert "Reviewed by Acme" in page.inner_text("main")
     page.click("#consent-allow")
-    page.wait_for_function("document.title === 'the app'")
+    page.wait_for_function(THE_APP)
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -150,7 +150,7 @@ def test_each_page_fits_and_says_itself(
         check(page)
         page.check("#lasts-today")
         page.click("#consent-allow")
-        page.wait_for_function("document.title === 'the app'")
+        page.wait_for_function(THE_APP)
         change(
             make, acme, orchard, name="Orchard Two", logo_uri=None, redirect_uris=[CALLBACK, f"{CALLBACK}/2"]
         )
