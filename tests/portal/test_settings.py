@@ -65,6 +65,13 @@ def test_word_in_place_of_a_number_is_told_in_plain_words(ada: Any) -> None:
     assert "Type a whole number" in ada.text and "integer" not in ada.text
 
 
+def test_a_page_with_times_says_what_a_shorter_one_does(ada: Any) -> None:
+    said = "A shorter time counts for what stands already"
+    for topic, found in TOPICS.items():
+        has_times = any(path.endswith("_seconds") for path in found.paths)
+        assert (said in ada.get(f"/settings/{topic}").text) is has_times, topic
+
+
 @pytest.mark.parametrize("topic", list(TOPICS))
 def test_form_sent_as_it_came_changes_nothing(ada: Any, database: Any, topic: str) -> None:
     ada.get(f"/settings/{topic}")
