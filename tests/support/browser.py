@@ -54,7 +54,8 @@ def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
     """A fresh context; script errors and refused resources on its pages fail at the end."""
     complaints: list[str] = []
     context = chromium.new_context(**options)
-    context.set_default_timeout(10_000)
+    # A busy machine is no fault of the page.
+    context.set_default_timeout(30_000)
 
     def watch(page: Any) -> None:
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))

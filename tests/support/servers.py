@@ -74,7 +74,7 @@ class LiveServer:
             own = str(self._certificate[0])
             command += ["--ssl-certificate", own, "--ssl-keyfile", own]
         self._process = process.start(command, self.log, env=env, cwd=ROOT)
-        process.wait_until(self._answers, f"the server (log: {self.log})", seconds=30)
+        process.wait_until(self._answers, f"the server (log: {self.log})", seconds=60)
 
     def stop(self) -> None:
         """The server is gone; it told of no trouble but what was ``expected``."""
