@@ -14,7 +14,7 @@ from app.operations.user_imports.records import ImportRecord
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.errors import Conflict, DomainError, InvalidInput, NotFound
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from app.rules.people.import_files import LONGEST_FILE, MOST_ROWS, format_of_name
 from app.rules.people.user_import import CSV_FIELDS
 from app.web.browser_session import actor_for
@@ -39,13 +39,13 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
         return
     try:
         actor = actor_for(organization_by_slug((values or {})["organization"]))
-    except NotFound:
+        uploads.require_options(actor)
+    except (Forbidden, NotFound):
         return
-    if actor.may("users:write"):
-        hold_place(actor.organization_id)
-        request.max_content_length = LONGEST_FILE + _FORM_BYTES
-        # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
-        request.max_form_memory_size = 4 * _FORM_BYTES
+    hold_place(actor.organization_id)
+    request.max_content_length = LONGEST_FILE + _FORM_BYTES
+    # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
+    request.max_form_memory_size = 4 * _FORM_BYTES
 
 
 @portal.get("/portal/<organization>/users/imports")

@@ -9,7 +9,7 @@ import pytest
 
 from app.operations.people.sessions import find_session
 from app.operations.user_administration.changes import update_user
-from tests.support.mail_server import Mailbox
+from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -27,6 +27,7 @@ def test_ss6_sign_ins_end_with_the_address_and_the_old_one_is_told(
     assert find_session(token) is None
     deliver()
     assert [mail["To"] for mail in box.mails] == ["ada@acme.example"]
+    assert "an administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
 
 
 def test_another_spelling_of_the_same_address_ends_nothing(

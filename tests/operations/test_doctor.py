@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from app.operations.upkeep.doctor import Diagnosis, examine
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.https_server import Response, https_server
+
+
+def write(database: Database, statement: str) -> None:
+    with closing(database.connect()) as connection:
+        connection.cursor().execute(statement)
 
 
 def wrong(diagnosis: Diagnosis) -> list[Finding]:
@@ -191,6 +197,19 @@ def test_a_database_that_is_away_is_one_finding(tmp_path: Path) -> None:
         diagnosis = examine(settings)
     assert found(diagnosis, "cannot be reached").level == "wrong"
     assert not diagnosis.is_healthy
+
+
+def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Database) -> None:
+    """Going back one release: its code works on the newer schema, and must not try to bring it up to date."""
+    ours = database.query("SELECT version_num FROM alembic_version")[0][0]
+    move = "UPDATE alembic_version SET version_num = "
+    write(database, f"{move}'9999'")
+    try:
+        assert not doctor.pending_migrations()
+        write(database, f"{move}'0001'")
+        assert doctor.pending_migrations()
+    finally:
+        write(database, f"{move}'{ours}'")
 
 
 def test_a_schema_that_is_old(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from app.operations.people.invitation_views import InvitationEnded
 from app.operations.people.invitations import accept_invitation, find_invitation, invite, list_invitations
 from app.operations.people.own_activity import list_activity
 from app.operations.people.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
+from app.operations.tenancy.role_holders import RoleInUse, require_unused
 from app.operations.tenancy.settings import update_settings
 from app.operations.transaction import transaction
 from app.operations.upkeep.janitor import purge
@@ -56,9 +57,13 @@ def test_an_invitation_older_than_is_allowed_now_has_ended(make: Factory, acme: 
     token = link.rpartition("/")[2]
     made_ago(Invitation, 2 * DAY)
     assert find_invitation(token) is not None
+    with pytest.raises(RoleInUse):
+        require_unused(acme.id, ["member"])
     change(make, acme, authentication={"registration": {"invitation_ttl_seconds": 86_400}})
     assert find_invitation(token) is None
     assert list_invitations(make.actor(acme), acme.slug).items == ()
+    # Nobody could withdraw it either, so it keeps no role.
+    require_unused(acme.id, ["member"])
     with pytest.raises(InvitationEnded):
         accept_invitation(token, name="Grace", password_hash="x")
 

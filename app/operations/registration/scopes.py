@@ -107,6 +107,11 @@ def get_scope(actor: Actor, name: str) -> ScopeRecord:
     return _get(actor, name)
 
 
+def may_reword(actor: Actor, scope: ScopeRecord) -> bool:
+    """Whether the actor may give the scope other words: one of a resource has them in the resource's document."""
+    return scope.resource_id is None and actor.may("resources:write")
+
+
 @transaction
 def reword_scope(
     actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: int | None = None

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from app.extensions import db
+from app.models.grant import Grant
 from app.models.user import User
 from app.operations.addresses.own_address import request_proof, use_proof
 from app.operations.consents.consents import remember, standing_consent
@@ -25,6 +28,8 @@ from app.operations.people.sessions import end_sessions_of_user
 from app.operations.people.sign_in import SecondStep, SignedIn, sign_in
 from app.operations.people.users import find_user_by_email
 from app.operations.second_factors.enrolled import methods_of
+from app.operations.second_factors.recovery_codes import count_left
+from app.operations.second_factors.removal import remove_app, renew_codes
 from app.operations.second_factors.sign_in_ends import Browser
 from app.operations.transaction import transaction
 from app.operations.user_administration.changes import update_user
@@ -35,6 +40,7 @@ from tests.support.authenticator import person, set_rows, with_app
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, plain
 from tests.support.security_key import Authenticator
+from tests.support.world_rows import granted
 
 pytestmark = pytest.mark.usefixtures("context")
 NEW = "a wholly different password"
@@ -253,3 +259,42 @@ def test_a_role_that_an_administrator_gives_vouches_for_the_account(
     add_administrator(make.actor(acme), acme.slug, user_id=squatted.public_id, role="auditor")
     assert not reset_by_mail(squatted, box, deliver).ended
     assert methods_of(acme.id, squatted.id) == ("totp",)
+
+
+def test_a_factor_and_codes_stay_as_they_are_for_a_sign_in_that_has_just_ended(
+    app: Any, acme: Any, squatted: MadeUser
+) -> None:
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    with_app(app, squatted)
+    who = replace(person(squatted, amr=("pwd", "otp", "mfa")), session_id=here.session_id)
+    left = count_left(acme.id, squatted.id)
+    for change in (renew_codes, remove_app):
+        with pytest.raises(FreshSignInRequired):
+            change(who)
+    assert methods_of(acme.id, squatted.id) == ("totp",) and count_left(acme.id, squatted.id) == left
+
+
+def test_an_address_is_not_proven_by_a_sign_in_that_has_just_ended(
+    acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    end_sessions_of_user(acme.id, squatted.id)
+    with pytest.raises(FreshSignInRequired):
+        confirm(squatted, here, box, deliver, ("pwd",))
+    assert find_user_by_email(acme.id, squatted.email).email_verified is False  # type: ignore[union-attr]
+
+
+def test_what_apps_were_allowed_elsewhere_ends_even_where_nothing_else_is_left(
+    make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    """Whoever was there first has signed out and is forgotten; an app of theirs must not go on."""
+    client = find_client((made := make.client(acme)).client_id)
+    transaction(remember)(person(squatted), client, squatted.id, ("openid",))
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    granted(made, squatted)
+    set_rows(Grant, session_id=here.session_id)
+    granted(made, squatted)
+    assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
+    reasons = db.session.scalars(select(Grant.revoked_reason).order_by(Grant.id)).all()
+    assert reasons == [None, "email_verified"]
+    assert not standing_consent(client, squatted.id).scopes
