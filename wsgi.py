@@ -21,7 +21,7 @@ def made() -> Flask:
     gc.disable()
     from app import create_app
     from app.config import UnsafeConfiguration
-    from app.operations.signing.master_key import require_master_key
+    from app.operations.maintenance.master_key import require_master_key
     from app.web import background
 
     # Flask's command line sets this.

@@ -9,7 +9,7 @@ from flask import Flask
 
 from app import account, api, config, database, oauth, portal, web
 from app.extensions import db
-from app.operations.upkeep import memory
+from app.operations.maintenance import memory
 from app.web.routes import Route
 
 

@@ -19,20 +19,20 @@ from uuid import UUID
 from flask import Flask, has_app_context
 from flask.testing import FlaskClient
 
-from app.operations import clock
-from app.operations.directory import OrganizationView, organization_by_slug, root_organization
-from app.operations.people.administrators import add_administrator
-from app.operations.people.passwords import new_password_hash
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.users import create_user
-from app.operations.registration.clients import RegisteredClient, register_client
-from app.operations.tenancy.founding import found_organization
-from app.operations.tenancy.setup import SetupResult, complete_setup, is_set_up
+from app.operations.clients.clients import RegisteredClient, register_client
+from app.operations.directory.lookups import OrganizationView, organization_by_slug, root_organization
+from app.operations.directory.users import create_user
+from app.operations.organizations.administrators import add_administrator
+from app.operations.organizations.organizations import found_organization
+from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
+from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import clock
 from app.rules.actor import Actor
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.identifiers import public_id
-from app.rules.people import passwords
-from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
-from app.rules.tenancy import settings
+from app.rules.organizations import settings
+from app.rules.sign_in import passwords
 
 PASSWORD = "seven tall herons by the weir"
 EVERYTHING = frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)

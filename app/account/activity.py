@@ -7,9 +7,9 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.people.own_activity import SHOWN, list_activity
+from app.operations.audit.audit_events import SHOWN, list_activity
+from app.rules.audit.events import ACCOUNT_EVENTS, ALARMING
 from app.rules.errors import InvalidInput
-from app.rules.evidence.account_events import ACCOUNT_EVENTS, ALARMING
 from app.web.pagination import page_meta, page_position
 
 _LISTING = "account activity"

@@ -6,9 +6,9 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.consents.connected_apps import ConsentRecord, list_consents, withdraw_consent
-from app.operations.registration.login_addresses import login_addresses
-from app.operations.registration.scopes import ScopeRecord, list_scopes
+from app.operations.authorization.connected_apps import ConsentRecord, list_consents, withdraw_consent
+from app.operations.clients.login_uris import login_addresses
+from app.operations.clients.scopes import ScopeRecord, list_scopes
 from app.rules.errors import NotFound
 from app.web.languages import in_page_language
 

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.addresses.own_address import ProofEnded
-from app.operations.people.freshness import FreshSignInRequired
-from app.operations.people.password_resets import ResetEnded
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.users.email_change import ProofEnded
+from app.operations.users.password_resets import ResetEnded
 from app.rules.errors import DomainError, NotFound
 from app.rules.languages.sentences import sentence
 from app.web.branding import branding_of_path

@@ -8,8 +8,8 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory import organization_by_slug
-from app.operations.tenancy.setup import is_set_up
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.organizations.setup import is_set_up
 from app.rules.errors import NotFound
 from app.rules.languages.sentences import sentence
 from app.web.browser_session import current_sessions

@@ -7,14 +7,14 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.addresses.own_address import ProofEnded, ProofView, find_proof, use_proof
-from app.operations.addresses.registrations import (
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.users.email_change import ProofEnded, ProofView, find_proof, use_proof
+from app.operations.users.registrations import (
     RegistrationEnded,
     RegistrationView,
     confirm_registration,
     find_registration,
 )
-from app.operations.directory import OrganizationView, organization_by_slug
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of

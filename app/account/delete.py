@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.user_administration.own_account import delete_own_account, preview_own_end
+from app.operations.users.deletion import delete_own_account, preview_own_end
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of

@@ -7,9 +7,9 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.addresses.own_address import may_prove_addresses, request_proof
-from app.operations.people.own_profile import may_change_profile
-from app.operations.people.users import get_user
+from app.operations.directory.users import get_user
+from app.operations.users.email_change import may_prove_addresses, request_proof
+from app.operations.users.own_profile import may_change_profile
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 

@@ -6,8 +6,8 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory import OrganizationView, organization_by_slug
-from app.operations.people.password_recovery import is_offered, request_reset
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.users.password_resets import is_offered, request_reset
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of

@@ -8,17 +8,20 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.second_step import stranger
 from app.account.sign_in import onward, this_browser
-from app.operations.directory import organization_by_id
-from app.operations.passkeys.challenges import ChallengeEnded
-from app.operations.passkeys.invited import begin_joining, join_with_passkey
-from app.operations.passkeys.verification import NotVerified
-from app.operations.people.invitation_views import InvitationEnded, InvitationView
-from app.operations.people.invitations import accept_invitation, find_invitation
-from app.operations.people.passwords import new_password_hash
-from app.operations.people.sign_in import Refused, sign_in
+from app.operations.directory.lookups import organization_by_id
+from app.operations.sign_in.passkeys import ChallengeEnded, NotVerified
+from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.sign_in import Refused, sign_in
+from app.operations.users.invitations import (
+    InvitationEnded,
+    InvitationView,
+    accept_invitation,
+    find_invitation,
+)
+from app.operations.users.invited_passkeys import begin_joining, join_with_passkey
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.people.passkey_answers import BadAnswer
-from app.rules.people.registration import require_passwords_to_join
+from app.rules.sign_in.passkeys import BadAnswer
+from app.rules.users.sign_up import require_passwords_to_join
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, known_browser, sign_in_token

@@ -16,17 +16,17 @@ from app.account.second_step import (
     waiting_here,
 )
 from app.account.sign_in import onward, pending_request, sign_in_form, this_browser
-from app.operations.directory import organization_by_slug
-from app.operations.passkeys.registration import finish_registration_at_sign_in
-from app.operations.passkeys.sign_in import (
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.sign_in.passkey_registration import finish_registration_at_sign_in
+from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
     begin_sign_in,
     prove_with_passkey,
     sign_in_with_passkey,
 )
-from app.operations.second_factors.pending import SignInEnded
+from app.operations.sign_in.second_step import SignInEnded
 from app.rules.errors import DomainError
-from app.rules.people.second_factors import Demand
+from app.rules.sign_in.second_factors import Demand
 from app.web import forms
 from app.web.browser_session import browser_id
 from app.web.headers import page_class

@@ -8,10 +8,17 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import this_browser
 from app.account.visit import Visit, own_account
-from app.operations.passkeys.own import get_passkey, list_passkeys, remove_passkey, rename_passkey
-from app.operations.passkeys.registration import begin_registration, can_register, finish_registration
+from app.operations.sign_in.passkey_registration import (
+    begin_registration,
+    can_register,
+    finish_registration,
+    get_passkey,
+    list_passkeys,
+    remove_passkey,
+    rename_passkey,
+)
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.people.browser_names import browser_name
+from app.rules.sign_in.browser_names import browser_name
 from app.web import forms
 from app.web.browser_session import set_sign_in
 

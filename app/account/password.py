@@ -7,8 +7,8 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.people.password_change import change_password
-from app.operations.people.users import get_user
+from app.operations.directory.users import get_user
+from app.operations.sign_in.passwords import change_password
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.browser_session import known_browser, set_sign_in

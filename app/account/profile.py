@@ -9,11 +9,11 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.people.own_profile import change_profile, may_change_profile
-from app.operations.people.users import get_user
-from app.operations.user_administration.own_account import may_delete_account
+from app.operations.directory.users import get_user
+from app.operations.users.deletion import may_delete_account
+from app.operations.users.own_profile import change_profile, may_change_profile
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.people.profile import ADDRESS_PARTS, CHECKS
+from app.rules.users.profile import ADDRESS_PARTS, CHECKS
 from app.web import forms
 
 

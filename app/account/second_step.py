@@ -14,17 +14,16 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import destination_of, kept_fields, onward, pending_request, this_browser
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
-from app.operations.directory import OrganizationView, organization_by_slug
-from app.operations.passkeys.registration import begin_registration_at_sign_in
-from app.operations.passkeys.sign_in import PasskeyRefused, begin_second_factor
-from app.operations.second_factors import enrolment
-from app.operations.second_factors.pending import SignInEnded
-from app.operations.second_factors.sign_in_ends import SecondStep, postpone_enrolment
-from app.operations.second_factors.verification import WrongCode, verify_code
-from app.operations.second_factors.waiting import WaitingSignIn, find_waiting
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.sign_in import factor_enrollment
+from app.operations.sign_in.factor_verification import WrongCode, verify_code
+from app.operations.sign_in.passkey_registration import begin_registration_at_sign_in
+from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_second_factor
+from app.operations.sign_in.second_step import SignInEnded, WaitingSignIn, find_waiting
+from app.operations.sign_in.sign_in import SecondStep, postpone_enrolment
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.people.second_factors import Demand, allowed_methods
+from app.rules.sign_in.second_factors import Demand, allowed_methods
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, set_sign_in
@@ -75,7 +74,7 @@ def enrol_page(organization: str) -> Response:
         if "later" in request.form:
             browser = this_browser(named)
             return onward(named, postpone_enrolment(stranger(named), named, waiting.pending, browser), asking)
-        enrolled = enrolment.add_app_at_sign_in(
+        enrolled = factor_enrollment.add_app_at_sign_in(
             stranger(named), named, token(), forms.text("secret"), forms.text("code"), this_browser(named)
         )
     except SignInEnded:
@@ -87,7 +86,7 @@ def enrol_page(organization: str) -> Response:
 
 def enrolled_page(
     organization: OrganizationView,
-    enrolled: enrolment.EnrolledAtSignIn,
+    enrolled: factor_enrollment.EnrolledAtSignIn,
     asking: AuthorizationRequestView | None,
 ) -> Response:
     """The first recovery codes, in this answer alone, and the way on; straight on where there are none to show."""
@@ -166,9 +165,9 @@ def enrol_form(
     """The page on which a second factor is set up."""
     person = waiting.person(stranger(organization))
     new = (
-        enrolment.begin_app(person)
+        factor_enrollment.begin_app(person)
         if refused is None
-        else enrolment.continue_app(person, forms.text("secret"))
+        else factor_enrollment.continue_app(person, forms.text("secret"))
     )
     return _page(
         "account/enrol.html",

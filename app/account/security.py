@@ -7,10 +7,10 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.passkeys.own import list_passkeys
-from app.operations.passkeys.registration import can_register
-from app.operations.people.users import get_user
-from app.operations.second_factors import enrolment, removal
+from app.operations.directory.users import get_user
+from app.operations.sign_in import factor_enrollment
+from app.operations.sign_in import factor_enrollment as removal
+from app.operations.sign_in.passkey_registration import can_register, list_passkeys
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.browser_session import known_browser, set_sign_in
@@ -30,12 +30,12 @@ def security_page(visit: Visit) -> Response:
 @own_account
 def app_page(visit: Visit) -> Response:
     """A new authenticator app: scanned, and proved by a code. Asks for a fresh sign-in."""
-    enrolment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh(visit.actor)
     if request.method == "GET":
         return _app(visit)
     try:
         known = known_browser(visit.organization.id)
-        added = enrolment.add_app(visit.actor, forms.text("secret"), forms.text("code"), known=known)
+        added = factor_enrollment.add_app(visit.actor, forms.text("secret"), forms.text("code"), known=known)
     except (InvalidInput, Conflict) as refused:
         return _app(visit, refused)
     response = _codes(visit, added.codes, is_first=True) if added.codes else visit.done(_HOME, "factor-added")
@@ -48,7 +48,7 @@ def app_page(visit: Visit) -> Response:
 @own_account
 def app_remove_page(visit: Visit) -> Response:
     """What the end of the app means, and the button for it. Asks for a fresh sign-in with the second factor."""
-    enrolment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh(visit.actor)
     if request.method == "GET":
         return visit.render("account/factor_remove.html", own=removal.own_factors(visit.actor), errors={})
     try:
@@ -70,7 +70,7 @@ def app_remove_page(visit: Visit) -> Response:
 @own_account
 def recovery_codes_page(visit: Visit) -> Response:
     """New recovery codes, in the answer to the form and nowhere else. Asks for a fresh sign-in."""
-    enrolment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh(visit.actor)
     if request.method == "GET":
         return visit.render("account/recovery_codes.html", own=removal.own_factors(visit.actor))
     try:
@@ -95,9 +95,9 @@ def _security(visit: Visit, refused: DomainError | None = None) -> Response:
 
 def _app(visit: Visit, refused: DomainError | None = None) -> Response:
     if refused is None:
-        new = enrolment.begin_app(visit.actor)
+        new = factor_enrollment.begin_app(visit.actor)
     else:
-        new = enrolment.continue_app(visit.actor, forms.text("secret"))
+        new = factor_enrollment.continue_app(visit.actor, forms.text("secret"))
     return visit.render(
         "account/app_add.html",
         new=new,

@@ -7,9 +7,9 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.people.own_sessions import end_other_sessions, end_session, list_sessions
-from app.operations.sign_in_safety.known_browsers import forget_browser, list_known_browsers
-from app.rules.people.browser_names import browser_name
+from app.operations.sign_in.known_browsers import forget_browser, list_known_browsers
+from app.operations.sign_in.sessions import end_other_sessions, end_session, list_sessions
+from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import clear_sign_in, known_browser
 
 

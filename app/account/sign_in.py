@@ -14,14 +14,13 @@ from app.operations.authorization.authorization_requests import (
     RequestEnded,
     find_request,
 )
-from app.operations.directory import OrganizationView, organization_by_slug
-from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, is_offered
-from app.operations.people.registration import what_follows
-from app.operations.people.sessions import find_session
-from app.operations.people.sign_in import Refused, sign_in
-from app.operations.second_factors.sign_in_ends import Browser, SecondStep, SignedIn
-from app.rules.people.registration import is_open
-from app.rules.people.second_factors import Demand
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_sign_in, is_offered
+from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sign_in import Browser, Refused, SecondStep, SignedIn, sign_in
+from app.operations.users.sign_up import what_follows
+from app.rules.sign_in.second_factors import Demand
+from app.rules.users.sign_up import is_open
 from app.web import forms
 from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, known_browser, session_for, set_sign_in, sign_in_token

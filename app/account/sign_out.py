@@ -6,8 +6,8 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory import organization_by_slug
-from app.operations.people.own_sessions import end_session
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.sign_in.sessions import end_session
 from app.web.branding import branding_of
 from app.web.browser_session import account_actor, clear_sign_in, session_for
 from app.web.headers import page_class

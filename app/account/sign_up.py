@@ -9,8 +9,8 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.sign_in import kept_fields, pending_request
-from app.operations.directory import OrganizationView, organization_by_slug
-from app.operations.people.registration import register_user, require_open
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.users.sign_up import register_user, require_open
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of

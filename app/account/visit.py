@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.operations.directory import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
 from app.rules.actor import Actor
 from app.rules.languages.sentences import sentence
 from app.web.branding import branding_of

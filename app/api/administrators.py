@@ -9,10 +9,10 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.idempotency import Outcome
-from app.operations.people import administrators
-from app.operations.people.administrators import AddedAdministrator, AdministratorRecord
-from app.operations.people.invitation_views import NewInvitation
+from app.operations.organizations import administrators
+from app.operations.organizations.administrators import AddedAdministrator, AdministratorRecord
+from app.operations.store.idempotency import Outcome
+from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version

@@ -10,9 +10,9 @@ from flask import Response, json, stream_with_context
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.api.representations import time
-from app.operations.evidence import audit_events
-from app.operations.evidence.audit_events import FILTERS, AuditRecord
-from app.operations.evidence.verification import verify_audit_log
+from app.operations.audit import audit_events
+from app.operations.audit.audit_events import FILTERS, AuditRecord
+from app.operations.audit.chain import verify_audit_log
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS

@@ -9,9 +9,9 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.api.representations import time
-from app.operations.consents import client_decisions, client_requests
-from app.operations.consents.client_requests import FILTERS, ClientRequestRecord
-from app.operations.idempotency import Outcome
+from app.operations.authorization import approval_requests, client_decisions
+from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
+from app.operations.store.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope, read_object
@@ -25,7 +25,7 @@ def list_client_requests(call: Call) -> Response:
     return listed(
         call,
         "client requests",
-        client_requests.list_client_requests,
+        approval_requests.list_client_requests,
         show=lambda record: client_request(record, call),
         filters=filters_of(call, FILTERS),
     )
@@ -35,7 +35,7 @@ def list_client_requests(call: Call) -> Response:
 @management()
 def get_client_request(call: Call, request_id: str) -> Response:
     """One request."""
-    return envelope(client_request(client_requests.get_client_request(call.actor, request_id), call))
+    return envelope(client_request(approval_requests.get_client_request(call.actor, request_id), call))
 
 
 @api.post("/client-requests/<request_id>/approve")

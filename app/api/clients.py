@@ -7,9 +7,9 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
-from app.operations.idempotency import Outcome
-from app.operations.registration import clients, sector_documents
-from app.operations.registration.client_lists import FILTERS
+from app.operations.clients import clients, sector_documents
+from app.operations.clients.client_records import FILTERS
+from app.operations.store.idempotency import Outcome
 from app.rules.errors import InvalidInput
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version

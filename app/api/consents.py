@@ -9,9 +9,9 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.api.representations import time
-from app.operations.consents import consent_lists
-from app.operations.consents.consent_lists import GivenConsent
-from app.operations.grants.allowances import FILTERS
+from app.operations.authorization import connected_apps
+from app.operations.authorization.connected_apps import GivenConsent
+from app.operations.grants.grant_lists import FILTERS
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS
@@ -24,7 +24,7 @@ def list_consents(call: Call) -> Response:
     return listed(
         call,
         "consents",
-        consent_lists.list_given_consents,
+        connected_apps.list_given_consents,
         show=lambda record: consent(record, call),
         filters=filters_of(call, FILTERS),
     )
@@ -34,14 +34,14 @@ def list_consents(call: Call) -> Response:
 @management()
 def get_consent(call: Call, consent_id: str) -> Response:
     """One consent."""
-    return envelope(consent(consent_lists.get_given_consent(call.actor, consent_id), call))
+    return envelope(consent(connected_apps.get_given_consent(call.actor, consent_id), call))
 
 
 @api.delete("/consents/<consent_id>")
 @management()
 def withdraw_consent(call: Call, consent_id: str) -> Response:
     """The consent is taken back, with every grant and token of that user at the client."""
-    ended = consent_lists.withdraw_given_consent(call.actor, consent_id)
+    ended = connected_apps.withdraw_given_consent(call.actor, consent_id)
     return envelope({"id": consent_id, "withdrawn": True, "ended_grants": ended})
 
 

@@ -8,8 +8,8 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.idempotency import Outcome
-from app.operations.registration import credentials
+from app.operations.clients import credentials
+from app.operations.store.idempotency import Outcome
 from app.rules.fields import Findings, find_unknown
 from app.rules.versions import version_of_set
 from app.web.bearer import Call, management

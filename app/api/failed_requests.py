@@ -9,8 +9,8 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
-from app.operations.evidence import failed_requests
-from app.operations.evidence.failed_requests import FILTERS, FailedRequestRecord
+from app.operations.audit import failed_requests
+from app.operations.audit.failed_requests import FILTERS, FailedRequestRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS

@@ -10,8 +10,7 @@ from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.grants import grant_lists
-from app.operations.grants.allowances import FILTERS
-from app.operations.grants.grant_lists import GrantRecord
+from app.operations.grants.grant_lists import FILTERS, GrantRecord
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 from app.web.pagination import PARAMETERS

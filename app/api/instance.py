@@ -9,8 +9,8 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.tenancy import ceilings
-from app.operations.tenancy.ceilings import CeilingsView, UpdatedCeilings
+from app.operations.organizations import instance_limits
+from app.operations.organizations.instance_limits import CeilingsView, UpdatedCeilings
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope, read_object
@@ -21,14 +21,14 @@ from app.web.parameters import flag
 @management(names_organization=False)
 def get_ceilings(call: Call) -> Response:
     """The bounds by path of a setting."""
-    return _answer(ceilings.get_ceilings(call.actor))
+    return _answer(instance_limits.get_ceilings(call.actor))
 
 
 @api.put("/instance/settings-ceilings")
 @management("dry_run", names_organization=False)
 def update_ceilings(call: Call) -> Response:
     """The bounds sent hold from now on; with ``dry_run=true`` the answer says whom they would touch."""
-    updated = ceilings.update_ceilings(
+    updated = instance_limits.update_ceilings(
         call.actor,
         read_object(),
         expected_version=expected_version(),

@@ -7,7 +7,7 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import listed
 from app.api.organizations import invitation
-from app.operations.people import invitations
+from app.operations.users import invitations
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.api.blueprint import api
-from app.operations.leaks.reports import report_leaks
+from app.operations.audit.leaked_secrets import report_leaks
 from app.rules.actor import Actor
 from app.web.json_api import envelope, read_value
 from app.web.parameters import query_parameters

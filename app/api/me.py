@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Response
 
 from app.api.blueprint import api
-from app.operations.audit import actor_public_id
+from app.operations.store.audit import actor_public_id
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 

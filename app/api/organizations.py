@@ -9,10 +9,10 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.idempotency import Outcome
-from app.operations.people.invitation_views import InvitationView
-from app.operations.tenancy import organizations
-from app.operations.tenancy.organizations import OrganizationRecord
+from app.operations.organizations import organizations
+from app.operations.organizations.organizations import OrganizationRecord
+from app.operations.store.idempotency import Outcome
+from app.operations.users.invitations import InvitationView
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once

@@ -9,9 +9,9 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import listed
 from app.api.representations import time
-from app.operations.idempotency import Outcome
-from app.operations.self_registration import initial_access
-from app.operations.self_registration.initial_access import RegistrationTokenRecord
+from app.operations.clients import initial_access_tokens
+from app.operations.clients.initial_access_tokens import RegistrationTokenRecord
+from app.operations.store.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -24,7 +24,7 @@ from app.web.pagination import PARAMETERS
 def list_registration_tokens(call: Call) -> Response:
     """The organization's initial access tokens, the newest first."""
     return listed(
-        call, "registration tokens", initial_access.list_registration_tokens, show=registration_token
+        call, "registration tokens", initial_access_tokens.list_registration_tokens, show=registration_token
     )
 
 
@@ -35,7 +35,7 @@ def create_registration_token(call: Call) -> Response:
     body = read_object()
 
     def work() -> Outcome:
-        made = initial_access.create_registration_token(call.actor, body)
+        made = initial_access_tokens.create_registration_token(call.actor, body)
         data = {**registration_token(made.record), "initial_access_token": made.token}
         return created(data, made.record.public_id, headers={"ETag": etag_of(made.record.version)})
 
@@ -46,7 +46,7 @@ def create_registration_token(call: Call) -> Response:
 @management()
 def get_registration_token(call: Call, token_id: str) -> Response:
     """One initial access token, without its value."""
-    record = initial_access.get_registration_token(call.actor, token_id)
+    record = initial_access_tokens.get_registration_token(call.actor, token_id)
     return envelope(registration_token(record), headers={"ETag": etag_of(record.version)})
 
 
@@ -54,7 +54,7 @@ def get_registration_token(call: Call, token_id: str) -> Response:
 @management()
 def revoke_registration_token(call: Call, token_id: str) -> Response:
     """Nobody registers by it any more."""
-    record = initial_access.revoke_registration_token(
+    record = initial_access_tokens.revoke_registration_token(
         call.actor, token_id, expected_version=expected_version()
     )
     return envelope(registration_token(record))

@@ -9,9 +9,9 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import listed
 from app.api.representations import time
-from app.operations.addresses import waiting
-from app.operations.addresses.registrations import RegistrationView
-from app.operations.idempotency import Outcome
+from app.operations.store.idempotency import Outcome
+from app.operations.users import registrations
+from app.operations.users.registrations import RegistrationView
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope
@@ -22,14 +22,14 @@ from app.web.pagination import PARAMETERS
 @management(*PARAMETERS)
 def list_registrations(call: Call) -> Response:
     """Who waits, the newest first."""
-    return listed(call, "registrations", waiting.list_registrations, show=registration)
+    return listed(call, "registrations", registrations.list_registrations, show=registration)
 
 
 @api.get("/registrations/<registration_id>")
 @management()
 def get_registration(call: Call, registration_id: str) -> Response:
     """One that waits."""
-    return envelope(registration(waiting.get_registration(call.actor, registration_id)))
+    return envelope(registration(registrations.get_registration(call.actor, registration_id)))
 
 
 @api.post("/registrations/<registration_id>/admit")
@@ -38,7 +38,7 @@ def admit_registration(call: Call, registration_id: str) -> Response:
     """The person has the account, with an address that nobody has proven."""
 
     def work() -> Outcome:
-        user = waiting.admit_registration(call.actor, registration_id)
+        user = registrations.admit_registration(call.actor, registration_id)
         return Outcome(200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {})
 
     return once(call.actor, {}, work)
@@ -48,7 +48,7 @@ def admit_registration(call: Call, registration_id: str) -> Response:
 @management()
 def refuse_registration(call: Call, registration_id: str) -> Response:
     """Nobody has that account."""
-    return envelope(registration(waiting.refuse_registration(call.actor, registration_id)))
+    return envelope(registration(registrations.refuse_registration(call.actor, registration_id)))
 
 
 def registration(view: RegistrationView) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from app.operations.directory import OrganizationView
-from app.operations.registration.clients import ClientRecord
-from app.operations.registration.credentials import CredentialRecord
-from app.rules.registration.client_metadata import FIELDS
+from app.operations.clients.clients import ClientRecord
+from app.operations.clients.credentials import CredentialRecord
+from app.operations.directory.lookups import OrganizationView
+from app.rules.clients.client_metadata import FIELDS
 
 
 def time(value: datetime | None) -> str | None:

@@ -9,10 +9,10 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.idempotency import Outcome
-from app.operations.registration import resources
-from app.operations.registration.resources import ResourceRecord
-from app.operations.tokens.protected_resources import metadata_for
+from app.operations.clients import resources
+from app.operations.clients.resources import ResourceRecord
+from app.operations.store.idempotency import Outcome
+from app.operations.tokens.introspection import metadata_for
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once

@@ -9,11 +9,11 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.idempotency import Outcome
-from app.operations.revocations import receipts
-from app.operations.revocations.receipts import Receipt
-from app.operations.revocations.wider import revoke_widely
-from app.rules.tokens.wider_revocation import ORGANIZATION, SELECTORS
+from app.operations.store.idempotency import Outcome
+from app.operations.tokens import revocation_receipts
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.revocation_receipts import Receipt
+from app.rules.tokens.revocation import ORGANIZATION, SELECTORS
 from app.web.bearer import Call, management
 from app.web.idempotency import created, once
 from app.web.json_api import envelope, read_object
@@ -43,14 +43,14 @@ def revocation(receipt: Receipt) -> dict[str, Any]:
 @management(*PARAMETERS, names_organization=False)
 def list_revocations(call: Call, slug: str) -> Response:
     """The receipts, the newest first."""
-    return listed(call, f"revocations {slug}", receipts.list_receipts, slug, show=revocation)
+    return listed(call, f"revocations {slug}", revocation_receipts.list_receipts, slug, show=revocation)
 
 
 @api.get("/organizations/<slug>/revocations/<revocation_id>")
 @management(names_organization=False)
 def get_revocation(call: Call, slug: str, revocation_id: str) -> Response:
     """One receipt."""
-    return envelope(revocation(receipts.get_receipt(call.actor, slug, revocation_id)))
+    return envelope(revocation(revocation_receipts.get_receipt(call.actor, slug, revocation_id)))
 
 
 @api.post("/organizations/<slug>/revocations")

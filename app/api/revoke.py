@@ -5,10 +5,10 @@ from __future__ import annotations
 from flask import Response, request
 
 from app.api.blueprint import api_v1_only
-from app.operations.client_proof.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
-from app.operations.directory import ClientView
+from app.operations.clients.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
+from app.operations.directory.lookups import ClientView
 from app.operations.grants import grants
-from app.operations.tokens.revoke_requests import revoke_by_request
+from app.operations.tokens.revocation import revoke_by_request
 from app.rules.errors import Unauthenticated
 from app.rules.oauth_errors import InvalidClient
 from app.web.basic import read_basic

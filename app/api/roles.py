@@ -7,9 +7,9 @@ from typing import Any
 from flask import Response
 
 from app.api.blueprint import api
-from app.operations.idempotency import Outcome
-from app.operations.tenancy import roles
-from app.operations.tenancy.roles import RoleRecord
+from app.operations.organizations import roles
+from app.operations.organizations.roles import RoleRecord
+from app.operations.store.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once

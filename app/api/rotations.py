@@ -9,10 +9,9 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.credentials import made
-from app.operations.idempotency import Outcome
-from app.operations.registration import credentials
-from app.operations.rotations import steering
-from app.operations.rotations.progress import Rotation, get_rotation
+from app.operations.clients import credentials, rotations
+from app.operations.clients.rotations import Rotation, get_rotation
+from app.operations.store.idempotency import Outcome
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope, read_object
@@ -56,12 +55,12 @@ def rotate_credential(call: Call, client_id: str) -> Response:
 @management()
 def steer_rotation(call: Call, client_id: str) -> Response:
     """The old secrets end later, sooner or now, with what they minted or without."""
-    return envelope(rotation(steering.steer_rotation(call.actor, client_id, read_object()), client_id))
+    return envelope(rotation(rotations.steer_rotation(call.actor, client_id, read_object()), client_id))
 
 
 @api.delete("/clients/<client_id>/credentials/rotation")
 @management("revoke_new")
 def cancel_rotation(call: Call, client_id: str) -> Response:
     """The secrets that were about to end keep working; the answer is the ledger of live ones."""
-    kept = steering.call_off_rotation(call.actor, client_id, revoke_new=flag(call.parameters, "revoke_new"))
+    kept = rotations.call_off_rotation(call.actor, client_id, revoke_new=flag(call.parameters, "revoke_new"))
     return envelope([representations.credential(record, client_id) for record in kept])

@@ -8,8 +8,8 @@ from flask import Response
 
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.registration import scopes
-from app.operations.registration.scopes import ScopeRecord
+from app.operations.clients import scopes
+from app.operations.clients.scopes import ScopeRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope, read_object

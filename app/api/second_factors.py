@@ -8,11 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.second_factors.administration import (
-    FactorRecord,
-    list_user_factors,
-    reset_user_factors,
-)
+from app.operations.users.factor_resets import FactorRecord, list_user_factors, reset_user_factors
 from app.web.bearer import Call, management
 from app.web.json_api import envelope
 

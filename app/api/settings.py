@@ -9,9 +9,9 @@ from flask import Response, request
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.directory import organization_by_slug
-from app.operations.tenancy import organization_logos, settings
-from app.operations.tenancy.settings import SettingsView, UpdatedSettings
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.organizations import branding, settings
+from app.operations.organizations.settings import SettingsView, UpdatedSettings
 from app.web.bearer import Call, asked_again, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
@@ -47,13 +47,13 @@ def update_settings(call: Call, slug: str) -> Response:
 def set_logo(call: Call, slug: str) -> Response:
     """The image of the body stands on the organization's pages."""
     version = expected_version()
-    organization_logos.require_settable(call.actor, slug)
+    branding.require_settable(call.actor, slug)
     if request.mimetype not in IMAGES:
         raise UnsupportedMediaType(f"Send the image itself, as {', '.join(IMAGES)}.")
     with place_to_upload(organization_by_slug(slug).id):
-        content = read_body(organization_logos.MOST_BYTES)
+        content = read_body(branding.MOST_BYTES)
         actor = asked_again(call).actor
-        updated = organization_logos.set_logo(actor, slug, content, expected_version=version)
+        updated = branding.set_logo(actor, slug, content, expected_version=version)
     return _answer(updated.settings, updated)
 
 
@@ -61,7 +61,7 @@ def set_logo(call: Call, slug: str) -> Response:
 @management(names_organization=False)
 def remove_logo(call: Call, slug: str) -> Response:
     """The organization's initials stand there again."""
-    updated = organization_logos.remove_logo(call.actor, slug, expected_version=expected_version())
+    updated = branding.remove_logo(call.actor, slug, expected_version=expected_version())
     return _answer(updated.settings, updated)
 
 

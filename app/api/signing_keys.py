@@ -8,9 +8,9 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.idempotency import Outcome
-from app.operations.signing import keys
-from app.operations.signing.keys import SigningKeyRecord
+from app.operations.store.idempotency import Outcome
+from app.operations.tokens import signing_key_lists
+from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.fields import Findings, find_unknown
 from app.web.bearer import Call, management
 from app.web.etag import etag_of
@@ -38,7 +38,7 @@ def signing_key(record: SigningKeyRecord) -> dict[str, Any]:
 @management(names_organization=False)
 def list_signing_keys(call: Call, slug: str) -> Response:
     """Every key that verifiers are given, newest first."""
-    listed = keys.list_signing_keys(call.actor, slug)
+    listed = signing_key_lists.list_signing_keys(call.actor, slug)
     return envelope([signing_key(record) for record in listed], meta={"next_cursor": None})
 
 
@@ -46,7 +46,7 @@ def list_signing_keys(call: Call, slug: str) -> Response:
 @management(names_organization=False)
 def get_signing_key(call: Call, slug: str, kid: str) -> Response:
     """One published key."""
-    record = keys.get_signing_key(call.actor, slug, kid)
+    record = signing_key_lists.get_signing_key(call.actor, slug, kid)
     return envelope(signing_key(record), headers={"ETag": etag_of(record.version)})
 
 
@@ -60,7 +60,7 @@ def rotate_signing_keys(call: Call, slug: str) -> Response:
     findings.raise_if_any()
 
     def work() -> Outcome:
-        record = keys.rotate_signing_key(call.actor, slug, **body)
+        record = signing_key_lists.rotate_signing_key(call.actor, slug, **body)
         outcome = created(signing_key(record), record.kid)
         location = outcome.headers["Location"].replace("/signing-keys/rotations/", "/signing-keys/")
         headers = {"Location": location, "ETag": etag_of(record.version)}

@@ -9,11 +9,12 @@ from flask import Response, request
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.idempotency import Outcome
-from app.operations.user_imports import endings, records, starts, uploads
-from app.operations.user_imports.records import ImportRecord, RefusedRow
-from app.rules.people.import_files import LONGEST_FILE
-from app.rules.people.user_import import ON_EXISTING
+from app.operations.store.idempotency import Outcome
+from app.operations.users import import_records, import_uploads
+from app.operations.users import import_records as records
+from app.operations.users import import_uploads as uploads
+from app.operations.users.import_records import ImportRecord, RefusedRow
+from app.rules.users.user_import import LONGEST_FILE, ON_EXISTING
 from app.web.bearer import Call, asked_again, management
 from app.web.idempotency import created, once, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
@@ -100,7 +101,7 @@ def import_users(call: Call) -> Response:
         return once(actor, body, work)
     finally:
         # Of a repeated request the first file counts, of a refused one none.
-        endings.discard(call.actor, upload.id)
+        import_records.discard(call.actor, upload.id)
 
 
 @api.get("/users/imports/<import_id>")
@@ -114,7 +115,7 @@ def get_user_import(call: Call, import_id: str) -> Response:
 @management()
 def cancel_user_import(call: Call, import_id: str) -> Response:
     """Nothing more is brought in."""
-    return envelope(user_import(endings.cancel_import(call.actor, import_id)))
+    return envelope(user_import(import_records.cancel_import(call.actor, import_id)))
 
 
 @api.post("/users/imports/<import_id>/start")
@@ -125,7 +126,7 @@ def start_user_import(call: Call, import_id: str) -> Response:
     return once(
         call.actor,
         body,
-        lambda: Outcome(200, user_import(starts.start_import(call.actor, import_id)), {}, {}),
+        lambda: Outcome(200, user_import(import_uploads.start_import(call.actor, import_id)), {}, {}),
     )
 
 

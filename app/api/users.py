@@ -9,12 +9,13 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
-from app.operations.consents.connected_apps import ConsentRecord
-from app.operations.idempotency import Outcome
-from app.operations.people.own_sessions import SignIn
-from app.operations.user_administration import access, changes, deletion, lists, records
-from app.operations.user_administration.lists import FILTERS
-from app.operations.user_administration.records import UserRecord
+from app.operations.authorization.connected_apps import ConsentRecord
+from app.operations.sign_in.sessions import SignIn
+from app.operations.store.idempotency import Outcome
+from app.operations.users import deletion, user_changes, users
+from app.operations.users import user_changes as changes
+from app.operations.users import users as records
+from app.operations.users.users import FILTERS, UserRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -76,7 +77,7 @@ def list_users(call: Call) -> Response:
     return listed(
         call,
         "users",
-        lists.list_users,
+        users.list_users,
         show=user,
         query=call.parameters.get("q"),
         filters=filters_of(call, FILTERS),
@@ -135,7 +136,7 @@ def reset_user(call: Call, user_id: str) -> Response:
     body: dict[str, Any] = {}
 
     def work() -> Outcome:
-        link = access.reset_user(call.actor, user_id)
+        link = user_changes.reset_user(call.actor, user_id)
         data = {"user_id": user_id, "expires_at": representations.time(link.expires_at)}
         if link.link is not None:
             data["link"] = link.link
@@ -148,21 +149,21 @@ def reset_user(call: Call, user_id: str) -> Response:
 @management()
 def list_user_sessions(call: Call, user_id: str) -> Response:
     """Where the user is signed in."""
-    return envelope([sign_in(entry) for entry in access.list_user_sessions(call.actor, user_id)])
+    return envelope([sign_in(entry) for entry in user_changes.list_user_sessions(call.actor, user_id)])
 
 
 @api.delete("/users/<user_id>/sessions")
 @management()
 def end_user_sessions(call: Call, user_id: str) -> Response:
     """The user is signed in nowhere any more."""
-    return envelope({"user_id": user_id, "ended": access.end_user_sessions(call.actor, user_id)})
+    return envelope({"user_id": user_id, "ended": user_changes.end_user_sessions(call.actor, user_id)})
 
 
 @api.delete("/users/<user_id>/sessions/<session_id>")
 @management()
 def end_user_session(call: Call, user_id: str, session_id: str) -> Response:
     """The user is signed in there no more."""
-    access.end_user_session(call.actor, user_id, session_id)
+    user_changes.end_user_session(call.actor, user_id, session_id)
     return envelope({"user_id": user_id, "ended": 1})
 
 
@@ -170,4 +171,6 @@ def end_user_session(call: Call, user_id: str, session_id: str) -> Response:
 @management()
 def list_user_consents(call: Call, user_id: str) -> Response:
     """The apps that may act for the user."""
-    return envelope([connected_app(record) for record in access.list_user_consents(call.actor, user_id)])
+    return envelope(
+        [connected_app(record) for record in user_changes.list_user_consents(call.actor, user_id)]
+    )

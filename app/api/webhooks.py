@@ -9,10 +9,10 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import listed
 from app.api.representations import time
-from app.operations.idempotency import Outcome
-from app.operations.webhooks import deliveries, endpoints
-from app.operations.webhooks.deliveries import DeliveryRecord
-from app.operations.webhooks.records import WebhookRecord
+from app.operations.audit import webhook_deliveries, webhooks
+from app.operations.audit.webhook_deliveries import DeliveryRecord
+from app.operations.audit.webhooks import WebhookRecord
+from app.operations.store.idempotency import Outcome
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -25,7 +25,7 @@ from app.web.pagination import PARAMETERS
 @management(*PARAMETERS)
 def list_webhooks(call: Call) -> Response:
     """The organization's webhooks, the newest first."""
-    return listed(call, "webhooks", endpoints.list_webhooks, show=webhook)
+    return listed(call, "webhooks", webhooks.list_webhooks, show=webhook)
 
 
 @api.post("/webhooks")
@@ -35,7 +35,7 @@ def create_webhook(call: Call) -> Response:
     body = read_object()
 
     def work() -> Outcome:
-        made = endpoints.create_webhook(call.actor, body)
+        made = webhooks.create_webhook(call.actor, body)
         data = {**webhook(made.record), "signing_secret": made.secret}
         return created(data, made.record.public_id, headers={"ETag": etag_of(made.record.version)})
 
@@ -46,14 +46,14 @@ def create_webhook(call: Call) -> Response:
 @management()
 def get_webhook(call: Call, webhook_id: str) -> Response:
     """One webhook."""
-    return _one(endpoints.get_webhook(call.actor, webhook_id))
+    return _one(webhooks.get_webhook(call.actor, webhook_id))
 
 
 @api.put("/webhooks/<webhook_id>")
 @management()
 def update_webhook(call: Call, webhook_id: str) -> Response:
     """The fields that were sent are replaced."""
-    record, changed = endpoints.update_webhook(
+    record, changed = webhooks.update_webhook(
         call.actor, webhook_id, read_object(), expected_version=expected_version()
     )
     return _one(record, meta={"changed": list(changed)})
@@ -64,7 +64,7 @@ def update_webhook(call: Call, webhook_id: str) -> Response:
 def delete_webhook(call: Call, webhook_id: str) -> Response:
     """Nothing is told there any more."""
     return envelope(
-        webhook(endpoints.delete_webhook(call.actor, webhook_id, expected_version=expected_version()))
+        webhook(webhooks.delete_webhook(call.actor, webhook_id, expected_version=expected_version()))
     )
 
 
@@ -75,7 +75,7 @@ def rotate_webhook_secret(call: Call, webhook_id: str) -> Response:
     body = read_object(optional=True)
 
     def work() -> Outcome:
-        made = endpoints.rotate_secret(call.actor, webhook_id, body)
+        made = webhooks.rotate_secret(call.actor, webhook_id, body)
         data = {**webhook(made.record), "signing_secret": made.secret}
         return Outcome(200, data, {}, {"ETag": etag_of(made.record.version)})
 
@@ -88,7 +88,7 @@ def test_webhook(call: Call, webhook_id: str) -> Response:
     """An event to try it out is on its way."""
 
     def work() -> Outcome:
-        return _sent(deliveries.send_test(call.actor, webhook_id))
+        return _sent(webhook_deliveries.send_test(call.actor, webhook_id))
 
     return once(call.actor, {}, work)
 
@@ -97,14 +97,16 @@ def test_webhook(call: Call, webhook_id: str) -> Response:
 @management(*PARAMETERS)
 def list_webhook_deliveries(call: Call, webhook_id: str) -> Response:
     """What the webhook was told, the newest first."""
-    return listed(call, f"deliveries {webhook_id}", deliveries.list_deliveries, webhook_id, show=delivery)
+    return listed(
+        call, f"deliveries {webhook_id}", webhook_deliveries.list_deliveries, webhook_id, show=delivery
+    )
 
 
 @api.get("/webhooks/<webhook_id>/deliveries/<delivery_id>")
 @management()
 def get_webhook_delivery(call: Call, webhook_id: str, delivery_id: str) -> Response:
     """One delivery, with what was sent and the head of the answer."""
-    record = deliveries.get_delivery(call.actor, webhook_id, delivery_id)
+    record = webhook_deliveries.get_delivery(call.actor, webhook_id, delivery_id)
     return envelope({**delivery(record), "body": record.body})
 
 
@@ -114,7 +116,7 @@ def redeliver_webhook(call: Call, webhook_id: str, delivery_id: str) -> Response
     """The event is sent once more."""
 
     def work() -> Outcome:
-        return _sent(deliveries.redeliver(call.actor, webhook_id, delivery_id))
+        return _sent(webhook_deliveries.redeliver(call.actor, webhook_id, delivery_id))
 
     return once(call.actor, {}, work)
 

@@ -10,11 +10,11 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory import organization_by_slug, root_organization
-from app.operations.evidence.verification import checkpoint_fits, verify_audit_log
-from app.operations.tenancy.organizations import list_organizations
+from app.operations.audit.chain import checkpoint_fits, verify_audit_log
+from app.operations.directory.lookups import organization_by_slug, root_organization
+from app.operations.organizations.organizations import list_organizations
 from app.rules.actor import Actor
-from app.rules.evidence.chain import CHECKPOINT
+from app.rules.audit.chain import CHECKPOINT
 
 audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
 

@@ -8,7 +8,7 @@ from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
 from app.config import Config
-from app.operations.upkeep import demo
+from app.operations.maintenance import demo
 
 
 @click.command("demo")

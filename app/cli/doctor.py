@@ -6,7 +6,7 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from app.operations.upkeep.doctor import examine
+from app.operations.maintenance.doctor import examine
 
 _MARKS = {"fine": "ok   ", "warning": "note ", "wrong": "WRONG"}
 

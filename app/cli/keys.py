@@ -6,10 +6,11 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory import organization_by_slug
-from app.operations.signing import keys, master_key
-from app.operations.signing.keys import SigningKeyRecord
-from app.operations.tokens.signing_keys import ALGORITHMS
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.grants.signing_keys import ALGORITHMS
+from app.operations.maintenance import master_key
+from app.operations.tokens import signing_key_lists
+from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.actor import Actor
 
 keys_commands = AppGroup("keys", help="Signing keys of organizations, and the master key.")
@@ -23,7 +24,7 @@ _organization = click.option(
 @refusing
 def list_command(organization: str) -> None:
     """Show the keys that verifiers are given: algorithm, state, when it changes next, kid."""
-    for key in keys.list_signing_keys(_operator(organization), organization):
+    for key in signing_key_lists.list_signing_keys(_operator(organization), organization):
         click.echo(_line(key))
 
 
@@ -40,7 +41,9 @@ def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     The key before stays published until nothing that it signed can still be valid. With --now it is withdrawn
     instead, and so is every other key of the algorithm.
     """
-    key = keys.rotate_signing_key(_operator(organization), organization, algorithm=algorithm, emergency=now)
+    key = signing_key_lists.rotate_signing_key(
+        _operator(organization), organization, algorithm=algorithm, emergency=now
+    )
     click.echo(_line(key))
     if now:
         click.echo(

@@ -10,11 +10,10 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory import root_organization
-from app.operations.pages import MOST
-from app.operations.tenancy import organizations
-from app.operations.transfer.exporting import export_organization
-from app.operations.transfer.importing import import_organization
+from app.operations.directory.lookups import root_organization
+from app.operations.maintenance.transfer import export_organization, import_organization
+from app.operations.organizations import organizations
+from app.operations.store.pages import MOST
 from app.rules.actor import Actor
 
 organizations_commands = AppGroup("organizations", help="Organizations, and one of them as a file.")

@@ -6,7 +6,7 @@ import click
 from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
-from app.operations.upkeep.janitor import purge
+from app.operations.maintenance.janitor import purge
 from app.rules.actor import Actor
 
 

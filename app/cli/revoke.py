@@ -8,10 +8,10 @@ import click
 from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
-from app.operations.directory import organization_by_slug
-from app.operations.revocations.receipts import Receipt
-from app.operations.revocations.wider import revoke_widely
-from app.operations.user_administration.records import find_user_record
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.revocation_receipts import Receipt
+from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 

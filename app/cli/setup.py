@@ -10,7 +10,7 @@ from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
 from app.config import Config
-from app.operations.tenancy import setup
+from app.operations.organizations import setup
 
 
 @click.command("setup")

@@ -8,9 +8,9 @@ from flask import current_app
 from flask_migrate import upgrade
 
 from app.config import Config
-from app.operations.signing.master_key import require_master_key
-from app.operations.tenancy import setup
-from app.operations.upkeep import doctor
+from app.operations.maintenance import doctor
+from app.operations.maintenance.master_key import require_master_key
+from app.operations.organizations import setup
 
 
 def before_serving(*, with_demo: bool = False) -> None:

@@ -11,12 +11,12 @@ import click
 
 from app.cli.refusals import refusing
 from app.cli.users import users_commands
-from app.operations.directory import organization_by_slug
-from app.operations.user_imports import reports, running, starts, uploads
-from app.operations.user_imports.records import ImportRecord
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.users import import_records, import_runner, import_uploads
+from app.operations.users import import_uploads as uploads
+from app.operations.users.import_records import ImportRecord
 from app.rules.actor import Actor
-from app.rules.people.import_files import FORMATS, format_of_name
-from app.rules.people.user_import import ON_EXISTING
+from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
 
 __all__ = ["users_commands"]
 
@@ -49,7 +49,7 @@ def import_command(
     Exit status 1 when rows were refused.
     """
     actor = Actor.system(organization_by_slug(organization).id, "command line")
-    begun = starts.find_interrupted(actor, _digest(file))
+    begun = import_uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
         raise click.ClickException(
             f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
@@ -57,13 +57,13 @@ def import_command(
     if begun is None:
         begun = _upload(actor, file, file_format or format_of_name(file.name), on_existing, dry_run)
     meter = _Meter()
-    ended = running.run_import(actor, begun.public_id, progress=meter.show)
+    ended = import_runner.run_import(actor, begun.public_id, progress=meter.show)
     meter.end()
     _tell(ended)
     if ended.refused:
         path = report or file.with_name(f"{file.name}.refused.csv")
         with path.open("w", encoding="utf-8", newline="") as out:
-            out.writelines(reports.refusal_report(actor, ended.public_id))
+            out.writelines(import_records.refusal_report(actor, ended.public_id))
         click.echo(f"Refused rows, with the reasons: {path}")
     if ended.refused or ended.failure:
         raise SystemExit(1)

@@ -6,13 +6,14 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory import organization_by_slug
-from app.operations.pages import MOST
-from app.operations.second_factors.administration import reset_user_factors
-from app.operations.user_administration import access, changes, lists
-from app.operations.user_administration.records import UserRecord, find_user_record
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.store.pages import MOST
+from app.operations.users import user_changes, users
+from app.operations.users import user_changes as changes
+from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
-from app.rules.people.user_fields import STATUSES
+from app.rules.users.profile import STATUSES
 
 users_commands = AppGroup("users", help="People of an organization.")
 _organization = click.option("--organization", required=True, help="Id of the organization.")
@@ -30,7 +31,7 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
     filters = {"status": status} if status else {}
     after = None
     while True:
-        page = lists.list_users(actor, limit=MOST, after=after, query=search, filters=filters)
+        page = users.list_users(actor, limit=MOST, after=after, query=search, filters=filters)
         for record in page.items:
             click.echo(_line(record))
         after = page.next_cursor_key
@@ -48,7 +49,7 @@ def create_command(organization: str, email: str, name: str) -> None:
     actor = _operator(organization)
     record = changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
-    made = access.reset_user(actor, record.user.public_id)
+    made = user_changes.reset_user(actor, record.user.public_id)
     click.echo(made.link or f"The link went to {record.user.email}.")
 
 

@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Index, String, UniqueConstraint
+from sqlalchemy import ForeignKeyConstraint, Index, LargeBinary, String, UniqueConstraint
+from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import (
     Base,
+    Digest,
     Identifier,
     Json,
     Tenant,
@@ -89,3 +91,131 @@ class Scope(Tenant, Base):
     version: Mapped[int] = mapped_column(default=1, comment="raised by each change of its words")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str | None] = mapped_column(String(200))
+
+
+class ClientRequest(Tenant, Base):
+    """One member's request for one client (public id ``crq_…``); of each pair one is open at a time."""
+
+    __tablename__ = "client_requests"
+    __table_args__ = (
+        # NULLs differ from one another: those that are decided stand beside each other.
+        UniqueConstraint("organization_id", "client_id", "user_id", "is_open"),
+        Index("ix_client_requests_status", "organization_id", "status", "id"),
+        Index("ix_client_requests_user", "organization_id", "user_id"),
+        owned_by_organization("client_requests"),
+        within_organization("client_requests", "client_id", "clients"),
+        within_organization("client_requests", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID] = mapped_column(Uuid, comment="the member who asks")
+    is_open: Mapped[bool | None] = mapped_column(comment="true while nobody has decided, NULL afterwards")
+    status: Mapped[str] = mapped_column(Identifier(16), comment="open, approved, declined")
+    scope: Mapped[str] = mapped_column(String(4000), comment="what the client had asked for, space-separated")
+    reason: Mapped[str] = mapped_column(String(300), comment="the member's words")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    decided_by: Mapped[str | None] = mapped_column(String(200))
+    message: Mapped[str | None] = mapped_column(String(300), comment="the decider's words for the member")
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class RegistrationToken(Tenant, Base):
+    """An initial access token (RFC 7591 section 3): whoever holds it may register clients, so often and so long."""
+
+    __tablename__ = "registration_tokens"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        owned_by_organization("registration_tokens"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    name: Mapped[str] = mapped_column(String(200))
+    hint: Mapped[str] = mapped_column(Identifier(4), comment="last four characters of the random part")
+    max_uses: Mapped[int | None] = mapped_column(comment="NULL: as often as the organization has room")
+    uses: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str | None] = mapped_column(String(200))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class ClientRegistration(Tenant, Base):
+    """What is kept of a client that no person registered; ``id`` is the client's.
+
+    By dynamic registration it has the digest of its registration access token (RFC 7592), by a metadata document
+    that of its address and when the copy here must be renewed.
+    """
+
+    __tablename__ = "client_registrations"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "address_digest"),
+        Index("ix_client_registrations_idle", "idle_check_at"),
+        Index("ix_client_registrations_access", "organization_id", "access_digest"),
+        ForeignKeyConstraint(
+            ["organization_id", "id"],
+            ["clients.organization_id", "clients.id"],
+            name="fk_client_registrations_client",
+        ),
+        owned_by_organization("client_registrations"),
+        Base.__table_args__,
+    )
+
+    access_digest: Mapped[bytes | None] = mapped_column(Digest, comment="registration access token")
+    registration_token_id: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="the initial access token, whose row may be gone"
+    )
+    address_digest: Mapped[bytes | None] = mapped_column(
+        Digest, comment="of the document's address; NULL once the client has ended"
+    )
+    fetched_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when the document was last read"
+    )
+    fresh_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    idle_check_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="when to look whether it is still used; NULL once it has ended"
+    )
+
+
+_PICTURE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
+
+
+class ClientLogo(Tenant, Base):
+    """The picture behind a client's ``logo_uri``; ``id`` is the client's."""
+
+    __tablename__ = "client_logos"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["organization_id", "id"],
+            ["clients.organization_id", "clients.id"],
+            name="fk_client_logos_client",
+        ),
+        owned_by_organization("client_logos"),
+        Base.__table_args__,
+    )
+
+    source_digest: Mapped[bytes] = mapped_column(Digest, comment="of the logo_uri it was fetched from")
+    digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
+    picture: Mapped[bytes] = mapped_column(
+        _PICTURE,
+        comment="PNG that we made, at most 256x256",
+    )
+    fetched_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class OrganizationLogo(Tenant, Base):
+    """The picture that the organization's ``branding.logo`` names; there is one row while the setting stands."""
+
+    __tablename__ = "organization_logos"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        owned_by_organization("organization_logos"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
+    picture: Mapped[bytes] = mapped_column(_PICTURE, comment="PNG that we made, at most 256x256")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,4 +1,4 @@
-"""Access tokens by digest."""
+"""Device codes: what a television or command line asked for, and what a person decided about it elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from app.models.base import (
     Tenant,
     UtcDateTime,
     Uuid,
+    owned_by_organization,
     within_organization,
 )
 
@@ -63,3 +64,78 @@ class AccessToken(Tenant, Base):
     issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+PENDING, ALLOWED, DENIED = "pending", "allowed", "denied"
+
+
+class DeviceCode(Tenant, Base):
+    """One device authorization (RFC 8628); kept a day after its end, so that a late poll is told why."""
+
+    __tablename__ = "device_codes"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        UniqueConstraint("organization_id", "user_code_digest"),
+        Index("ix_device_codes_client", "organization_id", "client_id", "network", "expires_at"),
+        Index("ix_device_codes_user", "organization_id", "user_id"),
+        owned_by_organization("device_codes"),
+        within_organization("device_codes", "client_id", "clients"),
+        within_organization("device_codes", "user_id", "users"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    user_code_digest: Mapped[bytes] = mapped_column(
+        Digest, comment="keyed: eight letters could be tried out otherwise"
+    )
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    scope: Mapped[str] = mapped_column(String(4000), comment="asked for; once allowed, what was allowed")
+    resource: Mapped[str] = mapped_column(
+        String(3200), default="", comment="resource indicators, space-separated (RFC 8707)"
+    )
+    address: Mapped[str | None] = mapped_column(Identifier(64), comment="where the device asked from")
+    network: Mapped[str] = mapped_column(Identifier(64), comment="the part of it that limits count by")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    interval_seconds: Mapped[int] = mapped_column(comment="between two polls; grows by each slow_down")
+    next_poll_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="an earlier poll is too fast")
+    state: Mapped[str] = mapped_column(Identifier(8), comment="pending, allowed, denied")
+    shown_digest: Mapped[bytes | None] = mapped_column(
+        Digest, comment="what consent displayed: session, client, scopes"
+    )
+    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="who allowed it")
+    auth_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    amr: Mapped[str | None] = mapped_column(Identifier(64))
+    acr: Mapped[str | None] = mapped_column(Identifier(128))
+    grant_id: Mapped[UUID] = mapped_column(Uuid, comment="chosen now, written when redeemed")
+    grant_ends_at: Mapped[datetime | None] = mapped_column(
+        UtcDateTime, comment="end of the consent: nothing that the code gives outlives it"
+    )
+    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    attempt: Mapped[UUID | None] = mapped_column(
+        Uuid, comment="which attempt claimed it: tells a lost answer from a second use"
+    )
+
+
+class PushedRequest(Tenant, Base):
+    """A checked request behind a ``request_uri``; kept a day after its end, so that a slow sign-in can spend it."""
+
+    __tablename__ = "pushed_requests"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_pushed_requests_client", "organization_id", "client_id", "network", "expires_at"),
+        owned_by_organization("pushed_requests"),
+        within_organization("pushed_requests", "client_id", "clients"),
+        Base.__table_args__,
+    )
+
+    digest: Mapped[bytes] = mapped_column(Digest)
+    client_id: Mapped[UUID] = mapped_column(Uuid)
+    network: Mapped[str] = mapped_column(Identifier(64), comment="where it came from, as far as limits count")
+    parameters: Mapped[dict[str, Any]] = mapped_column(Json)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, index=True, comment="until when a browser may bring it"
+    )
+    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the request was answered")

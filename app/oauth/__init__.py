@@ -27,7 +27,7 @@ from app.oauth.answer import Answer
 from app.oauth.call import Call
 from app.oauth.lane import Lane
 from app.oauth.path import take_organization, use_organization_of_path
-from app.rules.tokens.protected_resource import WELL_KNOWN
+from app.rules.tokens.protected_resources import WELL_KNOWN
 
 _ORGANIZATION = "/organizations/<organization>"
 

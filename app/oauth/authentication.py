@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from app.oauth.call import Call
 from app.oauth.wire import read_client
-from app.operations.client_proof import client_authentication, proven_clients
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.clients import authenticated_client_cache, client_authentication
+from app.operations.directory.lookups import AuthenticatedClient
 
 # Where one of them stands beside the header, the header alone does not decide.
 _IN_BODY = frozenset({"client_id", "client_secret", "client_assertion", "client_assertion_type"})
@@ -18,7 +18,7 @@ def authenticate(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     header = call.authorization
     # Programs send the same header all day: what it proved a moment ago it proves still, while nothing has changed.
     if header is not None and _IN_BODY.isdisjoint(sent):
-        known = proven_clients.recall(header, call.organization_id)
+        known = authenticated_client_cache.recall(header, call.organization_id)
         if known is not None:
             call.authenticated = known
             return known
@@ -30,5 +30,5 @@ def authenticate(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     if presented.assertion is not None:
         call.has_claimed_assertion = True
     elif header is not None and _IN_BODY.isdisjoint(sent):
-        proven_clients.remember(header, proven)
+        authenticated_client_cache.remember(header, proven)
     return proven

@@ -9,9 +9,9 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
-from app.operations.directory import ClientView
-from app.rules.authorization.redirects import host_of, with_parameters
-from app.rules.authorization.response_modes import FORM_POST, mode_of
+from app.operations.directory.lookups import ClientView
+from app.rules.authorization.authorization_request import FORM_POST, mode_of
+from app.rules.clients.redirect_uris import host_of, with_parameters
 from app.rules.errors import DomainError, TooManyRequests
 from app.rules.languages.sentences import sentence
 from app.rules.oauth_errors import ClientBlocked

@@ -29,16 +29,16 @@ from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_authorization_request
 from app.operations.authorization import authorization_requests, pushed_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestView, RequestEnded
+from app.operations.authorization.consents import Standing
 from app.operations.authorization.interactions import next_interaction
-from app.operations.consents.consents import Standing
-from app.operations.directory import ClientView
-from app.operations.people.sessions import SessionView
+from app.operations.directory.lookups import ClientView
+from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import Step, is_local
-from app.rules.authorization.redirects import host_of
+from app.rules.clients.redirect_uris import host_of
 from app.rules.errors import TooManyRequests
 from app.rules.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
-from app.rules.tokens.scopes import narrow
+from app.rules.scopes import narrow
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
 from app.web.languages import follow_request

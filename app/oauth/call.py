@@ -14,9 +14,9 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
 from app import config
-from app.operations import directory
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.client_proof.client_authentication import Presented
+from app.operations.clients.client_authentication import Presented
+from app.operations.directory import lookups
+from app.operations.directory.lookups import AuthenticatedClient
 from app.rules.oauth_errors import OAuthRefusal
 from app.web.request_log import FACTS, ID
 
@@ -74,7 +74,7 @@ class Call:
     def organization_id(self) -> str | None:
         """The organization of the path; None where the client decides. Raises NotFound."""
         if self._organization_id is None and self.organization_slug is not None:
-            self._organization_id = directory.organization_by_slug(self.organization_slug, fresh=False).id
+            self._organization_id = lookups.organization_by_slug(self.organization_slug, fresh=False).id
         return self._organization_id
 
     @property

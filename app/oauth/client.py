@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from authlib.oauth2.rfc6749 import ClientMixin
 
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.rules.clients.grant_use import may_use_grant
+from app.rules.clients.redirect_uris import find_match
 from app.rules.oauth_errors import InvalidClient
-from app.rules.registration.grant_use import may_use_grant
-from app.rules.registration.redirect_uris import find_match
-from app.rules.tokens.scopes import beyond, parse_scope
+from app.rules.scopes import beyond, parse_scope
 
 
 class ProtocolClient(ClientMixin):
@@ -44,7 +43,7 @@ class ProtocolClient(ClientMixin):
         return find_match(redirect_uri, registered, client_type=self.view.type) is not None
 
     def check_client_secret(self, client_secret: str) -> bool:
-        """Never asked: ``operations/client_proof/client_authentication`` decides."""
+        """Never asked: ``operations/clients/client_authentication`` decides."""
         return False
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:

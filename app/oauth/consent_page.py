@@ -7,17 +7,15 @@ from typing import Any
 
 from flask import Response, render_template, request
 
-from app.operations.authorization import authorization_requests
-from app.operations.consents import client_requests
-from app.operations.consents.consents import Standing, offered_ends
-from app.operations.directory import ClientView
-from app.operations.people.sessions import SessionView
+from app.operations.authorization import approval_requests, authorization_requests
+from app.operations.authorization.consents import Standing, offered_ends
+from app.operations.directory.lookups import ClientView
+from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
-from app.rules.authorization.redirects import host_of
-from app.rules.consents.client_requests import LONGEST_REASON
-from app.rules.consents.ends import End, end_chosen, longest_life
+from app.rules.authorization.consents import LONGEST_REASON, End, end_chosen, longest_life
+from app.rules.clients.redirect_uris import host_of
 from app.rules.errors import InvalidInput, TooManyRequests
-from app.rules.tokens.scopes import narrow
+from app.rules.scopes import narrow
 from app.web.branding import branding_of, logo_of
 from app.web.forms import field_errors
 from app.web.languages import in_page_language
@@ -68,7 +66,7 @@ def consent_words(
 def send_request(actor: Actor, client: ClientView, scopes: tuple[str, ...]) -> str | None:
     """The member's request is with the administrators; otherwise what has to be put right first."""
     try:
-        client_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
+        approval_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
     except InvalidInput as refused:
         return field_errors(refused).get("reason", refused.description)
     except TooManyRequests as refused:
@@ -86,7 +84,7 @@ def asking_words(
         "organization": {"name": organization.name, "slug": organization.slug},
         **branding_of(organization),
         "user": {"email": session.user_email},
-        "waiting": client_requests.find_asked(actor, client),
+        "waiting": approval_requests.find_asked(actor, client),
         "sent": sent,
         "reason": request.form.get("reason", ""),
         "errors": {"reason": error} if error else {},

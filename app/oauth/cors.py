@@ -6,8 +6,8 @@ from flask import Response, request
 
 from app.oauth.answer import Answer
 from app.oauth.call import Call
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.rules.authorization.redirects import origin_of
+from app.operations.directory.lookups import AuthenticatedClient
+from app.rules.clients.redirect_uris import origin_of
 
 _PREFLIGHT_SECONDS = "600"
 

@@ -13,15 +13,15 @@ from app.oauth.client import ProtocolClient
 from app.oauth.grants.device_code import DeviceCodeGrant
 from app.oauth.second_look import with_second_look
 from app.oauth.wire import read_form
-from app.operations.client_proof import usage
-from app.operations.devices import device_codes
-from app.operations.directory import OrganizationView
+from app.operations.authorization import device_codes
+from app.operations.clients import client_usage
+from app.operations.directory.lookups import OrganizationView
 from app.operations.grants import grants
-from app.rules.authorization.resource_indicators import parse_resources
-from app.rules.authorization.user_codes import shown
+from app.rules.authorization.device_codes import shown
+from app.rules.clients.client_scopes import scopes_for_a_user
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import UnauthorizedClient
-from app.rules.registration.client_scopes import scopes_for_a_user
 
 
 def authorize_device(call: Call) -> Answer:
@@ -50,7 +50,7 @@ def _begin(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
         scopes_for_a_user(sent.get("scope", ""), client.document["scopes"]),
         resources=parse_resources(sent.get("resource", "")),
     )
-    usage.note_use(authenticated, call.address)
+    client_usage.note_use(authenticated, call.address)
     page, user_code = page_of(client.organization), shown(issued.user_code)
     return {
         "device_code": issued.device_code,

@@ -20,16 +20,16 @@ from app.oauth.consent_page import (
     consent_words,
     send_request,
 )
-from app.operations import directory
+from app.operations.authorization import device_codes
+from app.operations.authorization.consents import standing_consent
+from app.operations.authorization.device_codes import DeviceRequest, WrongUserCode
 from app.operations.authorization.interactions import may_allow_client, must_ask, scopes_without_page
-from app.operations.consents.consents import standing_consent
-from app.operations.devices import device_decisions
-from app.operations.devices.device_decisions import DeviceRequest, WrongUserCode
-from app.operations.directory import OrganizationView
-from app.operations.people.sessions import SessionView
+from app.operations.directory import lookups
+from app.operations.directory.lookups import OrganizationView
+from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.user_codes import read_user_code, shown
+from app.rules.authorization.device_codes import read_user_code, shown
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.sentences import sentence
 from app.web import forms
@@ -50,7 +50,7 @@ def choose_organization() -> Response:
     errors = {}
     if named:
         try:
-            organization = directory.organization_by_slug(named)
+            organization = lookups.organization_by_slug(named)
         except NotFound:
             errors["organization"] = sentence(
                 "There is no such organization. Its name is in the address that the device shows."
@@ -70,7 +70,7 @@ def choose_organization() -> Response:
 @page_class("account")
 def enter() -> Response:
     """The field for the code; whoever is not signed in signs in first and comes back."""
-    organization = directory.organization_by_id(g.organization_id)
+    organization = lookups.organization_by_id(g.organization_id)
     typed = _readable(request.args.get("user_code", ""))
     session = session_for(organization.id)
     if session is None:
@@ -81,14 +81,14 @@ def enter() -> Response:
 @page_class("account")
 def decide() -> Response:
     """The next page after a button: the device, what it asks for, and what has been decided."""
-    organization = directory.organization_by_id(g.organization_id)
+    organization = lookups.organization_by_id(g.organization_id)
     typed = forms.text("user_code")
     session = session_for(organization.id)
     if session is None:
         return _sign_in(organization, _readable(typed))
     actor = session.actor(address=request.remote_addr, request_id=request_id())
     try:
-        found = device_decisions.find_device_request(actor, typed)
+        found = device_codes.find_device_request(actor, typed)
         return _step(actor, session, found, request.form.get("decision", ""))
     except TooManyRequests as refused:
         page = _entry(organization, session, typed, error=refused.description, code=429)
@@ -100,7 +100,7 @@ def decide() -> Response:
 
 def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:
     if decision == "deny":
-        device_decisions.deny_device(actor, found)
+        device_codes.deny_device(actor, found)
         return _page("oauth/device_done.html", found, allowed=False)
     if decision not in {"continue", "allow", "ask"}:
         return _page("oauth/device_confirm.html", found, user={"email": session.user_email})
@@ -111,17 +111,17 @@ def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: st
     if not must_ask(found.client, asked, standing):
         scopes = scopes_without_page(found.client, asked, standing)
         ends_at = standing.ends_at
-        device_decisions.allow_device(actor, found, session, scopes, remember=False, ends_at=ends_at)
+        device_codes.allow_device(actor, found, session, scopes, remember=False, ends_at=ends_at)
         return _page("oauth/device_done.html", found, allowed=True)
     end = chosen_end(found.client, found.asked_at)
-    if decision == "allow" and end is not None and device_decisions.is_as_shown(actor, found, session):
+    if decision == "allow" and end is not None and device_codes.is_as_shown(actor, found, session):
         chosen = chosen_scopes(found.client, found.scopes)
         if not chosen:
-            device_decisions.deny_device(actor, found)
+            device_codes.deny_device(actor, found)
             return _page("oauth/device_done.html", found, allowed=False)
-        device_decisions.allow_device(actor, found, session, chosen, remember=True, ends_at=end.at)
+        device_codes.allow_device(actor, found, session, chosen, remember=True, ends_at=end.at)
         return _page("oauth/device_done.html", found, allowed=True)
-    device_decisions.note_device_shown(actor, found, session)
+    device_codes.note_device_shown(actor, found, session)
     words = consent_words(actor, found.client, session, found.scopes, standing, found.asked_at)
     return make_response(
         render_template("oauth/device_consent.html", user_code=shown(found.user_code), device=found, **words)

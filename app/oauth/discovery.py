@@ -6,19 +6,18 @@ from collections.abc import Collection
 from typing import Any
 
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
-from app.operations.directory import OrganizationView
-from app.operations.registration import scopes
-from app.operations.tokens import signing_keys
+from app.operations.clients import scopes
+from app.operations.directory.lookups import OrganizationView
+from app.operations.grants import signing_keys
 from app.rules.actor import Actor
-from app.rules.authorization import authentication_contexts
-from app.rules.authorization.authorization_request import PROMPTS
-from app.rules.authorization.pkce import METHOD
-from app.rules.client_proof import client_jwt, dpop
+from app.rules.authorization import interaction
+from app.rules.authorization.authorization_request import METHOD, PROMPTS
+from app.rules.clients import client_assertions, dpop
+from app.rules.clients.client_fields import SUBJECT_TYPES
+from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.languages.choice import LANGUAGES
-from app.rules.people.registration import is_open
-from app.rules.registration.client_fields import SUBJECT_TYPES
-from app.rules.registration.client_types import PRIVATE_KEY_JWT
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
+from app.rules.users.sign_up import is_open
 
 
 def document_of(organization: OrganizationView) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "subject_types_supported": list(SUBJECT_TYPES),
         "id_token_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
         "userinfo_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
-        "acr_values_supported": list(authentication_contexts.SUPPORTED),
+        "acr_values_supported": list(interaction.SUPPORTED),
         "display_values_supported": ["page"],
         "pushed_authorization_request_endpoint": f"{issuer}/oauth/par",
         "require_pushed_authorization_requests": oauth["require_par"],
@@ -67,7 +66,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
         "authorization_response_iss_parameter_supported": True,
         "claims_parameter_supported": True,
         "request_parameter_supported": True,
-        "request_object_signing_alg_values_supported": list(client_jwt.ALGORITHMS),
+        "request_object_signing_alg_values_supported": list(client_assertions.ALGORITHMS),
         # Those of pushed requests alone are taken, which this field is not about (RFC 9126 section 5).
         "request_uri_parameter_supported": False,
         "require_request_uri_registration": False,
@@ -87,7 +86,7 @@ def _assertions(methods: Collection[str]) -> dict[str, list[str]]:
     if PRIVATE_KEY_JWT not in methods:
         return {}
     return {
-        f"{endpoint}_endpoint_auth_signing_alg_values_supported": list(client_jwt.ALGORITHMS)
+        f"{endpoint}_endpoint_auth_signing_alg_values_supported": list(client_assertions.ALGORITHMS)
         for endpoint in ("token", "introspection", "revocation")
     }
 

@@ -12,10 +12,11 @@ from app import config
 from app.oauth.answer import Answer
 from app.oauth.call import Call
 from app.oauth.discovery import document_of
-from app.operations import directory
-from app.operations.directory import OrganizationView
+from app.operations.directory import lookups
+from app.operations.directory.lookups import OrganizationView
+from app.operations.grants import signing_keys
 from app.operations.kept_views import KeptViews
-from app.operations.tokens import protected_resources, signing_keys
+from app.operations.tokens import introspection
 from app.web.headers import program_headers
 
 # What relying parties keep for as long: a key is published a day before it signs.
@@ -55,12 +56,12 @@ def jwks(call: Call) -> Answer:
 
 def protected_resource(call: Call) -> Answer:
     """The metadata of the management API as a resource (RFC 9728)."""
-    return _answer(call, "protected resource", lambda _: protected_resources.management_metadata())
+    return _answer(call, "protected resource", lambda _: introspection.management_metadata())
 
 
 def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, Any]]) -> Answer:
     settings = config.current()
-    organization = directory.organization_by_slug(call.organization_slug or _ROOT, fresh=False)
+    organization = lookups.organization_by_slug(call.organization_slug or _ROOT, fresh=False)
     document = _kept.get(organization.id, settings.base_url, name)
     if document is None:
         # The organization is looked at again: what changed since would make a document that nobody finds out as old.
@@ -69,7 +70,7 @@ def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, 
             settings.base_url,
             name,
             read=lambda: _serialized(
-                make(directory.organization_by_id(organization.id, fresh=False)), settings.is_https
+                make(lookups.organization_by_id(organization.id, fresh=False)), settings.is_https
             ),
         )
     if document is None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from app.oauth.answer import Answer
 from app.oauth.call import Call
-from app.operations.client_proof import dpop_proofs
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.clients import dpop_proofs
+from app.operations.directory.lookups import AuthenticatedClient
 
 
 def prove(call: Call, authenticated: AuthenticatedClient) -> AuthenticatedClient:

@@ -9,13 +9,12 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.call import Call
-from app.operations import clock
-from app.operations.evidence.failed_requests import may_read_log
-from app.operations.evidence.refused_requests import RefusedRequest
+from app.operations.audit.failed_requests import RefusedRequest, may_read_log
+from app.operations.store import clock
+from app.rules.audit.failed_requests import shown_parameters
 from app.rules.errors import DomainError
-from app.rules.evidence.shown_parameters import shown_parameters
 from app.rules.identifiers import parse_client_id
-from app.rules.tokens.tokens import digest
+from app.rules.token_values import digest
 from app.web.browser_session import session_for
 from app.web.failed_requests import failed_requests
 

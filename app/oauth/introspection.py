@@ -9,11 +9,11 @@ from app.oauth.answer import Answer, answer, refusal_of, signed_answer
 from app.oauth.authentication import authenticate
 from app.oauth.call import Call
 from app.oauth.wire import read_form
-from app.operations.client_proof import usage
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.tokens import introspections
+from app.operations.clients import client_usage
+from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.tokens import introspection
 from app.operations.tokens.access_tokens import BEARER, DPOP
-from app.operations.tokens.introspections import ActiveToken
+from app.operations.tokens.introspection import ActiveToken
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import OAuthRefusal
 
@@ -29,18 +29,18 @@ def introspect(call: Call) -> Answer:
         authenticated, active = _introspected(call, read_form(call))
     except DomainError as error:
         return refusal_of(error, call)
-    usage.note_use(authenticated, call.address)
+    client_usage.note_use(authenticated, call.address)
     document = INACTIVE if active is None else _document(authenticated, active)
     if not call.accepts(SIGNED):
         return answer(document)
-    return signed_answer(introspections.sign(authenticated.client, document), SIGNED)
+    return signed_answer(introspection.sign(authenticated.client, document), SIGNED)
 
 
 def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     authenticated = authenticate(call, sent)
     if "token" not in sent:
         raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
-    return authenticated, introspections.introspect(authenticated.client, sent["token"])
+    return authenticated, introspection.introspect(authenticated.client, sent["token"])
 
 
 def _document(authenticated: AuthenticatedClient, active: ActiveToken) -> dict[str, Any]:

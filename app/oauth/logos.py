@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flask import Response
 
-from app.operations.registration import logos
-from app.operations.tenancy import organization_logos
+from app.operations.clients import logos
+from app.operations.organizations import branding
 
 
 def show(client_id: str, digest: str) -> Response:
@@ -15,7 +15,7 @@ def show(client_id: str, digest: str) -> Response:
 
 def show_of_organization(organization_id: str, digest: str) -> Response:
     """The picture of an organization. Raises NotFound."""
-    return _picture(organization_logos.get_picture(organization_id, digest))
+    return _picture(branding.get_picture(organization_id, digest))
 
 
 def _picture(content: bytes) -> Response:

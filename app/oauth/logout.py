@@ -14,8 +14,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.call import Call
 from app.oauth.wire import read_authorization_request
-from app.operations.logout.requests import LogoutRequest, read_logout_request
-from app.operations.people.own_sessions import end_session
+from app.operations.sign_in.sessions import end_session
+from app.operations.tokens.logout import LogoutRequest, read_logout_request
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
 from app.rules.oauth_errors import OAuthRefusal

@@ -14,7 +14,7 @@ from app.oauth.grants.authorization_code import AuthorizationCodeGrant
 from app.oauth.server import server
 from app.oauth.wire import WireRequest, read_form
 from app.operations.authorization import pushed_requests
-from app.operations.client_proof import usage
+from app.operations.clients import client_usage
 from app.operations.grants import grants
 from app.rules.errors import DomainError
 
@@ -43,5 +43,5 @@ def _push(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
     pushed = pushed_requests.push_request(
         grants.client_actor(client, call.address, call.request_id), authenticated, grant.request.form
     )
-    usage.note_use(authenticated, call.address)
+    client_usage.note_use(authenticated, call.address)
     return {"request_uri": pushed.request_uri, "expires_in": pushed.expires_in}

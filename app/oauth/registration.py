@@ -14,13 +14,13 @@ from app.oauth import cors
 from app.oauth.answer import REALM, Answer, answer, refusal_of
 from app.oauth.call import Call
 from app.oauth.wire import require_secure
-from app.operations import directory
-from app.operations.self_registration import dynamic
-from app.operations.self_registration.dynamic import Registration
+from app.operations.clients import dynamic_registration
+from app.operations.clients.dynamic_registration import Registration
+from app.operations.directory import lookups
 from app.rules.actor import Actor
+from app.rules.clients.dynamic_metadata import LARGEST, as_document, refusal_code, refusal_words
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
 from app.rules.oauth_errors import OAuthRefusal
-from app.rules.registration.dynamic_metadata import LARGEST, as_document, refusal_code, refusal_words
 from app.rules.strict_json import load_object
 
 _METHODS = "GET, POST, PUT, DELETE"
@@ -30,20 +30,24 @@ _BODY = ("Content-Type", "Content-Length")
 def register() -> Response:
     """A client registers itself."""
     return _answered(
-        lambda call: _document(dynamic.register(_actor(call), _metadata(call), _bearer(call)), 201)
+        lambda call: _document(
+            dynamic_registration.register(_actor(call), _metadata(call), _bearer(call)), 201
+        )
     )
 
 
 def show(client_id: str) -> Response:
     """A client reads what it is registered as."""
-    return _answered(lambda call: _document(dynamic.get_registration(_actor(call), client_id, _bearer(call))))
+    return _answered(
+        lambda call: _document(dynamic_registration.get_registration(_actor(call), client_id, _bearer(call)))
+    )
 
 
 def replace(client_id: str) -> Response:
     """A client is from now on what it sends."""
     return _answered(
         lambda call: _document(
-            dynamic.replace_registration(_actor(call), client_id, _bearer(call), _metadata(call))
+            dynamic_registration.replace_registration(_actor(call), client_id, _bearer(call), _metadata(call))
         )
     )
 
@@ -52,7 +56,7 @@ def remove(client_id: str) -> Response:
     """A client takes itself away."""
 
     def work(call: Call) -> Answer:
-        dynamic.delete_registration(_actor(call), client_id, _bearer(call))
+        dynamic_registration.delete_registration(_actor(call), client_id, _bearer(call))
         gone = answer({}, 204)
         return Answer(204, b"", [header for header in gone.headers if header[0] not in _BODY])
 
@@ -90,7 +94,7 @@ def _answered(work: Callable[[Call], Answer]) -> Response:
 
 
 def _actor(call: Call) -> Actor:
-    here = call.organization_id or directory.root_organization().id
+    here = call.organization_id or lookups.root_organization().id
     return Actor.anonymous(here, call.address, call.request_id)
 
 

@@ -9,7 +9,7 @@ from app.oauth.answer import Answer, answer, refusal_of
 from app.oauth.authentication import authenticate
 from app.oauth.call import Call
 from app.oauth.wire import read_form
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
+from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants import grants
 from app.operations.tokens import revocation
 from app.rules.errors import DomainError, InvalidInput

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from app.oauth.call import Call
-from app.operations import directory
-from app.rules.client_proof.dpop import InvalidProof
+from app.operations.directory import lookups
+from app.rules.clients.dpop import InvalidProof
 from app.rules.oauth_errors import (
     InvalidGrant,
     InvalidScope,
@@ -33,7 +33,7 @@ def _is_stale(call: Call) -> bool:
     if call.authenticated is None:
         return False
     client = call.authenticated.client
-    fresh = directory.reread(client)
+    fresh = lookups.reread(client)
     return (
         fresh is None
         or fresh.version != client.version

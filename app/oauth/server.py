@@ -24,7 +24,7 @@ from app.oauth.grants.refresh_token import RefreshTokenGrant
 from app.oauth.grants.token_exchange import TokenExchangeGrant
 from app.oauth.wire import WireRequest
 from app.operations.authorization import authorization_requests
-from app.rules.authorization.response_modes import RESPONSE_MODES as RESPONSE_MODES
+from app.rules.authorization.authorization_request import RESPONSE_MODES as RESPONSE_MODES
 
 GRANTS = (
     AuthorizationCodeGrant,

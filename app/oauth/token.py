@@ -11,7 +11,7 @@ from app.oauth.dpop import offer_nonce
 from app.oauth.second_look import with_second_look
 from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
-from app.operations.client_proof import usage
+from app.operations.clients import client_usage
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import OAuthRefusal
 
@@ -35,7 +35,7 @@ def issue(call: Call) -> Answer:
     if authenticated is not None:
         call.note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
         if given.status == 200:
-            usage.note_use(authenticated, call.address)
+            client_usage.note_use(authenticated, call.address)
     return cors.allow_own_origins(offer_nonce(given, call), call, authenticated)
 
 

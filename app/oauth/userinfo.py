@@ -7,12 +7,12 @@ from app.oauth.answer import REALM, Answer, answer, refusal_of, signed_answer
 from app.oauth.call import Call
 from app.oauth.dpop import offer_nonce
 from app.oauth.wire import FORM, read_form, require_secure
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.client_proof.dpop_proofs import ProofRefused
-from app.operations.tokens import userinfo as operation
+from app.operations.clients.dpop_proofs import ProofRefused
+from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.tokens import id_tokens as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.oauth_errors import OAuthRefusal
-from app.rules.tokens.presented_token import PresentedToken, is_by_dpop
+from app.rules.tokens.protected_resources import PresentedToken, is_by_dpop
 from app.web.challenges import challenges
 
 

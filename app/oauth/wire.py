@@ -17,11 +17,11 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 
 from app import config
 from app.oauth.call import Call
-from app.operations.client_proof.client_authentication import NONE, Presented
-from app.rules.client_proof.client_assertions import TYPE as ASSERTION_TYPE
-from app.rules.client_proof.client_assertions import subject_of_assertion
+from app.operations.clients.client_authentication import NONE, Presented
+from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
+from app.rules.clients.client_assertions import subject_of_assertion
+from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.oauth_errors import InvalidClient, OAuthRefusal
-from app.rules.registration.client_types import PRIVATE_KEY_JWT
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"

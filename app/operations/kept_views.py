@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from app.operations.bounded import Kept
-from app.operations.transaction import is_under_way
+from app.operations.store.transactions import is_under_way
 from app.operations.view_changes import Seen
 
 V = TypeVar("V")

@@ -21,10 +21,15 @@ from sqlalchemy.sql import ClauseElement, Executable, Insert
 
 from app.database import FENCE, engines
 from app.models.base import Base
-from app.operations.database_errors import Meaning, is_duplicate_key, meaning_of
 from app.operations.mysql_literals import literal_of, reader_of
+from app.operations.store.transactions import (
+    Meaning,
+    current_unit,
+    is_duplicate_key,
+    is_under_way,
+    meaning_of,
+)
 from app.operations.thread_connections import discard, driver_connection
-from app.operations.transaction import current_unit, is_under_way
 from app.rules.errors import Unavailable
 
 MOST_ATTEMPTS = 5

@@ -26,9 +26,9 @@ from sqlalchemy import bindparam, insert, select
 from app.config import current
 from app.extensions import db
 from app.models.event import ViewChange
-from app.operations import clock
 from app.operations.statements import Statement
-from app.operations.transaction import on_commit
+from app.operations.store import clock
+from app.operations.store.transactions import on_commit
 from app.rules.identifiers import new_id
 
 TRUSTED_SECONDS = 1.0

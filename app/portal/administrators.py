@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from flask import request
 
-from app.operations.people.administrators import (
+from app.operations.organizations.administrators import (
     add_administrator,
     get_administrator,
     list_administrators,
     remove_administrator,
 )
-from app.operations.people.invitations import list_invitations, revoke_invitation
+from app.operations.users.invitations import list_invitations, revoke_invitation
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.directory.permissions import roles_of
 from app.rules.errors import Conflict, InvalidInput
-from app.rules.people.permissions import roles_of
 from app.web.forms import field_errors, text
 
 _OPEN_INVITATIONS = 50

@@ -8,8 +8,8 @@ from typing import Any
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.registration.resource_holders import MOST_HOLDERS, InUse
-from app.operations.registration.resources import (
+from app.operations.clients.resource_scopes import MOST_HOLDERS, InUse
+from app.operations.clients.resources import (
     ResourceRecord,
     define_resource,
     delete_resource,
@@ -18,12 +18,12 @@ from app.operations.registration.resources import (
     list_resources,
     update_resource,
 )
-from app.operations.tokens.protected_resources import metadata_for
+from app.operations.tokens.introspection import metadata_for
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.clients.resource_fields import TOKEN_FORMATS
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.rules.registration.resource_fields import TOKEN_FORMATS
 from app.web.forms import field_errors, is_ticked, text, version_read
 
 _EMPTY_ROWS = 3

@@ -10,13 +10,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from flask import Response, json, request, stream_with_context
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.evidence.audit_events import (
+from app.operations.audit.audit_events import (
     AuditRecord,
     export_audit_events,
     get_audit_event,
     list_audit_events,
+    names_in_events,
 )
-from app.operations.evidence.names import names_in_events
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory import organization_by_slug
-from app.operations.people.freshness import FreshSignInRequired
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.portal.visit import home_slug, sign_in_url
 from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests, Unavailable
 from app.web.branding import branding_of_path

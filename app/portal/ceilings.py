@@ -7,15 +7,20 @@ from typing import Any
 
 from flask import request
 
-from app.operations.tenancy.ceilings import CeilingsView, UpdatedCeilings, get_ceilings, update_ceilings
+from app.operations.organizations.instance_limits import (
+    CeilingsView,
+    UpdatedCeilings,
+    get_ceilings,
+    update_ceilings,
+)
 from app.portal.blueprint import portal
 from app.portal.setting_fields import choice_words, in_words
 from app.portal.setting_topics import TOPICS
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.tenancy.ceilings import BOUNDABLE, words_of
-from app.rules.tenancy.settings_table import SETTINGS
-from app.rules.tenancy.slugs import ROOT_SLUG
+from app.rules.organizations.instance_limits import BOUNDABLE, words_of
+from app.rules.organizations.organizations import ROOT_SLUG
+from app.rules.organizations.settings_table import SETTINGS
 from app.web.forms import field_errors, text, ticked, version_read
 
 # Beside those of the pages of settings, those of what only the API sets.

@@ -7,8 +7,8 @@ from typing import Any
 
 from flask import request
 
-from app.operations.registration.client_rights import grantable_permissions
-from app.operations.registration.scopes import ScopeRecord
+from app.operations.clients.client_records import grantable_permissions
+from app.operations.clients.scopes import ScopeRecord
 from app.rules.actor import Actor
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import is_ticked, lines, text, ticked

@@ -8,9 +8,9 @@ from typing import Any
 from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.registration.client_previews import preview_deletion
-from app.operations.registration.clients import ClientRecord, delete_client, get_client, update_client
-from app.operations.registration.scopes import list_scopes
+from app.operations.clients.clients import ClientRecord, delete_client, get_client, update_client
+from app.operations.clients.previews import preview_deletion
+from app.operations.clients.scopes import list_scopes
 from app.portal import client_form
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
@@ -24,9 +24,9 @@ from app.portal.words import (
     TRUST,
     TYPES,
 )
+from app.rules.clients.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
+from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
-from app.rules.registration.client_fields import SECURITY_PROFILES, SIGNING_ALGORITHMS, TOKEN_FORMATS
-from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, text, version_read
 
 _TABS = (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from flask import request
 
-from app.operations.consents.client_decisions import approve_client_request, decline_client_request
-from app.operations.consents.client_requests import get_client_request, list_client_requests
-from app.operations.registration.scopes import list_scopes
+from app.operations.authorization.approval_requests import get_client_request, list_client_requests
+from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import REQUEST_STATUS, TRUST
-from app.rules.consents.client_requests import LONGEST_REASON
+from app.rules.authorization.consents import LONGEST_REASON
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import field_errors, is_ticked, text, version_read
 

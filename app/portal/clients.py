@@ -6,17 +6,17 @@ from typing import Any
 
 from flask import redirect, request
 
-from app.operations.consents.client_requests import count_open_requests
-from app.operations.registration.clients import list_clients, register_client
-from app.operations.registration.resource_lists import choosable_resources
-from app.operations.registration.scopes import list_scopes
+from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.clients.clients import list_clients, register_client
+from app.operations.clients.resources import choosable_resources
+from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.client_form import scope_choices
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import AGENT_WORDS, API_WORDS, REGISTRABLE, SOURCE_WORDS, TYPES
+from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, InvalidInput
-from app.rules.registration.client_types import CLIENT_TYPES
 from app.web.forms import field_errors, is_ticked, lines, text, ticked
 
 

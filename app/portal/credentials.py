@@ -6,19 +6,14 @@ from typing import Any
 
 from flask import redirect, request
 
-from app.operations.registration.clients import ClientRecord
-from app.operations.registration.credential_previews import (
-    before_new_secret,
-    before_reveal,
-    before_revocation,
-    get_ledger,
-)
-from app.operations.registration.credentials import (
+from app.operations.clients.clients import ClientRecord
+from app.operations.clients.credentials import (
     CredentialRecord,
     create_credential,
     reveal_credential,
     revoke_credentials,
 )
+from app.operations.clients.previews import before_new_secret, before_reveal, before_revocation, get_ledger
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.visit import Answer, Visit, visiting

@@ -8,21 +8,16 @@ from typing import Any
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory import OrganizationView
-from app.operations.evidence.failed_requests import (
-    FailedRequestRecord,
-    get_failed_request,
-    list_failed_requests,
-)
-from app.operations.pages import Page
-from app.operations.registration.clients import get_client, update_client
+from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request, list_failed_requests
+from app.operations.clients.clients import get_client, update_client
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store.pages import Page
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.audit.failed_requests import CAUSES, difference
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.evidence.failure_causes import CAUSES
-from app.rules.evidence.text_difference import difference
 
 _LISTING = "portal logs"
 _UNREGISTERED = "redirect_uri_not_registered"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations.directory import OrganizationView
+from app.operations.directory.lookups import OrganizationView
 from app.rules.actor import Actor
 
 

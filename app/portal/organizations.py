@@ -6,8 +6,7 @@ from typing import Any
 
 from flask import redirect, request
 
-from app.operations.people.freshness import require_fresh_sign_in
-from app.operations.tenancy.organizations import (
+from app.operations.organizations.organizations import (
     create_organization,
     delete_organization,
     get_organization,
@@ -15,11 +14,12 @@ from app.operations.tenancy.organizations import (
     restore_organization,
     update_organization,
 )
+from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.rules.tenancy.slugs import ROOT_SLUG
+from app.rules.organizations.organizations import ROOT_SLUG
 from app.web.forms import field_errors, text
 
 _STATUSES = ("active", "suspended", "deleted")

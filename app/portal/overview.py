@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.operations.addresses.waiting import count_registrations
-from app.operations.consents.client_requests import count_open_requests
-from app.operations.tenancy.overview import CEILING, get_overview
+from app.operations.authorization.approval_requests import count_open_requests
+from app.operations.organizations.overview import CEILING, get_overview
+from app.operations.users.registrations import count_registrations
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import HAPPENINGS

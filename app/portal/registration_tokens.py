@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import request
 
-from app.operations.self_registration.initial_access import (
+from app.operations.clients.initial_access_tokens import (
     create_registration_token,
     get_registration_token,
     list_registration_tokens,
@@ -15,8 +15,9 @@ from app.operations.self_registration.initial_access import (
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.clients.credentials import DEFAULT_LIFE
+from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as LONGEST_LIFE
 from app.rules.errors import Conflict, InvalidInput
-from app.rules.registration.registration_terms import DEFAULT_LIFE, LONGEST_LIFE
 from app.web.forms import field_errors, text
 
 _LIST = "portal registration tokens"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.operations.addresses.waiting import admit_registration, list_registrations, refuse_registration
-from app.operations.people.registration import what_follows
+from app.operations.users.registrations import admit_registration, list_registrations, refuse_registration
+from app.operations.users.sign_up import what_follows
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting

@@ -6,14 +6,14 @@ from typing import Any
 
 from flask import request
 
-from app.operations.evidence.names import names_of
-from app.operations.revocations.receipts import get_receipt, list_receipts
-from app.operations.revocations.wider import WiderRevocation, revoke_widely
+from app.operations.audit.audit_events import names_of
+from app.operations.tokens.bulk_revocation import WiderRevocation, revoke_widely
+from app.operations.tokens.revocation_receipts import get_receipt, list_receipts
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import InvalidInput
-from app.rules.tokens.wider_revocation import ORGANIZATION, WITH_SESSIONS
+from app.rules.tokens.revocation import ORGANIZATION, WITH_SESSIONS
 from app.web.forms import field_errors, is_ticked, text
 
 _LISTING = "portal revocations"

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import request
 
-from app.operations.tenancy.roles import (
+from app.operations.organizations.roles import (
     RoleRecord,
     create_role,
     delete_role,
@@ -17,8 +17,8 @@ from app.operations.tenancy.roles import (
 )
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.directory.permissions import ADMIN, ALL_PERMISSIONS, BUILT_IN_ROLES, PERMISSIONS
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.people.permissions import ADMIN, ALL_PERMISSIONS, BUILT_IN_ROLES, PERMISSIONS
 from app.web.forms import field_errors, lines, text, ticked, version_read
 
 _STALE = "Somebody changed the role meanwhile. Check it and save again."

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from flask import redirect, request
 
-from app.operations.registration.credential_previews import get_ledger
-from app.operations.rotations.progress import get_rotation
-from app.operations.rotations.steering import call_off_rotation, steer_rotation
+from app.operations.clients.previews import get_ledger
+from app.operations.clients.rotations import call_off_rotation, get_rotation, steer_rotation
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import InvalidInput

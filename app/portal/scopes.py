@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.registration.scopes import ScopeRecord, find_scopes, get_scope, may_reword, reword_scope
+from app.operations.clients.scopes import ScopeRecord, find_scopes, get_scope, may_reword, reword_scope
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting

@@ -11,10 +11,9 @@ from flask import request
 
 from app.portal.setting_topics import Topic
 from app.portal.setting_words import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS
+from app.rules.organizations.settings import value_at
+from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number, Setting, Text
 from app.rules.strict_json import InvalidJson, load_object
-from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number, Text
-from app.rules.tenancy.settings import value_at
-from app.rules.tenancy.settings_table import SETTINGS, Setting
 from app.web.forms import is_ticked, lines, text, ticked
 from app.web.wording import duration
 

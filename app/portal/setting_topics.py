@@ -1,6 +1,6 @@
 """Topics of the settings: which page shows which paths, under which label.
 
-What a setting may be, its default and its reason come from the table in ``rules/tenancy/settings_table``; here are
+What a setting may be, its default and its reason come from the table in ``rules/organizations/settings_table``; here are
 only the words of pages.
 """
 

@@ -7,9 +7,13 @@ from typing import Any
 
 from flask import request
 
-from app.operations.people.freshness import require_fresh_sign_in
-from app.operations.tenancy.organizations import delete_organization, get_organization, update_organization
-from app.operations.tenancy.settings import SettingsView, UpdatedSettings, get_settings, update_settings
+from app.operations.organizations.organizations import (
+    delete_organization,
+    get_organization,
+    update_organization,
+)
+from app.operations.organizations.settings import SettingsView, UpdatedSettings, get_settings, update_settings
+from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.blueprint import portal
 from app.portal.setting_fields import (
     UNITS,

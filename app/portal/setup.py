@@ -8,8 +8,8 @@ from flask import current_app, make_response, render_template, request
 from werkzeug.wrappers import Response
 
 from app.config import Config
-from app.operations.tenancy import setup
-from app.operations.upkeep.doctor import examine
+from app.operations.maintenance.doctor import examine
+from app.operations.organizations import setup
 from app.portal.blueprint import portal
 from app.rules.errors import InvalidInput, NotFound
 from app.web.forms import field_errors, text

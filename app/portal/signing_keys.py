@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.operations.signing.keys import (
+from app.operations.tokens.signing_key_lists import (
     list_removed_by_emergency,
     list_signing_keys,
     rotate_signing_key,

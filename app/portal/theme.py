@@ -8,7 +8,7 @@ from flask import Response
 
 from app.portal.blueprint import portal
 from app.rules.errors import NotFound
-from app.rules.tenancy.colors import accent_of
+from app.rules.organizations.branding import accent_of
 
 _DIGITS = re.compile(r"[0-9a-f]{6}")
 

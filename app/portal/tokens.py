@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.operations.clients.clients import get_client
 from app.operations.grants.grant_lists import list_grants, revoke_grant
-from app.operations.registration.clients import get_client
 from app.operations.tokens.token_lists import end_token, list_tokens
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page

@@ -8,15 +8,17 @@ from typing import Any
 from flask import Response, request, stream_with_context
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory import organization_by_slug
-from app.operations.user_imports import endings, records, reports, starts, uploads
-from app.operations.user_imports.records import ImportRecord
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.users import import_records, import_uploads
+from app.operations.users import import_records as records
+from app.operations.users import import_records as reports
+from app.operations.users import import_uploads as uploads
+from app.operations.users.import_records import ImportRecord
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
-from app.rules.people.import_files import LONGEST_FILE, MOST_ROWS, format_of_name
-from app.rules.people.user_import import CSV_FIELDS
+from app.rules.users.user_import import CSV_FIELDS, LONGEST_FILE, MOST_ROWS, format_of_name
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors, text
 from app.web.uploads import hold_place
@@ -88,7 +90,9 @@ def import_page(visit: Visit, import_id: str) -> Answer:
 @visiting
 def import_start(visit: Visit, import_id: str) -> Answer:
     """What was checked comes in."""
-    return _changed(visit, import_id, lambda: starts.start_import(visit.actor, import_id), "import-started")
+    return _changed(
+        visit, import_id, lambda: import_uploads.start_import(visit.actor, import_id), "import-started"
+    )
 
 
 @portal.post("/portal/<organization>/users/imports/<import_id>/cancel")
@@ -96,7 +100,7 @@ def import_start(visit: Visit, import_id: str) -> Answer:
 def import_cancel(visit: Visit, import_id: str) -> Answer:
     """Nobody more comes in."""
     return _changed(
-        visit, import_id, lambda: endings.cancel_import(visit.actor, import_id), "import-cancelled"
+        visit, import_id, lambda: import_records.cancel_import(visit.actor, import_id), "import-cancelled"
     )
 
 

@@ -7,28 +7,27 @@ from typing import Any
 
 from flask import request
 
-from app.operations.addresses.waiting import count_registrations
-from app.operations.people.password_resets import is_mailable
-from app.operations.people.users import UserView
-from app.operations.second_factors.administration import list_user_factors, reset_user_factors
-from app.operations.user_administration.access import (
+from app.operations.directory.users import UserView
+from app.operations.users.deletion import delete_user
+from app.operations.users.factor_resets import list_user_factors, reset_user_factors
+from app.operations.users.password_resets import is_mailable
+from app.operations.users.registrations import count_registrations
+from app.operations.users.user_changes import (
     end_user_session,
     end_user_sessions,
     list_user_consents,
     list_user_sessions,
     reset_user,
+    update_user,
 )
-from app.operations.user_administration.changes import update_user
-from app.operations.user_administration.deletion import delete_user
-from app.operations.user_administration.lists import FILTERS, list_users
-from app.operations.user_administration.records import get_user_record
+from app.operations.users.users import FILTERS, get_user_record, list_users
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
+from app.rules.directory.permissions import roles_of
 from app.rules.errors import Conflict
-from app.rules.people.browser_names import browser_name
-from app.rules.people.permissions import roles_of
-from app.rules.people.user_fields import STATUSES
+from app.rules.sign_in.browser_names import browser_name
+from app.rules.users.profile import STATUSES
 from app.web.forms import text
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationView, organization_by_slug
 from app.portal.navigation import entries
 from app.portal.notices import notice
 from app.rules.actor import Actor

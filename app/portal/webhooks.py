@@ -8,8 +8,9 @@ from typing import Any
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.webhooks.deliveries import get_delivery, list_deliveries, redeliver, send_test
-from app.operations.webhooks.endpoints import (
+from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
+from app.operations.audit.webhooks import (
+    WebhookRecord,
     create_webhook,
     delete_webhook,
     get_webhook,
@@ -19,13 +20,12 @@ from app.operations.webhooks.endpoints import (
     rotate_secret,
     update_webhook,
 )
-from app.operations.webhooks.records import WebhookRecord
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import WEBHOOK_FAULTS, WEBHOOK_GROUPS
+from app.rules.audit.events import EVENT_TYPES, EVERYTHING, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
-from app.rules.evidence.event_types import EVENT_TYPES, EVERYTHING, GROUPS
 from app.web.forms import field_errors, is_ticked, lines, text, ticked, version_read
 
 _LIST = "portal webhooks"

@@ -20,7 +20,7 @@ class FieldError:
 class Cause:
     """Why a request of a client was refused, for its makers: kept in the log of failed requests, never on the wire.
 
-    ``code`` is one of ``rules/evidence/failure_causes``. ``received`` is what came, without anything secret in it;
+    ``code`` is one of ``rules/audit/failed_requests``. ``received`` is what came, without anything secret in it;
     ``expected`` is what would have been right, any one of them.
     """
 

@@ -11,7 +11,7 @@ from flask import Flask, Request, Response
 from flask.sessions import SessionInterface, SessionMixin
 from itsdangerous import BadSignature, URLSafeSerializer
 
-from app.operations.keyring import derive
+from app.operations.store.keyring import derive
 
 
 class AnonymousSession(SessionMixin):

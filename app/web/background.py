@@ -15,20 +15,18 @@ from flask import Flask
 
 from app.config import Config
 from app.operations import view_changes
-from app.operations.addresses import registrations
-from app.operations.evidence.sealing import Head, seal_waiting
-from app.operations.logout import back_channel
+from app.operations.audit import webhook_deliveries
+from app.operations.audit.chain import Head, seal_waiting
+from app.operations.clients import credential_revocation, logos
+from app.operations.grants.key_rotation import rotate_due_keys
 from app.operations.mail import delivery, root_access
-from app.operations.people import password_recovery
-from app.operations.registration import credential_ends, logos
-from app.operations.signing.schedule import rotate_due_keys
-from app.operations.upkeep.dispatcher import THREADS, Dispatcher
-from app.operations.upkeep.janitor import purge
-from app.operations.user_imports import running
-from app.operations.user_imports.wake import may_be_due
-from app.operations.webhooks import sending
+from app.operations.maintenance.dispatcher import THREADS, Dispatcher
+from app.operations.maintenance.janitor import purge
+from app.operations.tokens import logout
+from app.operations.users import import_runner, password_resets, registrations
+from app.operations.users.import_uploads import may_be_due
 from app.rules.actor import Actor
-from app.rules.evidence.chain import checkpoint_line
+from app.rules.audit.chain import checkpoint_line
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
@@ -45,14 +43,14 @@ def start(app: Flask) -> None:
     threading.Thread(
         target=failed_requests.write_for_ever, args=(app,), name="failed requests", daemon=True
     ).start()
-    back_channel.register()
-    credential_ends.register()
+    logout.register()
+    credential_revocation.register()
     delivery.register()
-    password_recovery.register()
+    password_resets.register()
     registrations.register()
     logos.register()
     root_access.register()
-    sending.register()
+    webhook_deliveries.register()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"
@@ -110,11 +108,11 @@ def _import(app: Flask) -> None:
     me = secrets.token_hex(8)
     while True:
         # Workers that started together do not look together.
-        may_be_due.wait(running.LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        may_be_due.wait(import_runner.LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
         may_be_due.clear()
         with app.app_context():
             try:
-                running.work_on_imports(Actor.system("", "importer"), holder=me)
+                import_runner.work_on_imports(Actor.system("", "importer"), holder=me)
             except Exception as error:  # noqa: BLE001 - the position stands in the database: the next turn goes on
                 _log.warning("imports could not go on: %s", type(error).__name__)
                 _log.debug("the fault of the importer", exc_info=True)

@@ -10,13 +10,13 @@ from typing import Any
 from flask import Response, request
 
 from app.config import current
-from app.operations.audit import actor_public_id
-from app.operations.directory import OrganizationView
-from app.operations.tenancy.acting import acting_in
-from app.operations.tokens.management_access import find_token_actor
+from app.operations.directory.lookups import OrganizationView
+from app.operations.sign_in.callers import acting_in
+from app.operations.store.audit import actor_public_id
+from app.operations.tokens.introspection import find_token_actor
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, Unauthenticated
-from app.rules.tokens.presented_token import PresentedToken, read_credentials
+from app.rules.tokens.protected_resources import PresentedToken, read_credentials
 from app.web.parameters import query_parameters
 from app.web.request_log import note, request_id
 

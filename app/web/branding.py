@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from flask import g, request
 
-from app.operations.directory import ClientView, OrganizationView, organization_by_id, organization_by_slug
-from app.operations.registration.logos import digest_of_logo
+from app.operations.clients.logos import digest_of_logo
+from app.operations.directory.lookups import (
+    ClientView,
+    OrganizationView,
+    organization_by_id,
+    organization_by_slug,
+)
 from app.rules.errors import DomainError
 from app.rules.identifiers import client_id_of, parse_client_id
-from app.rules.tenancy.colors import DEFAULT_ACCENT
+from app.rules.organizations.branding import DEFAULT_ACCENT
 
 
 def branding_of(organization: OrganizationView) -> dict[str, str | None]:

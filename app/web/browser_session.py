@@ -12,10 +12,10 @@ from werkzeug.wrappers import Response
 
 from app.config import Config
 from app.extensions import csrf, login_manager
-from app.operations.directory import OrganizationView, root_organization
-from app.operations.people.rights import rights_of_user
-from app.operations.people.sessions import SessionView, find_session
-from app.operations.sign_in_safety.known_browsers import LIFE
+from app.operations.directory.lookups import OrganizationView, root_organization
+from app.operations.directory.permissions import rights_of_user
+from app.operations.sign_in.known_browsers import LIFE
+from app.operations.sign_in.sessions import SessionView, find_session
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id

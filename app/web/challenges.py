@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.rules.client_proof.dpop import ALGORITHMS
+from app.rules.clients.dpop import ALGORITHMS
 
 _ALGS = f'algs="{" ".join(ALGORITHMS)}"'
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from flask import Flask
 
 from app.config import application
-from app.operations.evidence.refused_requests import RefusedRequest, keep_refused_requests
+from app.operations.audit.failed_requests import RefusedRequest, keep_refused_requests
 from app.rules.actor import Actor
 
 MOST_WAITING = 1_000

@@ -6,7 +6,7 @@ import logging
 
 from flask import Blueprint, Flask, Response, jsonify
 
-from app.operations.upkeep.readiness import require_ready
+from app.operations.maintenance.dispatcher import require_ready
 from app.rules.errors import Unavailable
 from app.web.request_log import request_id
 

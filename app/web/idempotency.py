@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Response, request
 
-from app.operations.idempotency import Outcome, run_once
+from app.operations.store.idempotency import Outcome, run_once
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.web.json_api import envelope

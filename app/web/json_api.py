@@ -10,12 +10,12 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from app.config import Config
 from app.extensions import csrf
-from app.operations.client_proof.dpop_proofs import fresh_nonce
-from app.operations.people.freshness import FreshSignInRequired
-from app.operations.tokens.protected_resources import management_metadata_address
+from app.operations.clients.dpop_proofs import fresh_nonce
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.tokens.introspection import management_metadata_address
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
 from app.rules.strict_json import LARGEST_BODY, load_object, load_value
-from app.rules.tokens.presented_token import is_by_dpop
+from app.rules.tokens.protected_resources import is_by_dpop
 from app.web.challenges import challenges
 from app.web.request_log import request_id
 

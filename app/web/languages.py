@@ -12,8 +12,8 @@ from typing import cast
 import flask_babel
 from flask import Flask, Response, g, has_request_context, request
 
-from app.operations.directory import OrganizationView, organization_by_id, organization_by_slug
-from app.rules.authorization import hints
+from app.operations.directory.lookups import OrganizationView, organization_by_id, organization_by_slug
+from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
 from app.rules.languages.choice import ENGLISH, direction_of, language_for
 from app.rules.languages.sentences import said
@@ -54,7 +54,7 @@ def follow_request(sent: Mapping[str, str], organization: OrganizationView | Non
 
     ``organization`` is the client's, where the path names none.
     """
-    g.wished_languages = hints.ui_locales(sent)
+    g.wished_languages = authorization_request.ui_locales(sent)
     if organization is not None:
         g.organization_of_language = organization
     g.pop("page_language", None)

@@ -13,8 +13,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from app.operations.keyring import derive
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.store.keyring import derive
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
 from app.rules.errors import InvalidInput
 
 PARAMETERS = ("limit", "cursor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask_login import UserMixin
 
-from app.operations.people.sessions import SessionView
+from app.operations.sign_in.sessions import SessionView
 
 
 class SignedInUser(UserMixin):

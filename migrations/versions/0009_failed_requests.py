@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Integer(), nullable=False),
         sa.Column("error", identifier(64), nullable=False, comment="the code that the client was told"),
         sa.Column("description", sa.String(500), nullable=False, comment="the words that it was told"),
-        sa.Column("cause", identifier(48), nullable=False, comment="a code of rules/evidence/failure_causes"),
+        sa.Column("cause", identifier(48), nullable=False, comment="a code of rules/audit/failed_requests"),
         sa.Column("received", sa.String(2048), nullable=True),
         sa.Column("expected", JSON_TEXT, nullable=False, comment="any one of them would have been right"),
         sa.Column("parameters", JSON_TEXT, nullable=False, comment="of the request, secrets removed"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.people.invitations import invite
-from app.operations.people.sessions import find_session
+from app.operations.sign_in.sessions import find_session
+from app.operations.users.invitations import invite
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 

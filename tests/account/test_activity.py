@@ -11,13 +11,13 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.client import Client
-from app.operations import audit, clock
-from app.operations.people import own_activity
-from app.operations.people.own_activity import list_activity
-from app.operations.people.user_status import disable_user, enable_user
-from app.operations.registration.clients import delete_client
-from app.operations.transaction import transaction
-from app.operations.upkeep.janitor import purge
+from app.operations.audit import audit_events
+from app.operations.audit.audit_events import list_activity
+from app.operations.clients.clients import delete_client
+from app.operations.maintenance.janitor import purge
+from app.operations.store import audit, clock
+from app.operations.store.transactions import transaction
+from app.operations.users.user_status import disable_user, enable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.account.conftest import Visitor
@@ -74,7 +74,7 @@ def test_pages_follow_each_other(
             if after is None:
                 break
     assert seen == every and len(every) >= 5
-    monkeypatch.setattr(own_activity, "MOST", 2)
+    monkeypatch.setattr(audit_events, "MOST", 2)
     first = visitor.get(url(acme)).text
     assert 'rel="next"' in first
     assert visitor.get(url(acme) + "?cursor=forged").status_code == 200

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from flask import Flask
 
-from app.operations.sign_in_safety import limits
-from app.rules.people.lockout import Lockout
+from app.operations.sign_in import limits
+from app.rules.sign_in.lockout import Lockout
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox

@@ -11,11 +11,11 @@ from sqlalchemy import func, select
 
 from app.extensions import db
 from app.models.grant import Consent
-from app.operations.consents.connected_apps import list_consents
-from app.operations.consents.consents import remember
-from app.operations.directory import find_client
-from app.operations.people.sessions import find_session
-from app.operations.transaction import transaction
+from app.operations.authorization.connected_apps import list_consents
+from app.operations.authorization.consents import remember
+from app.operations.directory.lookups import find_client
+from app.operations.sign_in.sessions import find_session
+from app.operations.store.transactions import transaction
 from tests.account.conftest import Visitor
 
 

@@ -53,13 +53,15 @@ def test_an_old_sign_in_is_asked_again_and_comes_back(
     """PO-4."""
     from datetime import timedelta
 
-    from app.operations import clock
-    from app.operations.people import freshness
+    from app.operations.sign_in import reauthentication
+    from app.operations.store import clock
 
     visitor.sign_in(leaver)
     now = clock.now
     with monkeypatch.context() as later:
-        later.setattr(freshness, "clock", type("Late", (), {"now": lambda: now() + timedelta(minutes=5)}))
+        later.setattr(
+            reauthentication, "clock", type("Late", (), {"now": lambda: now() + timedelta(minutes=5)})
+        )
         answer = visitor.get(url(open_house))
     assert answer.status_code == 303
     assert answer.location.startswith(f"/organizations/{open_house.slug}/login?next=")

@@ -12,8 +12,8 @@ from sqlalchemy import event, update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.tenancy.settings import update_settings
-from app.operations.transaction import transaction
+from app.operations.organizations.settings import update_settings
+from app.operations.store.transactions import transaction
 from app.rules.languages.catalogs import catalog_of
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.operations import clock
+from app.operations.store import clock
 from tests.account.conftest import Visitor
 from tests.factories import Factory, MadeUser
 from tests.support.security_key import Authenticator

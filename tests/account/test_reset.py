@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.people.password_resets import issue_reset_link
+from app.operations.users.password_resets import issue_reset_link
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.support.applications import BASE_URL

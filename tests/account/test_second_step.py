@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from flask import Flask
 
-from app.operations.people.invitations import invite
-from app.operations.people.password_resets import issue_reset_link
-from app.operations.second_factors.administration import reset_user_factors
-from app.operations.second_factors.totp import remove_app
-from app.operations.tenancy.settings import update_settings
-from app.rules.authorization.pkce import challenge_of
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.second_factors import remove_app
+from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.invitations import invite
+from app.operations.users.password_resets import issue_reset_link
+from app.rules.authorization.authorization_request import challenge_of
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app.models.session import Session
-from app.operations import clock
+from app.operations.store import clock
 from tests.account.conftest import Visitor
 from tests.account.test_second_step import World, from_the_sign_in_page, verify
 from tests.support.authenticator import Authenticator, set_rows

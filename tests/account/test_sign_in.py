@@ -136,7 +136,7 @@ def test_the_page_wears_the_organization_s_words(make: Any, visitor: Visitor) ->
 
 
 def test_a_suspended_organization_says_so(make: Any, visitor: Visitor, acme: Any, ada: Any) -> None:
-    from app.operations.tenancy.organizations import update_organization
+    from app.operations.organizations.organizations import update_organization
 
     root = make.root()
     with visitor.http.application.app_context():

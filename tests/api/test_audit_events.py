@@ -12,14 +12,13 @@ from sqlalchemy import insert, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.operations import audit, clock
-from app.operations.directory import OrganizationView
-from app.operations.evidence import audit_events
-from app.operations.evidence.sealing import seal_waiting
-from app.operations.evidence.verification import verify_audit_log
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.organizations import update_organization
-from app.operations.transaction import transaction
+from app.operations.audit import audit_events
+from app.operations.audit.chain import seal_waiting, verify_audit_log
+from app.operations.clients.clients import update_client
+from app.operations.directory.lookups import OrganizationView
+from app.operations.organizations.organizations import update_organization
+from app.operations.store import audit, clock
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id, new_public_id, public_id
 from tests.factories import Factory, MadeClient, bearer_header

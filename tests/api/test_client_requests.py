@@ -8,11 +8,11 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations import directory
-from app.operations.consents.client_requests import ask_for_client
-from app.operations.consents.consents import remember
-from app.operations.people.sessions import find_session
-from app.operations.transaction import transaction
+from app.operations.authorization.approval_requests import ask_for_client
+from app.operations.authorization.consents import remember
+from app.operations.directory import lookups
+from app.operations.sign_in.sessions import find_session
+from app.operations.store.transactions import transaction
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 
 
@@ -28,14 +28,14 @@ class Place:
 
     def ask(self, user: MadeUser | None = None, reason: str = "For work") -> None:
         with self.app.app_context():
-            view = directory.find_client(self.client.client_id, fresh=True)
+            view = lookups.find_client(self.client.client_id, fresh=True)
             assert view is not None
             actor = self.make.actor(self.organization, "users:read", user=user or self.user)
             ask_for_client(actor, view, ("openid",), reason)
 
     def allow(self, user: MadeUser | None = None) -> None:
         with self.app.app_context():
-            view = directory.find_client(self.client.client_id, fresh=True)
+            view = lookups.find_client(self.client.client_id, fresh=True)
             session = find_session(self.make.sign_in(user or self.user).token)
             assert view is not None and session is not None
             transaction(remember)(session.actor(), view, session.user_id, ("openid", "email"))
@@ -141,7 +141,7 @@ def test_a_consent_is_seen_and_withdrawn_with_all_that_hangs_from_it(place: Plac
 def test_whoever_sees_own_clients_alone_sees_their_consents_alone(place: Place, make: Factory) -> None:
     place.allow()
     with place.app.app_context():
-        from app.operations.consents.consent_lists import list_given_consents
+        from app.operations.authorization.connected_apps import list_given_consents
 
         developer = make.actor(place.organization, "consents:read:own", user=make.user(place.organization))
         assert list_given_consents(developer).items == ()

@@ -265,7 +265,7 @@ def test_a_cursor_opens_its_own_list_alone(http: FlaskClient, make: Factory) -> 
 def test_a_fault_tells_nothing_about_itself(
     http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.operations.registration import clients
+    from app.operations.clients import clients
 
     def fail(*_arguments: Any, **_named: Any) -> None:
         raise RuntimeError("SELECT secret FROM somewhere")

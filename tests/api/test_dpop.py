@@ -13,9 +13,9 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.models.grant import Grant
-from app.operations import clock
-from app.operations.transaction import transaction
-from app.rules.client_proof.dpop import ALGORITHMS
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.clients.dpop import ALGORITHMS
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.support.dpop import Prover
 from tests.support.user_tokens import user_token

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.tenancy.organization_logos import MOST_BYTES
+from app.operations.organizations.branding import MOST_BYTES
 from app.operations.tokens.revocation import revoke_token
 from app.web import uploads
 from tests.factories import Factory, bearer_header

@@ -12,7 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.api.openapi.document import is_versioned
-from app.rules.people.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import EVERY_PERMISSION
 from tests.support.openapi import operations, resolve
 
 # Pages for people: their forms are described on the pages themselves.

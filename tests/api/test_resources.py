@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.rules.people.permissions import PERMISSIONS
+from app.rules.directory.permissions import PERMISSIONS
 from tests.factories import Factory, bearer_header
 
 GOOD: dict[str, Any] = {

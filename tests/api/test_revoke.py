@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.client_proof.client_failures import MOST
-from app.operations.registration.credentials import revoke_credentials
+from app.operations.clients.client_authentication import MOST
+from app.operations.clients.credentials import revoke_credentials
 from tests.factories import Factory, MadeClient, basic_header, bearer_header
 from tests.oauth.conftest import on_another_worker
 from tests.support.databases import Database
@@ -213,14 +213,14 @@ def test_it_stands_under_the_prefix_alone(http: FlaskClient, make: Factory) -> N
 def test_rv4_a_fault_inside_is_an_envelope_and_never_a_200(
     app: Flask, http: FlaskClient, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.operations.tokens import revoke_requests
+    from app.operations.tokens import revocation
 
     def fails(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
     acme = make.organization()
     headers = bearer_header(make.bearer(acme))
-    monkeypatch.setattr(revoke_requests, "revoke_token", fails)
+    monkeypatch.setattr(revocation, "revoke_token", fails)
     monkeypatch.setitem(app.config, "PROPAGATE_EXCEPTIONS", False)
     answer = http.post(REVOKE, json=_body(acme.slug, "unknown"), headers=headers)
     envelope = answer.get_json()

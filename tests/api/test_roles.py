@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.operations.people import administrators
+from app.operations.organizations import administrators
 from tests.factories import Factory, bearer_header
 from tests.support.matrix import World
 from tests.support.user_tokens import user_token

@@ -11,8 +11,8 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from app.operations.tenancy import organizations
-from app.rules.people.permissions import PERMISSIONS
+from app.operations.organizations import organizations
+from app.rules.directory.permissions import PERMISSIONS
 from tests.factories import Factory, bearer_header
 from tests.support.answers import as_bytes, is_envelope, rows_of
 from tests.support.databases import Database

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, sign_in
 from tests.factories import PASSWORD, Factory, bearer_header
 from tests.support.authenticator import with_app
 

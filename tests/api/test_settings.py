@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
-from app.rules.tenancy.settings import defaults
+from app.rules.organizations.settings import defaults
 from tests.factories import Factory, bearer_header
 
 

@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.directory import OrganizationView
-from app.operations.tokens.signing_keys import active_key
+from app.operations.directory.lookups import OrganizationView
+from app.operations.grants.signing_keys import active_key
 from tests.factories import Factory, bearer_header
 
 

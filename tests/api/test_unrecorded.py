@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 
 from app.models import Base
-from app.operations import audit
-from app.operations.registration import credentials
+from app.operations.clients import credentials
+from app.operations.store import audit
 from app.rules.errors import Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -21,7 +21,7 @@ from tests.support.rights.people import person_of, spare_of, things_of
 # Limits count what was tried, too.
 COUNTING = {"attempts"}
 
-NOTHING_TO_DO = {"removeLogo": "there is none: tests/operations/test_organization_logos.py"}
+NOTHING_TO_DO = {"removeLogo": "there is none: tests/operations/organizations/test_organization_logos.py"}
 
 
 class _Broken:

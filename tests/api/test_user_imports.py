@@ -11,11 +11,11 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations.directory import organization_by_slug
+from app.operations.directory.lookups import organization_by_slug
 from app.operations.tokens.revocation import revoke_token
-from app.operations.user_imports import running
+from app.operations.users import import_runner
 from app.rules.actor import Actor
-from app.rules.people import import_files
+from app.rules.users import user_import
 from app.web import uploads
 from tests.factories import Factory, bearer_header
 from tests.support.databases import Database
@@ -38,7 +38,7 @@ def send(
 
 def work(app: Flask) -> None:
     with app.app_context():
-        running.work_on_imports(Actor.system("", "tests"), holder="tests")
+        import_runner.work_on_imports(Actor.system("", "tests"), holder="tests")
 
 
 def test_a_file_larger_than_other_bodies_comes_in(
@@ -158,7 +158,7 @@ def test_js9_a_body_over_the_bound_is_refused_before_and_while_it_is_read(
     answer = send(http, token, people(20_000))
     assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
     monkeypatch.setattr(face, "LONGEST_FILE", 10**9)
-    monkeypatch.setattr(import_files, "LONGEST_FILE", 200_000)
+    monkeypatch.setattr(user_import, "LONGEST_FILE", 200_000)
     assert send(http, token, people(20_000)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 0
 

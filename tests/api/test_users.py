@@ -11,10 +11,10 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.directory import OrganizationView
-from app.operations.people.password_resets import reset_password
-from app.operations.people.sign_in import Refused, SignedIn, sign_in
-from app.operations.tenancy.overview import get_overview
+from app.operations.directory.lookups import OrganizationView
+from app.operations.organizations.overview import get_overview
+from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.users.password_resets import reset_password
 from tests.factories import PASSWORD, Factory, bearer_header
 
 

@@ -48,7 +48,7 @@ def test_one_file_alone_commits() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "commit"
     }
-    assert committing == {"app/operations/transaction.py"}
+    assert committing == {"app/operations/store/transactions.py"}
 
 
 def test_au2_audit_events_are_never_updated() -> None:

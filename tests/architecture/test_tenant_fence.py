@@ -49,15 +49,15 @@ GOOD = {
 }
 # Who may mean every organization: jobs of the instance, each looked at.
 MEANT_FOR_ALL = {
-    "app/operations/evidence/sealing.py",
-    "app/operations/revocations/settling.py",
-    "app/operations/rotations/reminders.py",
-    "app/operations/self_registration/idle.py",
-    "app/operations/signing/schedule.py",
-    "app/operations/upkeep/janitor.py",
-    "app/operations/upkeep/outbox.py",
-    "app/operations/user_administration/deletion.py",
-    "app/operations/user_imports/running.py",
+    "app/operations/audit/chain.py",
+    "app/operations/tokens/cutoffs.py",
+    "app/operations/clients/rotations.py",
+    "app/operations/clients/dynamic_registration.py",
+    "app/operations/grants/key_rotation.py",
+    "app/operations/maintenance/janitor.py",
+    "app/operations/store/outbox.py",
+    "app/operations/users/deletion.py",
+    "app/operations/users/import_runner.py",
     "app/operations/view_changes.py",
 }
 

@@ -23,11 +23,11 @@ ASKING = {"get", "put", "forget", "read"}
 
 # What is keyed by hand, and the type that says by what; the organization's id is the first part.
 WRITTEN_BY_HAND = {
-    "operations/client_proof/client_keys.py:_under_way": "set[_Key]",
-    "operations/outgoing/places.py:Places._taken": "Counter[tuple[str, ...]]",
-    "operations/people/passwords.py:_Queue._held": "Counter[tuple[str, str]]",
-    "operations/upkeep/dispatcher.py:Dispatcher._organizations": "Counter[str]",
-    "operations/upkeep/dispatcher.py:Dispatcher._receivers": "set[tuple[str, str]]",
+    "operations/clients/client_keys.py:_under_way": "set[_Key]",
+    "operations/store/outgoing_http.py:Places._taken": "Counter[tuple[str, ...]]",
+    "operations/sign_in/passwords.py:_Queue._held": "Counter[tuple[str, str]]",
+    "operations/maintenance/dispatcher.py:Dispatcher._organizations": "Counter[str]",
+    "operations/maintenance/dispatcher.py:Dispatcher._receivers": "set[tuple[str, str]]",
     "web/failed_requests.py:FailedRequests._counts": "Counter[tuple[str, ...]]",
     "web/uploads.py:_Lines._taken": "set[str]",
     "web/uploads.py:_Lines._hanging": "dict[tuple[str, object], float]",
@@ -35,23 +35,23 @@ WRITTEN_BY_HAND = {
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {
     "operations/bounded.py:Kept._values": "what Kept is made of; its methods ask for the organization first",
-    "operations/client_proof/client_keys.py:_change": "a bell; who waits looks at their own key",
-    "operations/client_proof/proven_clients.py:_proven": "found by the digest of the words, which are a secret of one "
+    "operations/clients/client_keys.py:_change": "a bell; who waits looks at their own key",
+    "operations/clients/authenticated_client_cache.py:_proven": "found by the digest of the words, which are a secret of one "
     "client; whose it is, is read from what was found and held against the path's organization",
-    "operations/directory.py:_keys_of_slugs": "finds the organization by its slug",
-    "operations/outgoing/places.py:Places._lock": "held for one addition",
-    "operations/outgoing/requests.py:_deliveries": "counts by organization inside",
-    "operations/outgoing/requests.py:_fetches": "counts by organization inside",
-    "operations/outgoing/resolver.py:_lookups": "threads of the machine; who asks has a place of its organization",
-    "operations/people/passwords.py:_Queue._lock": "held for one addition",
-    "operations/people/passwords.py:_hashing": "cores of the machine; the queue before it is shared out",
-    "operations/signing/making.py:_making": "chosen by the organization and the algorithm; held while a key is made",
+    "operations/directory/lookups.py:_keys_of_slugs": "finds the organization by its slug",
+    "operations/store/outgoing_http.py:Places._lock": "held for one addition",
+    "operations/store/outgoing_http.py:_deliveries": "counts by organization inside",
+    "operations/store/outgoing_http.py:_fetches": "counts by organization inside",
+    "operations/store/outgoing_http.py:_lookups": "threads of the machine; who asks has a place of its organization",
+    "operations/sign_in/passwords.py:_Queue._lock": "held for one addition",
+    "operations/sign_in/passwords.py:_hashing": "cores of the machine; the queue before it is shared out",
+    "operations/grants/key_rotation.py:_making": "chosen by the organization and the algorithm; held while a key is made",
     "operations/thread_connections.py:_Held.connections": "a thread's connection to each database",
-    "operations/upkeep/dispatcher.py:Dispatcher._lock": "held for one addition",
-    "operations/upkeep/dispatcher.py:Dispatcher._turn": "one thread looks for the next message",
-    "operations/upkeep/outbox.py:_deliveries": "kinds of messages, written at the start",
-    "operations/upkeep/outbox.py:_receiver_types": "kinds of messages, written at the start",
-    "operations/upkeep/outbox.py:_to_strangers": "kinds of messages, written at the start",
+    "operations/maintenance/dispatcher.py:Dispatcher._lock": "held for one addition",
+    "operations/maintenance/dispatcher.py:Dispatcher._turn": "one thread looks for the next message",
+    "operations/store/outbox.py:_deliveries": "kinds of messages, written at the start",
+    "operations/store/outbox.py:_receiver_types": "kinds of messages, written at the start",
+    "operations/store/outbox.py:_to_strangers": "kinds of messages, written at the start",
     "operations/statements.py:Statement._compiled": "texts of statements by dialect",
     "operations/view_changes.py:_boards": "one board of stamps for each instance folder",
     "operations/view_changes.py:_ears": "one for each database",
@@ -68,30 +68,30 @@ SHORT_LIVED = {
     "api/openapi/oauth/logout.py:SCHEMAS",
     "api/openapi/webhooks/events.py:PATHS",
     "oauth/wire.py:WireRequest.headers",
-    "operations/transfer/archive.py:ArchiveWriter._waiting",
+    "operations/maintenance/archive.py:ArchiveWriter._waiting",
     "rules/errors.py:DomainError.details",
     "rules/fields.py:Findings._errors",
-    "rules/tenancy/settings.py:NO_BOUNDS",
+    "rules/organizations/settings.py:NO_BOUNDS",
 }
 # Functions that remember what they answered: a matter of their arguments alone, the same for whoever asks.
 OF_ARGUMENTS = {
     "api/openapi/__init__.py:_document",
-    "operations/directory.py:_effective",
+    "operations/directory/lookups.py:_effective",
     # Conditions without values: which rows they are asked for stands in each statement.
-    "operations/grants/standing_grants.py:outlives_moments",
-    "operations/grants/standing_grants.py:token_outlives_moments",
+    "operations/grants/grants.py:outlives_moments",
+    "operations/grants/grants.py:token_outlives_moments",
     # The first argument is a key of the organization itself.
-    "operations/keyring.py:_derived",
+    "operations/store/keyring.py:_derived",
     "operations/mail/compose.py:_pages",
     "operations/mail/compose.py:_texts",
-    "operations/outgoing/connections.py:_trust",
+    "operations/store/outgoing_http.py:_trust",
     "rules/identifiers.py:parse_client_id",
     "rules/languages/catalogs.py:catalog_of",
-    "rules/people/common_passwords.py:_records",
-    "rules/people/foreign_passwords.py:dummy",
-    "rules/people/passwords.py:_common_words",
-    "rules/people/passwords.py:dummy_hash",
-    "rules/people/profile.py:_zones",
+    "rules/sign_in/passwords.py:_records",
+    "rules/sign_in/imported_hashes.py:dummy",
+    "rules/sign_in/passwords.py:_common_words",
+    "rules/sign_in/passwords.py:dummy_hash",
+    "rules/users/profile.py:_zones",
     "web/headers.py:program_headers",
 }
 # Jobs of the instance, each done by one process at a time; the import of an organization begins with its id.
@@ -197,7 +197,7 @@ def test_leases_are_the_instance_s_or_begin_with_the_organization() -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"leases.take", "leases.keep"}:
                 assert ast.unparse(node.args[0]) in LEASES, where
-    importing = (ROOT / "app/operations/transfer/importing.py").read_text()
+    importing = (ROOT / "app/operations/maintenance/transfer.py").read_text()
     assert 'job, me = f"{organization_id} ' in importing
 
 

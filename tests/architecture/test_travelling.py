@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.models import Base
 from app.models.organization import Organization
-from app.operations.transfer.contents import STAYS, TRAVELS
-from app.operations.transfer.exporting import COLUMNS
+from app.operations.maintenance.archive import STAYS, TRAVELS
+from app.operations.maintenance.transfer import COLUMNS
 
 
 def test_every_table_and_column_travels_or_stays_for_a_reason() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from app.operations import keyring
+from app.operations.store import keyring
 from app.rules.identifiers import client_id_of, new_id, new_routing_key
-from app.rules.tokens.tokens import CLIENT_SECRET, SESSION, digest, new_token
+from app.rules.token_values import CLIENT_SECRET, SESSION, digest, new_token
 from app.web.browser_session import cookie_name
 from tests.bench.fill import Credentials, Row, insert_rows, rows_of
 from tests.bench.instance import Instance

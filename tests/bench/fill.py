@@ -9,7 +9,7 @@ from typing import Any
 import MySQLdb.cursors
 
 from app.rules.identifiers import client_id_of, new_id, new_routing_key, parse_client_id
-from app.rules.tokens.tokens import ACCESS_TOKEN, CLIENT_SECRET, digest, new_token
+from app.rules.token_values import ACCESS_TOKEN, CLIENT_SECRET, digest, new_token
 from tests.factories import MadeClient
 
 BATCH = 5000

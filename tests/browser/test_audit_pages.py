@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.registration.clients import update_client
+from app.operations.clients.clients import update_client
 from tests.factories import Factory
 from tests.support.browser import check, sign_in, watched
 

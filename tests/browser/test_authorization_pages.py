@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 from PIL import Image
 
-from app.operations import clock
-from app.operations.registration import logos
-from app.operations.upkeep.outbox import Message
+from app.operations.clients import logos
+from app.operations.store import clock
+from app.operations.store.outbox import Message
 from app.rules.identifiers import new_id
 from tests.browser.test_account_pages import Pages, authorize, caught
 from tests.factories import PASSWORD, Factory

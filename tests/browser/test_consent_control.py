@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.operations.registration.clients import update_client
+from app.operations.clients.clients import update_client
 from tests.browser.test_account_pages import THE_APP, Pages, authorize, caught
 from tests.factories import Factory
 from tests.support.browser import LOOKS, check, watched

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from app.operations.tokens import signing_keys
+from app.operations.grants import signing_keys
 from tests.browser.test_account_pages import Pages, caught
 from tests.factories import Factory
 from tests.support.person import Person

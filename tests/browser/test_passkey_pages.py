@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.operations.people.invitations import invite
+from app.operations.users.invitations import invite
 from tests.factories import Factory, MadeUser
 from tests.support.browser import LOOKS, check, watched
 from tests.support.databases import MariaDBDatabase

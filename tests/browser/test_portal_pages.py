@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.operations.registration.resources import define_resource
-from app.operations.tokens.signing_keys import active_key
+from app.operations.clients.resources import define_resource
+from app.operations.grants.signing_keys import active_key
 from tests.factories import Factory
 from tests.support.browser import LOOKS, faults_of, sign_in, watched
 from tests.support.world_rows import refused

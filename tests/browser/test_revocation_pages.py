@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.operations.registration.credentials import rotate_credential
-from app.operations.revocations.wider import revoke_widely
+from app.operations.clients.credentials import rotate_credential
+from app.operations.tokens.bulk_revocation import revoke_widely
 from tests.browser.test_portal_pages import _look_at, _sign_in
 from tests.factories import Factory
 from tests.support.browser import LOOKS, watched

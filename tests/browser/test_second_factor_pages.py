@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
 from tests.browser.test_account_pages import Pages
 from tests.factories import Factory
 from tests.support.authenticator import Authenticator

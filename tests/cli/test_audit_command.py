@@ -9,10 +9,10 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.operations.evidence.sealing import seal_waiting
-from app.operations.transaction import transaction
+from app.operations.audit.chain import seal_waiting
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.evidence.chain import checkpoint_line
+from app.rules.audit.chain import checkpoint_line
 from tests.factories import Factory
 
 

@@ -12,10 +12,11 @@ import pytest
 from click.testing import Result
 from flask import Flask
 
-from app.operations.directory import organization_by_slug
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.tokens.signing_keys import active_key, public_keys
-from app.operations.upkeep import janitor, leases
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.maintenance import janitor
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import leases
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.servers import ROOT
@@ -129,9 +130,9 @@ def test_keys_of_nobody(app: Flask, make: Factory) -> None:
 
 def test_purge_tells_what_went(app: Flask, make: Factory) -> None:
     from app.models.session import Attempt
-    from app.operations import clock
+    from app.operations.store import clock
     from app.rules.identifiers import new_id
-    from tests.operations.test_janitor import write
+    from tests.operations.maintenance.test_janitor import write
 
     acme = make.organization()
     with app.app_context():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from app.operations.people.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email
 from tests.cli.test_commands import run
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -43,7 +43,7 @@ def test_the_name_tells_the_format(app: Flask, folder: Path, ending: str, make: 
     file.write_text(json.dumps(people) if ending == "json" else "\n".join(map(json.dumps, people)))
     assert bring_in(app, file)[0] == 0
     with app.app_context():
-        from app.operations.directory import organization_by_slug
+        from app.operations.directory.lookups import organization_by_slug
 
         found = find_user_by_email(organization_by_slug("acme").id, "ada@people.example")
     assert found is not None and found.name == "Ada"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.operations.people.password_resets import reset_password
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.users import create_user
-from app.operations.user_administration import lists
+from app.operations.directory.users import create_user
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users import users
+from app.operations.users.password_resets import reset_password
 from tests.cli.test_commands import run
 from tests.factories import PASSWORD, Factory
 
@@ -26,7 +26,7 @@ def test_a_user_is_made_and_the_link_printed(app: Flask, make: Factory) -> None:
 
 def test_every_page_of_the_list_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
-    names = [f"person{number:03}@acme.example" for number in range(lists.MOST + 5)]
+    names = [f"person{number:03}@acme.example" for number in range(users.MOST + 5)]
     for name in names:
         with app.app_context():
             create_user(acme.id, email=name)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from app.operations.user_imports import running
+from app.operations.users import import_runner
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import audited
 from tests.support import process
@@ -105,7 +105,7 @@ def test_a_worker_killed_in_the_middle_leaves_the_rest_to_the_other(mortal_serve
         assert 0 < there < FEWER, "it was over before anybody died"
         # The time that a lease lasts, gone by: nobody alive gives this one back.
         server.database.query(
-            "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", running.LEASE.encode()
+            "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", import_runner.LEASE.encode()
         )
     process.wait_until(
         lambda: server.database.query("SELECT CAST(status AS CHAR) FROM user_imports") == [("done",)],

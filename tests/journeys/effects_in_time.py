@@ -16,16 +16,14 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select
 
 from app.extensions import db
-from app.models.audit import AuditEvent
-from app.models.client import Client
+from app.models.audit import AuditEvent, FailedRequest
+from app.models.client import Client, ClientRegistration
 from app.models.event import Lease, OutboxMessage
-from app.models.failed_request import FailedRequest
 from app.models.grant import AuthorizationCode, Grant
-from app.models.registration import ClientRegistration
 from app.models.signing_key import SigningKey
 from app.models.user import User
-from app.operations.signing.schedule import LEASE, rotate_due_keys
-from app.operations.upkeep.janitor import purge
+from app.operations.grants.key_rotation import LEASE, rotate_due_keys
+from app.operations.maintenance.janitor import purge
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, parse_client_id, public_id
 from tests.factories import basic_header, bearer_header

@@ -12,8 +12,8 @@ from sqlalchemy import delete, select, update
 
 from app.extensions import db
 from app.models.session import Attempt, Session
-from app.operations.passkeys.registration import begin_registration, finish_registration
-from app.operations.second_factors.sign_in_ends import Browser
+from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
+from app.operations.sign_in.sign_in import Browser
 from app.rules.identifiers import new_id
 from tests.factories import PASSWORD
 from tests.support.asked_place import Place, numbers

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.rules.tenancy.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
+from app.rules.organizations.settings_table import GRANT_TYPES, TOKEN_EXCHANGE
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support import process
 from tests.support.https_server import HttpsServer, Request, Response

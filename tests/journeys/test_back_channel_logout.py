@@ -19,8 +19,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
-from app.operations import clock
-from app.operations.transaction import transaction
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory
 from tests.journeys.conftest import REDIRECT_URI, SCOPE, VERIFIER, Journey
 from tests.support import process

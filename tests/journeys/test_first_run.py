@@ -13,7 +13,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Page, expect
 
-from app.operations.tenancy.setup import issue_setup_token
+from app.operations.organizations.setup import issue_setup_token
 from tests.factories import PASSWORD
 from tests.support import process
 from tests.support.browser import sign_in, watched

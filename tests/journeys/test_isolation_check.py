@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from app.operations.directory import root_organization
-from app.operations.upkeep import janitor
+from app.operations.directory.lookups import root_organization
+from app.operations.maintenance import janitor
 from app.rules.actor import Actor
 from tests.cli.test_commands import run
 from tests.factories import Factory

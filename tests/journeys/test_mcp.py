@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from app.operations.directory import OrganizationView
-from app.operations.registration.resources import define_resource
+from app.operations.clients.resources import define_resource
+from app.operations.directory.lookups import OrganizationView
 from tests.factories import Factory, MadeUser
 from tests.support import process
 from tests.support.databases import MariaDBDatabase

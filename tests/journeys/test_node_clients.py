@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.oauth.discovery import document_of
-from app.operations.registration.resources import define_resource
-from app.operations.self_registration.initial_access import create_registration_token
-from app.rules.tenancy.settings_table import TOKEN_EXCHANGE
+from app.operations.clients.initial_access_tokens import create_registration_token
+from app.operations.clients.resources import define_resource
+from app.rules.organizations.settings_table import TOKEN_EXCHANGE
 from tests.journeys.node_clients import EXERCISED, REDIRECT_URI, SCOPE, Grove, private
 from tests.support.back_channel import serve_at
 from tests.support.signer import Signer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.operations.registration.resources import define_resource
-from app.operations.tenancy.settings import update_settings
+from app.operations.clients.resources import define_resource
+from app.operations.organizations.settings import update_settings
 from tests.journeys.node_clients import SCOPE, Grove, private
 from tests.support.signer import Signer
 

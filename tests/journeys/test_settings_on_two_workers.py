@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.rules.tenancy.settings_effect import WITHOUT_EFFECT_YET
-from app.rules.tenancy.settings_table import SETTINGS
+from app.rules.organizations.settings_effects import WITHOUT_EFFECT_YET
+from app.rules.organizations.settings_table import SETTINGS
 from tests.factories import Factory
 from tests.journeys import effects_in_time, effects_on_people
 from tests.support.asked_place import CALLBACK, Place, numbers

@@ -17,8 +17,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
-from app.operations import clock
-from app.operations.transaction import transaction
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory, bearer_header
 from tests.support import process
 from tests.support.databases import MariaDBDatabase

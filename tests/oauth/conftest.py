@@ -15,10 +15,11 @@ from sqlalchemy import update
 from werkzeug.test import TestResponse
 
 from app.extensions import db
-from app.operations import clock, directory
-from app.operations.directory import OrganizationView
-from app.operations.transaction import transaction
-from app.rules.authorization.pkce import challenge_of
+from app.operations.directory import lookups
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.databases import Database
 from tests.support.https_server import https_server, reaching
@@ -36,8 +37,8 @@ FAST_KEYS = {"oauth": {"signing": {"algorithm": "ES256"}}}
 def on_another_worker() -> Iterator[None]:
     """What is done inside happens in another process: this one has its views as before, and the shared stamps."""
     caches: tuple[dict[Any, Any], ...] = (
-        directory._clients._kept._values,
-        directory._organizations._kept._values,
+        lookups._clients._kept._values,
+        lookups._organizations._kept._values,
     )
     kept = [dict(cache) for cache in caches]
     yield
@@ -215,13 +216,13 @@ def clock_ago(flow: Flow, seconds: int):
 
 
 @pytest.fixture
-def organization(make: Factory) -> directory.OrganizationView:
+def organization(make: Factory) -> lookups.OrganizationView:
     """An organization whose keys are made quickly."""
     return make.organization(settings=FAST_KEYS)
 
 
 @pytest.fixture
-def flow(app: Flask, http: FlaskClient, make: Factory, organization: directory.OrganizationView) -> Flow:
+def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Flow:
     """A first-party web client, whose user is signed in and not asked for consent."""
     client = make.client(organization, scopes=SCOPES, trust="first_party", redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))
@@ -230,7 +231,7 @@ def flow(app: Flask, http: FlaskClient, make: Factory, organization: directory.O
 
 
 @pytest.fixture
-def asking(app: Flask, http: FlaskClient, make: Factory, organization: directory.OrganizationView) -> Flow:
+def asking(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Flow:
     """A third party's web client, whose signed-in user is asked for consent."""
     client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))

@@ -10,10 +10,10 @@ from sqlalchemy import update
 from werkzeug.test import TestResponse
 
 from app.extensions import db
-from app.models.device import DeviceCode
-from app.operations import clock
-from app.operations.transaction import transaction
-from app.rules.authorization.user_codes import read_user_code
+from app.models.token import DeviceCode
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.authorization.device_codes import read_user_code
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.support.person import Page
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.operations.evidence.failed_requests import FailedRequestRecord, list_failed_requests
+from app.operations.audit.failed_requests import FailedRequestRecord, list_failed_requests
 from app.web.failed_requests import FailedRequests
 from tests.oauth.conftest import Flow
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from app.models.session import Session
-from app.operations.authorization.id_token_hints import read_hint
-from app.operations.signing import rotation
-from app.operations.tokens.signing_keys import sign
+from app.operations.grants import key_rotation
+from app.operations.grants.signing_keys import sign
+from app.operations.tokens.logout import read_hint
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,
@@ -191,7 +191,7 @@ class TestHints:
         claims |= {"at_hash": "x", "auth_time": 1, "iat": 1, "exp": 2}
         with flow.app.app_context():
             hint = sign(flow.organization, "ES256", claims, token_type="JWT")
-            change_rows(flow, rotation.SigningKey, state="retired", slot=None)
+            change_rows(flow, key_rotation.SigningKey, state="retired", slot=None)
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
 
 

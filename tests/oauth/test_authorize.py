@@ -8,15 +8,15 @@ import pytest
 
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
-from app.operations import clock
 from app.operations.authorization.authorization_requests import (
     AuthorizationRequestView,
     RequestEnded,
     deny,
     end_request,
 )
-from app.operations.directory import find_client
-from app.operations.registration.clients import update_client
+from app.operations.clients.clients import update_client
+from app.operations.directory.lookups import find_client
+from app.operations.store import clock
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import (

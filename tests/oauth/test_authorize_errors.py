@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.tenancy.organizations import delete_organization, update_organization
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.organizations.organizations import delete_organization, update_organization
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker, query_of
 
@@ -161,7 +161,7 @@ def test_a_client_that_is_gone_is_a_page_at_once(flow: Flow, change: Change) -> 
 
 def test_a_client_without_the_code_flow_is_told_so(flow: Flow) -> None:
     with flow.app.app_context():
-        from app.operations.tenancy.settings import update_settings
+        from app.operations.organizations.settings import update_settings
 
         changes = {"oauth": {"grant_types": ["client_credentials"]}}
         update_settings(flow.make.system(flow.organization), flow.organization.slug, changes)

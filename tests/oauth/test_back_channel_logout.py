@@ -11,13 +11,12 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from app.operations.logout import back_channel
-from app.operations.people.own_sessions import end_other_sessions
-from app.operations.people.password_change import change_password
-from app.operations.people.sessions import find_session
-from app.operations.people.user_status import disable_user
-from app.operations.tenancy.organizations import update_organization
-from app.operations.upkeep import outbox
+from app.operations.organizations.organizations import update_organization
+from app.operations.sign_in.passwords import change_password
+from app.operations.sign_in.sessions import end_other_sessions, find_session
+from app.operations.store import outbox
+from app.operations.tokens import logout
+from app.operations.users.user_status import disable_user
 from tests.factories import PASSWORD, Factory
 from tests.oauth.conftest import Flow, change_rows, clock_ago, query_of, sign_in_on_page
 from tests.support.back_channel import listen
@@ -55,7 +54,7 @@ class Listener:
 def listener(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     """The client of ``flow`` listens, at an address that the operator allowed."""
     monkeypatch.setattr(outbox, "_deliveries", {})
-    back_channel.register()
+    logout.register()
     made = Listener()
     with https_server(made) as server:
         made.server = server

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.operations.consents.connected_apps import list_consents
-from app.operations.people.sessions import find_session
-from app.operations.registration.clients import update_client
+from app.operations.authorization.connected_apps import list_consents
+from app.operations.clients.clients import update_client
+from app.operations.sign_in.sessions import find_session
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, location, query_of
 
 COUNTING = {

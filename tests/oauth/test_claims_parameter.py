@@ -10,12 +10,12 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.transaction import transaction
-from app.rules.authorization.authentication_contexts import PASSWORD
+from app.operations.store.transactions import transaction
+from app.rules.authorization.interaction import PASSWORD
 from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_sign_in, query_of
 from tests.oauth.test_id_token import claims_of
-from tests.rules.test_profile import WHOLE
+from tests.rules.users.test_profile import WHOLE
 
 
 @pytest.fixture

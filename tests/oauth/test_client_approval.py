@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.operations.consents.client_decisions import approve_client_request, decline_client_request
-from app.operations.consents.client_requests import list_client_requests
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.settings import update_settings
+from app.operations.authorization.approval_requests import list_client_requests
+from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.clients.clients import update_client
+from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import (
     REDIRECT_URI,
     Flow,

@@ -9,9 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.operations import view_changes
-from app.operations.client_proof import client_failures
-from app.operations.registration.clients import delete_client, update_client
-from app.rules.client_proof.client_assertions import TYPE
+from app.operations.clients import client_authentication
+from app.operations.clients.clients import delete_client, update_client
+from app.rules.clients.client_assertions import TYPE
 from tests.factories import Factory, MadeClient, basic_header
 from tests.oauth.conftest import on_another_worker
 from tests.support.signer import Signer, new_key
@@ -229,7 +229,7 @@ def test_a_key_registered_on_another_worker_counts_here_at_once(
         jwks = {"keys": [signer.jwk, added.jwk]}
         update_client(make.system(signing.organization), signing.client_id, {"jwks": jwks})
     assert post(http, path, added.fields(signing.client_id, issuer)).status_code == 200
-    assert list(client_failures._failures) == []
+    assert list(client_authentication._failures) == []
 
 
 @PATHS
@@ -264,8 +264,8 @@ def test_failures_are_limited_and_lock_nobody_out(
     """CA-5."""
     issuer, stranger = issuer_of(signing), Signer(key=new_key())
     wrong = stranger.fields(signing.client_id, issuer)
-    statuses = [post(http, "/oauth/token", wrong).status_code for _ in range(client_failures.MOST + 1)]
-    assert statuses == [401] * client_failures.MOST + [429]
+    statuses = [post(http, "/oauth/token", wrong).status_code for _ in range(client_authentication.MOST + 1)]
+    assert statuses == [401] * client_authentication.MOST + [429]
     assert post(http, "/oauth/token", signer.fields(signing.client_id, issuer)).status_code == 200
 
 

@@ -13,11 +13,12 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.credential import Credential
-from app.operations import clock, directory
-from app.operations.client_proof import client_failures
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import create_credential, revoke_credentials
-from app.rules.tokens.tokens import new_token
+from app.operations.clients import client_authentication
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import create_credential, revoke_credentials
+from app.operations.directory import lookups
+from app.operations.store import clock
+from app.rules.token_values import new_token
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, on_another_worker
 
@@ -170,8 +171,8 @@ def set_end(http: FlaskClient, secret: str) -> None:
 
     from app.extensions import db
     from app.models.credential import Credential
-    from app.operations.transaction import transaction
-    from app.rules.tokens.tokens import digest
+    from app.operations.store.transactions import transaction
+    from app.rules.token_values import digest
 
     @transaction
     def end() -> None:
@@ -272,21 +273,21 @@ def test_a_secret_made_on_another_worker_is_no_failure(
     with http.application.app_context(), on_another_worker():
         second = create_credential(make.system(machine.organization), machine.client_id).secret
     assert post(http, path, basic(machine.client_id, second)).status_code == 200
-    assert list(client_failures._failures) == []
+    assert list(client_authentication._failures) == []
 
 
 def test_a_flood_of_wrong_secrets_does_not_reach_the_database(
     http, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = basic(machine.client_id, make.machine(machine.organization).secret)
-    assert {post(http, "/oauth/token", wrong).status_code for _ in range(client_failures.MOST)} == {401}
+    assert {post(http, "/oauth/token", wrong).status_code for _ in range(client_authentication.MOST)} == {401}
     looks: list[bool] = []
-    find = directory.find_client
+    find = lookups.find_client
 
     def counted(client_id: str, *, fresh: bool = False):
         looks.append(fresh)
         return find(client_id, fresh=fresh)
 
-    monkeypatch.setattr(directory, "find_client", counted)
+    monkeypatch.setattr(lookups, "find_client", counted)
     assert {post(http, "/oauth/token", wrong).status_code for _ in range(5)} == {429}
     assert looks == [False] * 5

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from flask import Flask
 
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import create_credential, revoke_credentials
-from app.operations.tenancy.organizations import delete_organization, update_organization
-from app.operations.tenancy.settings import update_settings
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import create_credential, revoke_credentials
+from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.organizations.settings import update_settings
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, on_another_worker

@@ -16,9 +16,9 @@ from werkzeug.test import TestResponse
 from app.extensions import db
 from app.models.client import Client
 from app.operations import view_changes
-from app.operations.client_proof import client_keys
-from app.operations.evidence.failed_requests import list_failed_requests
-from app.operations.transaction import transaction
+from app.operations.audit.failed_requests import list_failed_requests
+from app.operations.clients import client_keys
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.web.failed_requests import FailedRequests
 from tests.factories import Factory, MadeClient

@@ -12,10 +12,10 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.grant import AuthorizationCode
-from app.operations.tenancy.settings import update_settings
-from app.operations.tokens import signing_keys
-from app.operations.transaction import transaction
-from app.rules.tokens.tokens import new_token
+from app.operations.grants import signing_keys
+from app.operations.organizations.settings import update_settings
+from app.operations.store.transactions import transaction
+from app.rules.token_values import new_token
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, audited
 from tests.support.databases import Database
 

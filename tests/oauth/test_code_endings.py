@@ -9,13 +9,13 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.consents import connected_apps
-from app.operations.people.sessions import end_sessions_of_user
-from app.operations.people.user_status import disable_user
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import revoke_credentials
-from app.operations.tenancy.organizations import update_organization
-from app.operations.transaction import transaction
+from app.operations.authorization import connected_apps
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import revoke_credentials
+from app.operations.organizations.organizations import update_organization
+from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.store.transactions import transaction
+from app.operations.users.user_status import disable_user
 from app.rules.actor import Actor
 from tests.oauth.conftest import Flow, on_another_worker
 from tests.oauth.test_code import is_refused
@@ -30,7 +30,7 @@ def withdraw(actor: Actor, flow: Flow) -> None:
 
 
 def change_password(actor: Actor, flow: Flow) -> None:
-    from app.operations.people.password_change import change_password as change
+    from app.operations.sign_in.passwords import change_password as change
 
     person = Actor("user", flow.organization.id, flow.organization.id, user_id=flow.user.id, label="ada")
     change(person, flow.user.password, "nine slow otters under the pier")

@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.operations import clock
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.settings import update_settings
+from app.operations.clients.clients import update_client
+from app.operations.organizations.settings import update_settings
+from app.operations.store import clock
 from tests.oauth.conftest import (
     REDIRECT_URI,
     Flow,

@@ -10,8 +10,8 @@ from flask.testing import FlaskClient
 from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken
-from app.operations import clock
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
+from app.operations.store import clock
 from tests.factories import Factory
 from tests.oauth.conftest import Flow, change_rows, is_consent, query_of
 from tests.oauth.device import Device

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.operations.consents.connected_apps import list_consents, withdraw_consent
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.settings import update_settings
+from app.operations.authorization.connected_apps import list_consents, withdraw_consent
+from app.operations.clients.clients import update_client
+from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import REDIRECT_URI, Flow, is_consent, query_of
 from tests.oauth.device import Device
 from tests.support.databases import Database

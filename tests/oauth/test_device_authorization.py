@@ -10,10 +10,10 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.organization import Organization
-from app.operations import clock
-from app.operations.devices import device_codes
-from app.operations.transaction import transaction
-from app.rules.authorization.user_codes import ALPHABET
+from app.operations.authorization import device_codes
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.authorization.device_codes import ALPHABET
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import GRANT, Device, plain

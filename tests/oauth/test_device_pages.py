@@ -9,14 +9,13 @@ from flask.testing import FlaskClient
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.device import DeviceCode
-from app.operations import clock
-from app.operations.consents import connected_apps
-from app.operations.consents.consents import standing_consent
-from app.operations.devices import device_decisions
-from app.operations.people.sessions import find_session
-from app.operations.registration.clients import update_client
-from app.operations.transaction import transaction
+from app.models.token import DeviceCode
+from app.operations.authorization import connected_apps, device_codes
+from app.operations.authorization.consents import standing_consent
+from app.operations.clients.clients import update_client
+from app.operations.sign_in.sessions import find_session
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import Device, plain
@@ -194,10 +193,10 @@ def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> N
         session = find_session(device.make.sign_in(device.user).token)
         assert session is not None
         actor = session.actor(address="192.0.2.1")
-        found = device_decisions.find_device_request(actor, codes["user_code"])
-        device_decisions.deny_device(actor, found)
-        with pytest.raises(device_decisions.WrongUserCode):
-            device_decisions.allow_device(actor, found, session, found.scopes, remember=True)
+        found = device_codes.find_device_request(actor, codes["user_code"])
+        device_codes.deny_device(actor, found)
+        with pytest.raises(device_codes.WrongUserCode):
+            device_codes.allow_device(actor, found, session, found.scopes, remember=True)
         assert standing_consent(found.client, device.user.id).scopes == ()
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
 

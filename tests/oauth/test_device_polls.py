@@ -12,11 +12,11 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations import clock
-from app.operations.devices import device_polls
-from app.operations.registration import resources
-from app.operations.registration.clients import update_client
-from app.operations.transaction import transaction
+from app.operations.authorization import device_polls
+from app.operations.clients import resources
+from app.operations.clients.clients import update_client
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory, MadeUser
 from tests.oauth.conftest import FAST_KEYS, audited
 from tests.oauth.device import Device

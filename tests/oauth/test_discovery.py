@@ -10,11 +10,11 @@ from authlib.oidc.discovery import OpenIDProviderMetadata
 from flask.testing import FlaskClient
 
 from app.oauth import server
-from app.operations.tenancy.organizations import delete_organization, update_organization
-from app.operations.tenancy.settings import update_settings
-from app.rules.authorization import authentication_contexts
+from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.organizations.settings import update_settings
+from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import PROMPTS
-from app.rules.registration.client_types import TOKEN_EXCHANGE
+from app.rules.clients.client_types import TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
@@ -117,7 +117,7 @@ def test_it_says_what_the_server_can_do(http: FlaskClient, make: Factory) -> Non
     assert document["code_challenge_methods_supported"] == ["S256"]
     assert document["prompt_values_supported"] == [prompt for prompt in PROMPTS if prompt != "create"]
     assert document["subject_types_supported"] == ["public", "pairwise"]
-    assert document["acr_values_supported"] == list(authentication_contexts.SUPPORTED)
+    assert document["acr_values_supported"] == list(interaction.SUPPORTED)
     assert (
         document["userinfo_signing_alg_values_supported"] == document["id_token_signing_alg_values_supported"]
     )

@@ -10,13 +10,12 @@ from flask.testing import FlaskClient
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.client import Client
+from app.models.client import Client, ClientRegistration
 from app.models.grant import Consent
-from app.models.registration import ClientRegistration
-from app.operations.directory import OrganizationView
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.self_registration import documents
-from app.operations.tenancy.organizations import update_organization
+from app.operations.clients import metadata_documents
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.directory.lookups import OrganizationView
+from app.operations.organizations.organizations import update_organization
 from app.rules.errors import Conflict
 from app.rules.identifiers import client_id_of
 from tests.factories import Factory
@@ -219,7 +218,9 @@ def test_one_network_looks_up_so_many(
     http: FlaskClient, organization: OrganizationView, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This service helps nobody to knock on many doors."""
-    monkeypatch.setattr(documents, "MOST_PER_NETWORK", documents.MOST_PER_NETWORK.from_failure(2))
+    monkeypatch.setattr(
+        metadata_documents, "MOST_PER_NETWORK", metadata_documents.MOST_PER_NETWORK.from_failure(2)
+    )
     asked = [authorize(http, organization, f"{publisher.server.base_url}/{number}") for number in range(3)]
     assert [answer.status_code for answer in asked] == [400, 400, 429]
     assert publisher.times_read == 2

@@ -9,12 +9,12 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.oauth import documents
-from app.operations.registration.clients import update_client
-from app.operations.registration.scopes import add_scopes
-from app.operations.signing.rotation import advance, replace_at_once
-from app.operations.tenancy.organizations import delete_organization
-from app.operations.tenancy.settings import update_settings
-from app.operations.tokens.signing_keys import active_key
+from app.operations.clients.clients import update_client
+from app.operations.clients.scopes import add_scopes
+from app.operations.grants.key_rotation import advance, replace_at_once
+from app.operations.grants.signing_keys import active_key
+from app.operations.organizations.organizations import delete_organization
+from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.oauth.test_lane import environ, send
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.models.device import DeviceCode
-from app.operations.client_proof import dpop_proofs
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.settings import update_settings
+from app.models.token import DeviceCode
+from app.operations.clients import dpop_proofs
+from app.operations.clients.clients import update_client
+from app.operations.organizations.settings import update_settings
 from tests.oauth.conftest import (
     REDIRECT_URI,
     SCOPES,
@@ -126,7 +126,7 @@ def test_two_keys_may_choose_one_jti(flow: Flow, prover: Prover) -> None:
     "changes", [{"htu": "http://localhost/oauth/revoke"}, {"htm": "GET"}, {"iat": 1}], ids=str
 )
 def test_a_wrong_proof_is_refused(flow: Flow, prover: Prover, changes: dict[str, Any]) -> None:
-    """Each word of the list is ``tests/rules/test_dpop``; here is how a refusal travels.
+    """Each word of the list is ``tests/rules/clients/test_dpop``; here is how a refusal travels.
 
     protocol: token endpoint, DPoP refusals.
     """

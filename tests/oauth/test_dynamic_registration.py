@@ -9,10 +9,9 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.models.client import Client
-from app.models.registration import ClientRegistration
-from app.operations.directory import OrganizationView
-from app.rules.people.permissions import EVERY_PERMISSION
+from app.models.client import Client, ClientRegistration
+from app.operations.directory.lookups import OrganizationView
+from app.rules.directory.permissions import EVERY_PERMISSION
 from tests.factories import Factory
 from tests.support.registering import GOOD, register
 

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from app.operations.registration import clients, credentials
+from app.operations.clients import clients, credentials
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import Flow

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from flask import Flask
 
-from app.operations.evidence import refused_requests
+from app.operations.audit import failed_requests
 from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.web.failed_requests import FailedRequests
@@ -51,14 +51,14 @@ def test_what_cannot_be_written_of_one_organization_leaves_the_others(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = flow.make.client(flow.make.organization())
-    write = refused_requests._write
+    write = failed_requests._write
 
     def broken(actor: Actor, rows: list[dict[str, object]]) -> None:
         if actor.organization_id == other.organization.id:
             raise Unavailable
         write(actor, rows)
 
-    monkeypatch.setattr(refused_requests, "_write", broken)
+    monkeypatch.setattr(failed_requests, "_write", broken)
     flow.token(basic_header(other.client_id, "x"), grant_type="client_credentials")
     flow.redeem("x")
     assert only(flow).cause == "code_unknown"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.operations.evidence.failed_requests import list_failed_requests
-from app.operations.registration.clients import update_client
-from app.operations.registration.credential_ends import revoke_credentials
-from app.operations.registration.credentials import create_credential
+from app.operations.audit.failed_requests import list_failed_requests
+from app.operations.clients.clients import update_client
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credentials import create_credential
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
 from tests.oauth.failure_log import kept, only

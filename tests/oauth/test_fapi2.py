@@ -11,7 +11,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations import directory
+from app.operations.directory import lookups
 from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, VERIFIER, Flow, query_of
 from tests.support.dpop import Prover
@@ -63,7 +63,7 @@ class Bank(Flow):
 
 
 @pytest.fixture
-def bank(app: Flask, http: FlaskClient, make: Factory, organization: directory.OrganizationView) -> Bank:
+def bank(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Bank:
     """A first-party client of the profile whose user is signed in."""
     signer = Signer()
     client = make.client(

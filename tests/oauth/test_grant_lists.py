@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.models.grant import Grant
-from app.operations import clock
-from app.operations.evidence.audit_events import list_audit_events
+from app.operations.audit.audit_events import list_audit_events
 from app.operations.grants import grant_lists
+from app.operations.store import clock
 from app.rules.errors import NotFound
 from app.rules.identifiers import public_id
 from tests.factories import Factory, bearer_header

@@ -12,7 +12,7 @@ from joserfc import jwt
 from joserfc.errors import BadSignatureError, JoseError
 from joserfc.jwk import KeySet
 
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, Flow
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.operations.leaks import reports
-from app.operations.registration import credential_ends
-from app.operations.registration.credentials import create_credential, list_credentials
-from app.operations.tenancy.organizations import delete_organization, restore_organization
-from app.operations.upkeep import outbox
+from app.operations.audit import leaked_secrets
+from app.operations.clients import credential_revocation
+from app.operations.clients.credentials import create_credential, list_credentials
+from app.operations.organizations.organizations import delete_organization, restore_organization
+from app.operations.store import outbox
 from app.rules.actor import Actor
 from tests.factories import Factory, basic_header
 from tests.oauth.conftest import Flow, audited
@@ -30,7 +30,7 @@ class Died(BaseException):
 def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Another process, which finishes what messages say."""
     monkeypatch.setattr(outbox, "_deliveries", {})
-    credential_ends.register()
+    credential_revocation.register()
 
     def run() -> int:
         finished = 0
@@ -76,15 +76,15 @@ def test_what_a_process_that_died_left_is_finished_by_the_next(
 
     def act() -> None:
         if way == "a leak report":
-            reports.report_leaks(Actor.anonymous("", "192.0.2.1"), [{"token": flow.client.secret}])
+            leaked_secrets.report_leaks(Actor.anonymous("", "192.0.2.1"), [{"token": flow.client.secret}])
         else:
-            credential_ends.revoke_credentials(
+            credential_revocation.revoke_credentials(
                 actor, flow.client.client_id, credential_id=first.public_id, revoke_tokens=True
             )
 
     with monkeypatch.context() as fault, flow.app.app_context():
-        fault.setattr(reports, "end_grants_of", die)
-        fault.setattr(credential_ends, "end_grants_of", die)
+        fault.setattr(leaked_secrets, "end_grants_of", die)
+        fault.setattr(credential_revocation, "end_grants_of", die)
         with pytest.raises(Died):
             act()
     with flow.app.app_context():

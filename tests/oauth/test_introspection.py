@@ -10,18 +10,18 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.token import AccessToken
-from app.operations import clock
-from app.operations.consents import connected_apps
+from app.operations.authorization import connected_apps
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import list_credentials, revoke_credentials
 from app.operations.grants import grants
-from app.operations.people.sessions import end_sessions_of_user
-from app.operations.people.user_status import disable_user, enable_user
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import list_credentials, revoke_credentials
-from app.operations.tenancy.organizations import delete_organization, update_organization
-from app.operations.tokens import revocation
-from app.operations.transaction import transaction
+from app.operations.grants.revocation import revoke_grants_of_user
+from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.operations.users.user_status import disable_user, enable_user
 from app.rules.actor import Actor
-from app.rules.tokens.tokens import new_token
+from app.rules.token_values import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, on_another_worker
 
@@ -165,9 +165,7 @@ SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
     "its family": end_grant,
     "its user": lambda actor, flow: disable_user(actor, flow.user.id),
     "its user's status alone": disable_in_a_row_alone,
-    "its user's grants": lambda actor, flow: revocation.revoke_grants_of_user(
-        actor, flow.user.id, reason="test"
-    ),
+    "its user's grants": lambda actor, flow: revoke_grants_of_user(actor, flow.user.id, reason="test"),
     "its consent": withdraw,
     "the secret that minted it": lambda actor, flow: revoke_credentials(
         actor, flow.client.client_id, revoke_tokens=True
@@ -178,7 +176,7 @@ SOURCES: dict[str, Callable[[Actor, Flow], object]] = {
 @pytest.mark.parametrize("end", SOURCES.values(), ids=SOURCES.keys())
 def test_any_one_source_of_an_end_ends_it(asking: Flow, end: Callable[[Actor, Flow], object]) -> None:
     """IT-3: here at once, though it happened on another worker; the asking client has a second secret."""
-    from app.operations.registration.credentials import create_credential
+    from app.operations.clients.credentials import create_credential
 
     token = asking.tokens()["access_token"]
     assert asking.is_alive(token)

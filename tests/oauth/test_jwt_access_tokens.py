@@ -11,7 +11,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
 from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow
 from tests.oauth.test_id_token import ALGORITHMS, decoded, keys_of

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.operations.leaks.endings import KINDS
-from app.operations.people.invitations import find_invitation, invite
-from app.operations.people.password_resets import find_reset, issue_reset_link
-from app.operations.people.sessions import find_session
-from app.operations.self_registration.initial_access import create_registration_token
-from app.rules.tokens import tokens
+from app.operations.audit.leaked_secrets import KINDS
+from app.operations.clients.initial_access_tokens import create_registration_token
+from app.operations.sign_in.sessions import find_session
+from app.operations.users.invitations import find_invitation, invite
+from app.operations.users.password_resets import find_reset, issue_reset_link
+from app.rules import token_values
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import Flow, audited
 from tests.oauth.device import Device
@@ -169,10 +169,10 @@ def test_what_is_spent_by_asking_counts_where_nobody_reports_it(flow: Flow, make
 
 
 def test_every_kind_of_secret_has_its_end() -> None:
-    """Whoever makes a new kind says in operations/leaks/endings how it dies."""
+    """Whoever makes a new kind says in operations/audit/leaked_secrets how it dies."""
     kinds = {
         value
-        for name, value in vars(tokens).items()
+        for name, value in vars(token_values).items()
         if name.isupper() and not name.startswith("_") and isinstance(value, str) and len(value) == 2
     }
     assert kinds == KINDS

@@ -11,11 +11,11 @@ from PIL import Image
 from sqlalchemy import select
 
 from app.extensions import db
+from app.models.client import ClientLogo
 from app.models.event import OutboxMessage
-from app.models.logo import ClientLogo
-from app.operations.registration import logos
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.upkeep import outbox
+from app.operations.clients import logos
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.store import outbox
 from tests.oauth.conftest import Flow, change_rows, clock_ago
 from tests.support.back_channel import serve_at
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching

@@ -7,10 +7,10 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.signing_key import SigningKey
-from app.operations import clock
-from app.operations.registration import clients
-from app.operations.tokens import signing_keys
-from app.operations.transaction import transaction
+from app.operations.clients import clients
+from app.operations.grants import signing_keys
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory
 from tests.oauth.conftest import Flow, location
 from tests.oauth.test_logout import BACK, is_question, is_signed_in, logout

@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.client import Client
-from app.operations.directory import OrganizationView
-from app.operations.registration import resources
+from app.operations.clients import resources
+from app.operations.directory.lookups import OrganizationView
 from tests.factories import Factory
 from tests.oauth.conftest import VERIFIER
 from tests.support.publisher import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.operations.tenancy.settings import update_settings
-from app.rules.authorization.authentication_contexts import MULTI_FACTOR, PASSWORD
+from app.operations.organizations.settings import update_settings
+from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD
 from tests.account.test_second_step import hidden
 from tests.oauth.conftest import Flow, is_sign_in, location, query_of, sign_in_on_page
 from tests.support.authenticator import with_app

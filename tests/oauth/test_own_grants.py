@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.models.grant import Consent, Grant
-from app.operations.consents.connected_apps import list_consents, withdraw_consent
+from app.operations.authorization.connected_apps import list_consents, withdraw_consent
 from app.operations.grants import grants
-from app.operations.people.sessions import find_session
+from app.operations.sign_in.sessions import find_session
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from tests.oauth.conftest import Flow, audited, change_rows, clock_ago

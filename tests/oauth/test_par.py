@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.models.pushed_request import PushedRequest
+from app.models.token import PushedRequest
 from app.operations.authorization import pushed_requests
-from app.operations.registration.clients import update_client
+from app.operations.clients.clients import update_client
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import REDIRECT_URI, Flow, change_rows, clock_ago, on_another_worker
 from tests.support.databases import Database

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.operations.people.password_resets import issue_reset_link, reset_password
+from app.operations.users.password_resets import issue_reset_link, reset_password
 from tests.oauth.conftest import Flow
 
 

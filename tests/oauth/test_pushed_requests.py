@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app.models.pushed_request import PushedRequest
+from app.models.token import PushedRequest
 from app.operations.authorization import pushed_requests
-from app.operations.registration.clients import update_client
-from app.rules.tokens.tokens import PUSHED_REQUEST, new_token
+from app.operations.clients.clients import update_client
+from app.rules.token_values import PUSHED_REQUEST, new_token
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

@@ -13,13 +13,13 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.grant import Grant
-from app.operations import keyring
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
+from app.operations.store import keyring
+from app.operations.store.transactions import transaction
 from app.operations.tokens import refresh_tokens
-from app.operations.transaction import transaction
 from app.rules import sealing
 from app.rules.identifiers import new_id
-from app.rules.tokens.tokens import new_refresh_token, parse_token
+from app.rules.token_values import new_refresh_token, parse_token
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, audited
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox

@@ -9,15 +9,10 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.models.client import Client
-from app.models.registration import ClientRegistration, RegistrationToken
-from app.operations.directory import OrganizationView
-from app.operations.registration import client_origin
-from app.operations.self_registration import dynamic
-from app.operations.self_registration.initial_access import (
-    create_registration_token,
-    revoke_registration_token,
-)
+from app.models.client import Client, ClientRegistration, RegistrationToken
+from app.operations.clients import clients, dynamic_registration
+from app.operations.clients.initial_access_tokens import create_registration_token, revoke_registration_token
+from app.operations.directory.lookups import OrganizationView
 from tests.factories import Factory
 from tests.support.registering import GOOD, own, register
 
@@ -81,7 +76,9 @@ def test_one_network_registers_so_many(
     http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DC-1: a rate limit where no token is asked for."""
-    monkeypatch.setattr(dynamic, "MOST_PER_NETWORK", dynamic.MOST_PER_NETWORK.from_failure(2))
+    monkeypatch.setattr(
+        dynamic_registration, "MOST_PER_NETWORK", dynamic_registration.MOST_PER_NETWORK.from_failure(2)
+    )
     answers = [register(http, open_to_all) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
     assert int(answers[2].headers["Retry-After"]) > 0
@@ -91,13 +88,13 @@ def test_an_organization_has_room_for_so_many(
     http: FlaskClient, open_to_all: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DC-1: a quota; scale.md rule 13 for all clients."""
-    monkeypatch.setattr(client_origin, "MOST_SELF_REGISTERED", 1)
+    monkeypatch.setattr(clients, "MOST_SELF_REGISTERED", 1)
     assert register(http, open_to_all).status_code == 201
     full = register(http, open_to_all)
     assert full.status_code == 409 and full.get_json()["error"] == "too_many_clients"
     make.client(open_to_all)
-    monkeypatch.setattr(client_origin, "MOST_CLIENTS", 2)
-    with pytest.raises(client_origin.NoRoom):
+    monkeypatch.setattr(clients, "MOST_CLIENTS", 2)
+    with pytest.raises(clients.NoRoom):
         make.client(open_to_all)
 
 

@@ -8,10 +8,10 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.directory import OrganizationView
-from app.operations.registration import sector_documents
-from app.operations.registration.clients import update_client
-from app.operations.tenancy.organizations import update_organization
+from app.operations.clients import sector_documents
+from app.operations.clients.clients import update_client
+from app.operations.directory.lookups import OrganizationView
+from app.operations.organizations.organizations import update_organization
 from tests.factories import Factory, bearer_header
 from tests.support.registering import GOOD, own, register
 

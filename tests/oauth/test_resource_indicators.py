@@ -8,7 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.registration import resource_catalog, resources
+from app.operations.clients import resources
+from app.operations.clients import resources as resource_catalog
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, query_of
 

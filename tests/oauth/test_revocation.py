@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.operations.registration.clients import update_client
-from app.operations.registration.credentials import revoke_credentials
-from app.rules.tokens.tokens import new_token
+from app.operations.clients.clients import update_client
+from app.operations.clients.credentials import revoke_credentials
+from app.rules.token_values import new_token
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited, on_another_worker
 from tests.support.databases import Database

@@ -11,10 +11,10 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.credential import Credential
-from app.operations import clock, directory
-from app.operations.client_proof import usage
-from app.operations.rotations import reminders
-from app.operations.upkeep.janitor import purge
+from app.operations.clients import client_usage, rotations
+from app.operations.directory import lookups
+from app.operations.maintenance.janitor import purge
+from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
 from tests.factories import basic_header, bearer_header
@@ -56,7 +56,7 @@ class Rotating:
 
     def use(self, header: dict[str, str]) -> dict[str, Any]:
         """The tokens of a flow with that secret, and the use is noted."""
-        usage.forget_noted()
+        client_usage.forget_noted()
         answer = self.flow.redeem(self.flow.code(scope="openid offline_access"), header)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
@@ -129,7 +129,7 @@ def _end_now(flow: Flow) -> None:
             .values(expires_at=clock.now() - timedelta(seconds=1))
         )
         db.session.commit()
-        directory.forget_cached()
+        lookups.forget_cached()
 
 
 def test_extended_and_called_off(flow: Flow) -> None:
@@ -174,11 +174,11 @@ def test_administrators_hear_once_that_it_ends_in_use(
     deliver()
     box.mails.clear()
     with flow.app.app_context():
-        assert list(reminders.remind(JANITOR)) == []
+        assert list(rotations.remind(JANITOR)) == []
     rotating.use(rotating.old)
     with flow.app.app_context():
         assert (purge(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
-        assert list(reminders.remind(JANITOR)) == []
+        assert list(rotations.remind(JANITOR)) == []
     deliver()
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
     assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
@@ -187,7 +187,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
     rotating.use(rotating.old)
     with flow.app.app_context():
         # Another end is another reminder, once its time has come.
-        assert list(reminders.remind(JANITOR)) == [1]
+        assert list(rotations.remind(JANITOR)) == [1]
 
 
 def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
@@ -211,5 +211,5 @@ def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
             update(Credential).where(mine).values(last_used_at=now, expires_at=ends + timedelta(minutes=9))
         )
         db.session.commit()
-        assert list(reminders.remind(JANITOR, batch=1)) == [1]
-        assert list(reminders.remind(JANITOR, batch=2)) == []
+        assert list(rotations.remind(JANITOR, batch=1)) == [1]
+        assert list(rotations.remind(JANITOR, batch=2)) == []

@@ -12,11 +12,14 @@ from sqlalchemy import event
 from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.user import User
-from app.operations import clock
-from app.operations.consents.connected_apps import list_consents
-from app.operations.consents.consent_lists import list_given_consents, withdraw_given_consent
+from app.operations.authorization.connected_apps import (
+    list_consents,
+    list_given_consents,
+    withdraw_given_consent,
+)
 from app.operations.grants.grant_lists import list_grants
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
+from app.operations.store import clock
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,

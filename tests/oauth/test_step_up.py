@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.models.session import Session
-from app.rules.authorization.authentication_contexts import PASSWORD
+from app.rules.authorization.interaction import PASSWORD
 from tests.oauth.conftest import (
     REDIRECT_URI,
     Flow,

@@ -8,8 +8,8 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.models.grant import AuthorizationRequest
-from app.operations.authorization import open_requests
-from app.operations.authorization.open_requests import MOST_OPEN
+from app.operations.authorization import authorization_requests
+from app.operations.authorization.authorization_requests import MOST_OPEN
 from app.rules.authorization.authorization_request import LONGEST_REQUEST
 from tests.oauth.conftest import Flow, change_rows, clock_ago, is_sign_in, location, query_of
 from tests.support.databases import Database
@@ -45,7 +45,7 @@ def test_what_is_understood_is_bounded_together(stranger: Flow, database: Databa
 def test_a_browser_has_so_many_requests_open_and_the_oldest_ends(
     stranger: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_requests, "MOST_OPEN", 3)
+    monkeypatch.setattr(authorization_requests, "MOST_OPEN", 3)
     assert MOST_OPEN == 50
     resumes = [
         location(stranger.authorize(prompt="login")).replace("login?", "oauth/authorize/resume?")
@@ -68,8 +68,8 @@ def test_a_client_has_so_many_requests_open_from_one_network(
     stranger: Flow, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 13 of scale.md: browsers that keep no cookie are new ones each time."""
-    assert open_requests.MOST_OPEN_PER_NETWORK == 3_000
-    monkeypatch.setattr(open_requests, "MOST_OPEN_PER_NETWORK", 3)
+    assert authorization_requests.MOST_OPEN_PER_NETWORK == 3_000
+    monkeypatch.setattr(authorization_requests, "MOST_OPEN_PER_NETWORK", 3)
     home = "2001:db8:1:1::"
     assert [begin_from(stranger, f"{home}{n}").status_code for n in (1, 2, 3)] == [303, 303, 303]
     refused = begin_from(stranger, f"{home}4")
@@ -84,7 +84,7 @@ def test_a_client_has_so_many_requests_open_from_one_network(
 def test_a_request_that_is_over_takes_no_room(
     stranger: Flow, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
-    monkeypatch.setattr(open_requests, "MOST_OPEN_PER_NETWORK", 2)
+    monkeypatch.setattr(authorization_requests, "MOST_OPEN_PER_NETWORK", 2)
     assert [begin_from(stranger, "192.0.2.7").status_code for _ in range(3)] == [303, 303, 429]
     change_rows(stranger, AuthorizationRequest, **{column: clock_ago(stranger, 1)})
     assert begin_from(stranger, "192.0.2.7").status_code == 303

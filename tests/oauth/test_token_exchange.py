@@ -8,9 +8,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.registration import clients, credentials, resources
+from app.operations.clients import clients, credentials, resources
 from app.rules.errors import DomainError
-from app.rules.tenancy.settings_table import GRANT_TYPES
+from app.rules.organizations.settings_table import GRANT_TYPES
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.operations.consents.connected_apps import list_consents
-from app.operations.registration.clients import update_client
+from app.operations.authorization.connected_apps import list_consents
+from app.operations.clients.clients import update_client
 from tests.oauth.conftest import REDIRECT_URI, Flow, audited, query_of
 from tests.oauth.device import Device
 from tests.support.databases import Database

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.transaction import transaction
+from app.operations.store.transactions import transaction
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, Flow
 from tests.oauth.test_id_token import claims_of, decoded

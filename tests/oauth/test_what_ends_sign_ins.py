@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from app.operations.directory import organization_by_id
-from app.operations.people.password_change import change_password
-from app.operations.people.password_resets import issue_reset_link, reset_password
-from app.operations.people.sessions import find_session, start_session
-from app.operations.people.user_status import disable_user, enable_user
-from app.operations.second_factors.administration import reset_user_factors
-from app.operations.second_factors.removal import remove_app
-from app.operations.user_administration.changes import update_user
+from app.operations.directory.lookups import organization_by_id
+from app.operations.sign_in.factor_enrollment import remove_app
+from app.operations.sign_in.passwords import change_password
+from app.operations.sign_in.sessions import find_session, start_session
+from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.password_resets import issue_reset_link, reset_password
+from app.operations.users.user_changes import update_user
+from app.operations.users.user_status import disable_user, enable_user
 from tests.factories import PASSWORD
 from tests.oauth.conftest import Flow
 from tests.oauth.test_refresh import is_refused

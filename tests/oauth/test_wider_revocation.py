@@ -10,8 +10,8 @@ from flask import Flask
 
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations import clock
-from app.operations.evidence.audit_events import list_audit_events
+from app.operations.audit.audit_events import list_audit_events
+from app.operations.store import clock
 from app.rules.identifiers import public_id
 from tests.factories import bearer_header
 from tests.oauth.conftest import SCOPES, Flow, change_rows, on_another_worker
@@ -179,10 +179,10 @@ def _redeemed_as_if_unheard(flow: Flow, code: str) -> dict[str, Any]:
 
 
 def directory_forgets(flow: Flow) -> None:
-    from app.operations import directory
+    from app.operations.directory import lookups
 
     with flow.app.app_context():
-        directory.forget_cached()
+        lookups.forget_cached()
 
 
 def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: Any) -> None:

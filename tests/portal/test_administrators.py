@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.operations.people.users import create_user
+from app.operations.directory.users import create_user
 from app.rules.identifiers import public_id
 
 ADMIN = re.compile(r"/administrators/(adm_[a-z0-9]+)/remove")

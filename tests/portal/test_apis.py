@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.registration import clients, resources
+from app.operations.clients import clients, resources
 from tests.factories import Factory
 from tests.portal.conftest import Person
 

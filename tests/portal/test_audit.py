@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.operations.evidence import names
-from app.operations.registration import resources
-from app.operations.registration.clients import delete_client, update_client
-from app.operations.registration.credentials import create_credential
+from app.operations.audit import audit_events
+from app.operations.clients import resources
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credentials import create_credential
 from tests.portal.conftest import Person
 
 
@@ -112,5 +112,5 @@ def test_what_another_organization_calls_its_own_is_not_said(ada: Person, make: 
     globex = make.organization("globex")
     foreign = make.client(globex)
     with make.app.app_context():
-        named = names.names_of(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
+        named = audit_events.names_of(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
     assert named == {}

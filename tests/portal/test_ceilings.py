@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.tenancy.ceilings import BOUNDABLE
+from app.rules.organizations.instance_limits import BOUNDABLE
 
 TTL = "oauth.access_token.ttl_seconds"
 GRANTS = "oauth.grant_types"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.operations.registration.clients import list_clients
-from app.operations.registration.resources import define_resource
+from app.operations.clients.clients import list_clients
+from app.operations.clients.resources import define_resource
 
 
 def test_who_builds_an_api_is_led_to_define_it(ada: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import directory
-from app.operations.consents.client_requests import ask_for_client
-from app.operations.registration.clients import get_client, update_client
+from app.operations.authorization.approval_requests import ask_for_client
+from app.operations.clients.clients import get_client, update_client
+from app.operations.directory import lookups
 from tests.factories import Factory
 from tests.portal.conftest import Person
 
@@ -32,7 +32,7 @@ def boss(app: Flask, make: Factory, acme: Any) -> Person:
 
 def ask(app: Flask, make: Factory, client: Any, user: Any, reason: str = "To plan <b>harvests</b>") -> None:
     with app.app_context():
-        view = directory.find_client(client.client_id, fresh=True)
+        view = lookups.find_client(client.client_id, fresh=True)
         assert view is not None
         ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
 
@@ -148,7 +148,7 @@ def test_a_developer_is_told_and_not_asked(app: Flask, make: Factory, acme: Any)
 def test_an_api_s_page_tells_of_scopes_without_words(
     app: Flask, make: Factory, acme: Any, boss: Person
 ) -> None:
-    from app.operations.registration.resources import define_resource
+    from app.operations.clients.resources import define_resource
 
     with app.app_context():
         fields = {"identifier": "urn:w", "name": "Words", "scopes": [{"name": "w:read"}]}

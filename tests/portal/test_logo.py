@@ -11,7 +11,7 @@ from flask import Flask
 from werkzeug.datastructures import FileStorage
 from werkzeug.test import encode_multipart
 
-from app.operations.people.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_sessions_of_user
 from tests.support.databases import Database
 from tests.support.late_bodies import LateBody
 from tests.support.pictures import PNG, SVG, bomb, picture

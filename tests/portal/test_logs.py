@@ -8,8 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.rules.evidence.failure_causes import CAUSES
-from app.rules.evidence.text_difference import difference
+from app.rules.audit.failed_requests import CAUSES, difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
 
 REGISTERED = "https://orchard.example/callback"

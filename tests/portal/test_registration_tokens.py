@@ -7,7 +7,7 @@ from typing import Any
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.self_registration.dynamic import register
+from app.operations.clients.dynamic_registration import register
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.person import Page

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.people.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email
 from tests.support.databases import Database
 from tests.support.world_rows import registered
 

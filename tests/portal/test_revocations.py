@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations import clock
+from app.operations.store import clock
 from tests.portal.conftest import Person
 from tests.support.world_rows import granted
 

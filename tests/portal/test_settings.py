@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from app.portal.setting_topics import TOPICS
-from app.rules.tenancy import settings as rules
-from app.rules.tenancy.setting_kinds import Choice, Flag, Listing, Number
-from app.rules.tenancy.settings_table import SETTINGS
+from app.rules.organizations import settings as rules
+from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number
 
 # A picture has a page of its own.
 API_ALONE = ("branding.logo",)

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.tenancy.setup import is_set_up, issue_setup_token
+from app.operations.organizations.setup import is_set_up, issue_setup_token
 from tests.factories import PASSWORD, Factory
 
 GOOD = {

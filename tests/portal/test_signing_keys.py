@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations import clock
-from app.operations.tokens.signing_keys import active_key, public_keys
+from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.store import clock
 from tests.portal.conftest import Person
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.registration import clients
+from app.operations.clients import clients
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.user_imports import running
+from app.operations.users import import_runner
 from app.rules.actor import Actor
-from app.rules.people import import_files
+from app.rules.users import user_import
 from app.web import uploads
 from tests.support.databases import Database
 from tests.support.importing import people
@@ -20,7 +20,7 @@ from tests.support.importing import people
 
 def work(app: Flask) -> None:
     with app.app_context():
-        running.work_on_imports(Actor.system("", "tests"), holder="tests")
+        import_runner.work_on_imports(Actor.system("", "tests"), holder="tests")
 
 
 def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> int:
@@ -105,7 +105,7 @@ def test_a_stranger_sends_no_more_than_to_any_other_form(http: FlaskClient, acme
 
 
 def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_files, "LONGEST_FILE", 100_000)
+    monkeypatch.setattr(user_import, "LONGEST_FILE", 100_000)
     assert upload(ada, people(5000)) == 400
     assert "Send it in parts" in ada.text
 

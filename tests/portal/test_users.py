@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.people.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, sign_in
 from tests.factories import PASSWORD
 
 

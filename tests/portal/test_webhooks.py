@@ -15,8 +15,8 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.webhook import Webhook, WebhookDelivery
 from app.portal.words import WEBHOOK_GROUPS
-from app.rules.evidence.event_types import EVERYTHING, GROUPS
-from app.rules.evidence.webhooks import signature
+from app.rules.audit.events import EVERYTHING, GROUPS
+from app.rules.audit.webhooks import signature
 from tests.support.databases import Database
 
 URL = "https://hooks.example/in"

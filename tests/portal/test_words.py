@@ -7,9 +7,8 @@ import pytest
 from app.portal.setting_fields import choice_words
 from app.portal.setting_topics import TOPICS
 from app.portal.words import HAPPENINGS, WEBHOOK_GROUPS
-from app.rules.evidence.event_types import EVENT_TYPES, EVERYTHING, GROUPS, action_of_type
-from app.rules.tenancy.setting_kinds import Choice, Listing
-from app.rules.tenancy.settings_table import SETTINGS
+from app.rules.audit.events import EVENT_TYPES, EVERYTHING, GROUPS, action_of_type
+from app.rules.organizations.settings_table import SETTINGS, Choice, Listing
 
 pytestmark = pytest.mark.either
 

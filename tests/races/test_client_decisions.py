@@ -6,17 +6,15 @@ from collections.abc import Callable
 
 from flask import Flask
 
-from app.operations import directory
 from app.operations.authorization import authorization_requests
+from app.operations.authorization.approval_requests import ask_for_client, list_client_requests
+from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
 from app.operations.authorization.codes import PresentedCode, redeem_code
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.consents.client_decisions import approve_client_request, decline_client_request
-from app.operations.consents.client_requests import ask_for_client, list_client_requests
-from app.operations.directory import find_client
-from app.operations.people.sessions import find_session
-from app.operations.registration.clients import update_client
-from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.authorization.pkce import challenge_of
+from app.operations.clients.clients import update_client
+from app.operations.directory import lookups
+from app.operations.directory.lookups import AuthenticatedClient, find_client
+from app.operations.sign_in.sessions import find_session
+from app.rules.authorization.authorization_request import AuthorizationParameters, challenge_of
 from app.rules.errors import DomainError
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER
@@ -102,7 +100,7 @@ def test_nothing_that_a_person_allowed_outlives_a_block(app: Flask, make: Factor
         at_once(app, [*jobs[: TABS // 2], block, *jobs[TABS // 2 :]])
         with app.app_context():
             update_client(boss, client.client_id, {"approval": None})
-            directory.forget_cached()
+            lookups.forget_cached()
             from app.operations.tokens.tokens import find_token
 
             assert [token for token in given if find_token(token) is not None] == []

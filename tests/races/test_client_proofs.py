@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.rules.authorization.pkce import challenge_of
+from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient
 from tests.journeys.conftest import REDIRECT_URI, VERIFIER
 from tests.support.crowd import Post, Reply, at_once, send

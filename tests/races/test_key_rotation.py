@@ -25,9 +25,9 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from app.operations.directory import organization_by_id
-from app.operations.signing.rotation import PUBLISHED_BEFORE, advance
-from app.operations.tokens.signing_keys import active_key
+from app.operations.directory.lookups import organization_by_id
+from app.operations.grants.key_rotation import PUBLISHED_BEFORE, advance
+from app.operations.grants.signing_keys import active_key
 from tests.factories import Factory, MadeClient
 from tests.support.crowd import Post, send
 from tests.support.databases import MariaDBDatabase

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from app.operations.people.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_sessions_of_user
 from tests.races.conftest import Race
 from tests.support.back_channel import listen
 from tests.support.crowd import send

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from flask import Flask
 
-from app.operations.registration import clients
+from app.operations.clients import clients
 from tests.factories import Factory, bearer_header
 from tests.support.crowd import Post, at_once
 from tests.support.servers import LiveServer

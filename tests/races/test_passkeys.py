@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from flask import Flask
 
-from app.operations.passkeys import challenges
-from app.operations.passkeys.registration import begin_registration, finish_registration
-from app.operations.passkeys.sign_in import begin_sign_in, sign_in_with_passkey
-from app.operations.second_factors.sign_in_ends import Browser
+from app.operations.sign_in import passkeys
+from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
+from app.operations.sign_in.passkey_sign_in import begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.sign_in import Browser
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -47,7 +47,7 @@ def test_a_counter_is_used_once(
     with app.app_context():
         finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
         answer = key.get(begin_sign_in(acme, HERE.id))
-    monkeypatch.setattr("app.operations.passkeys.sign_in.use_challenge", lambda *_: None)
+    monkeypatch.setattr("app.operations.sign_in.passkey_sign_in.use_challenge", lambda *_: None)
     calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
     assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
 
@@ -61,7 +61,7 @@ def test_one_answer_registers_once(app: Flask, make: Factory, database: Database
     def register() -> object:
         try:
             return finish_registration(actor, answer, "", HERE)
-        except challenges.ChallengeEnded:
+        except passkeys.ChallengeEnded:
             return None
 
     results = Counter(at_once(app, [register] * CROWD))

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from flask import Flask
 
-from app.operations.people import password_resets
-from app.operations.people.password_resets import find_reset, issue_reset_link, reset_password
+from app.operations.users import password_resets
+from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
 from tests.factories import Factory
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from flask import Flask
 
-from app.operations.addresses import registrations
-from app.operations.addresses.registrations import confirm_registration
-from app.operations.people import registration
-from app.operations.people.registration import register_user
-from app.rules.people.lockout import Lockout
-from app.rules.tokens.tokens import EMAIL_PROOF, new_token
+from app.operations.users import registrations, sign_up
+from app.operations.users.registrations import confirm_registration
+from app.operations.users.sign_up import register_user
+from app.rules.sign_in.lockout import Lockout
+from app.rules.token_values import EMAIL_PROOF, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -23,7 +22,7 @@ def test_one_address_becomes_one_account(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is raced for is the address: hashing in turns would keep the crowd apart.
-    monkeypatch.setattr(registration, "new_password_hash", lambda *_, **__: "x")
+    monkeypatch.setattr(sign_up, "new_password_hash", lambda *_, **__: "x")
     open_to_all = {"registration": {"mode": "open", "verify_email": False}}
     acme = make.organization(settings={"authentication": open_to_all})
 

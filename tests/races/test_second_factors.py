@@ -7,10 +7,9 @@ from collections import Counter
 import pytest
 from flask import Flask
 
-from app.operations.people.sign_in import SecondStep, sign_in
-from app.operations.second_factors import totp, tries
-from app.operations.second_factors.sign_in_ends import Browser
-from app.operations.second_factors.verification import verify_code
+from app.operations.sign_in import second_factors, second_step
+from app.operations.sign_in.factor_verification import verify_code
+from app.operations.sign_in.sign_in import Browser, SecondStep, sign_in
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from tests.factories import PASSWORD, Factory
@@ -64,7 +63,9 @@ def test_of_a_code_that_many_find_right_one_is_accepted(
     phone = with_app(app, ada)
     code = phone.code()
     accepted: list[bool] = []
-    at_once(app, [lambda: accepted.append(totp.accept_code(ada.organization.id, ada.id, code))] * 30)
+    at_once(
+        app, [lambda: accepted.append(second_factors.accept_code(ada.organization.id, ada.id, code))] * 30
+    )
     assert accepted.count(True) == 1
 
 
@@ -83,5 +84,5 @@ def test_who_guess_at_once_have_five_tries_together(app: Flask, make: Factory, d
     with_app(app, ada)
     race(app, ada, waiting(app, ada, 40), "000000")
     [(failures,)] = database.query("SELECT failures FROM second_factor_tries")
-    assert failures == tries.MOST_WRONG
+    assert failures == second_step.MOST_WRONG
     assert database.count("sessions") == 0

@@ -10,12 +10,12 @@ from flask import Flask
 from sqlalchemy import select
 
 from app.extensions import db
-from app.models.registration import ClientRegistration, RegistrationToken
-from app.operations.directory import OrganizationView
-from app.operations.self_registration import documents
-from app.operations.self_registration.documents import DocumentRefused
-from app.operations.self_registration.dynamic import register
-from app.operations.self_registration.initial_access import create_registration_token
+from app.models.client import ClientRegistration, RegistrationToken
+from app.operations.clients import metadata_documents
+from app.operations.clients.dynamic_registration import register
+from app.operations.clients.initial_access_tokens import create_registration_token
+from app.operations.clients.metadata_documents import DocumentRefused
+from app.operations.directory.lookups import OrganizationView
 from app.rules.actor import Actor
 from app.rules.errors import Unauthenticated
 from tests.factories import Factory
@@ -66,7 +66,7 @@ def test_an_address_is_one_client_however_many_meet_it_at_once(
 
     def meet() -> object:
         try:
-            met.append(documents.client_at(organization, publisher.client_id, "192.0.2.7"))
+            met.append(metadata_documents.client_at(organization, publisher.client_id, "192.0.2.7"))
         except DocumentRefused as refusal:
             return refusal
         return met[-1]

@@ -7,9 +7,9 @@ import functools
 import pytest
 from flask import Flask
 
-from app.operations.people import sign_in as signing_in
-from app.operations.people.sign_in import sign_in
-from app.operations.user_administration.deletion import delete_user
+from app.operations.sign_in import sign_in as signing_in
+from app.operations.sign_in.sign_in import sign_in
+from app.operations.users.deletion import delete_user
 from tests.factories import Factory
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

@@ -7,9 +7,9 @@ import io
 
 from flask import Flask
 
-from app.operations.user_imports import running, uploads
-from app.operations.user_imports.records import get_import
-from app.operations.user_imports.uploads import PART_ROWS
+from app.operations.users import import_runner, import_uploads
+from app.operations.users.import_records import get_import
+from app.operations.users.import_uploads import PART_ROWS
 from tests.factories import Factory
 from tests.oauth.conftest import audited
 from tests.support.databases import Database
@@ -25,11 +25,13 @@ def test_of_many_who_bring_one_part_in_one_does(app: Flask, make: Factory, datab
     system = make.system(acme)
     people = "email\n" + "".join(f"p{number}@people.example\n" for number in range(PARTS * PART_ROWS))
     with app.app_context():
-        upload = uploads.receive_upload(system, io.BytesIO(people.encode()).read, file_format="csv")
-        begun = uploads.confirm_upload(system, upload, is_dry_run=False)
+        upload = import_uploads.receive_upload(system, io.BytesIO(people.encode()).read, file_format="csv")
+        begun = import_uploads.confirm_upload(system, upload, is_dry_run=False)
     finished: list[str] = []
     while len(finished) < CROWD:
-        finished = at_once(app, [functools.partial(running.run_import, system, begun.public_id)] * CROWD)
+        finished = at_once(
+            app, [functools.partial(import_runner.run_import, system, begun.public_id)] * CROWD
+        )
         finished = [name for name in finished if name == "ImportRecord"]
     with app.app_context():
         ended = get_import(system, begun.public_id)

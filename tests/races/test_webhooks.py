@@ -11,14 +11,13 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
-from app.operations import clock
-from app.operations.leaks.reports import report_leaks
-from app.operations.transaction import transaction
-from app.operations.upkeep import outbox
-from app.operations.webhooks import endpoints, sending
-from app.operations.webhooks.deliveries import redeliver, send_test
-from app.operations.webhooks.endpoints import create_webhook
-from app.operations.webhooks.listeners import forget_listeners
+from app.operations.audit import webhook_deliveries, webhooks
+from app.operations.audit.leaked_secrets import report_leaks
+from app.operations.audit.webhook_announcements import forget_listeners
+from app.operations.audit.webhook_deliveries import redeliver, send_test
+from app.operations.audit.webhooks import create_webhook
+from app.operations.store import clock, outbox
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import audited
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.mariadb
 def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     forget_listeners()
     monkeypatch.setattr(outbox, "_deliveries", {})
-    sending.register()
+    webhook_deliveries.register()
     with receiving() as made:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], made.server))
         yield made
@@ -94,7 +93,7 @@ def test_a_leak_that_many_report_at_once_is_noted_once(app: Flask, make: Factory
 def test_many_who_add_webhooks_at_once_do_not_outgrow_the_bound(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoints, "MOST_OF_AN_ORGANIZATION", 4)
+    monkeypatch.setattr(webhooks, "MOST_OF_AN_ORGANIZATION", 4)
     ada = make.actor(make.organization())
     body = {"url": "https://hooks.example/", "event_types": ["user.*"]}
     results = at_once(app, [functools.partial(create_webhook, ada, body)] * CROWD)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.rules import token_values
 from app.rules.identifiers import new_id
 from app.rules.redaction import redact
-from app.rules.tokens import tokens
 
 KEY = "0" * 32
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJl"
@@ -14,12 +14,12 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJl"
 
 @pytest.mark.parametrize("kind", ["cs", "at", "ac", "ss", "ar", "iv", "su", "rs"])
 def test_every_kind_of_token_keeps_its_kind_alone(kind: str) -> None:
-    token = tokens.new_token(kind, "0123abcd")
+    token = token_values.new_token(kind, "0123abcd")
     assert redact(f"found {token}.") == f"found gth_{kind}_[redacted]."
 
 
 def test_a_refresh_token_and_a_cut_off_one_go_too() -> None:
-    token = tokens.new_refresh_token("0123abcd", new_id(), b"k" * 32)
+    token = token_values.new_refresh_token("0123abcd", new_id(), b"k" * 32)
     assert redact(token) == "gth_rt_[redacted]"
     assert redact(token[:40]) == "gth_rt_[redacted]"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.tokens.scopes import beyond, format_scope, is_scope, is_within, narrow, parse_scope
+from app.rules.scopes import beyond, format_scope, is_scope, is_within, narrow, parse_scope
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from app.rules.identifiers import new_id, new_routing_key
-from app.rules.tokens.tokens import (
+from app.rules.token_values import (
     ACCESS_TOKEN,
     AUTHORIZATION_CODE,
     AUTHORIZATION_REQUEST,

@@ -19,15 +19,15 @@ from sqlalchemy import insert, update
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp
 from app.models.user import User
-from app.operations import clock
-from app.operations.people import password_recovery, registration
-from app.operations.people.invitations import find_invitation, invite, revoke_invitation
-from app.operations.people.password_recovery import request_reset
-from app.operations.people.registration import register_user
-from app.operations.people.sign_in import sign_in
-from app.rules.people import passwords as rule
-from app.rules.people.lockout import Lockout
-from app.rules.tokens.tokens import INVITATION, new_token
+from app.operations.sign_in.sign_in import sign_in
+from app.operations.store import clock
+from app.operations.users import password_resets, sign_up
+from app.operations.users.invitations import find_invitation, invite, revoke_invitation
+from app.operations.users.password_resets import request_reset
+from app.operations.users.sign_up import register_user
+from app.rules.sign_in import passwords as rule
+from app.rules.sign_in.lockout import Lockout
+from app.rules.token_values import INVITATION, new_token
 from tests.factories import PASSWORD
 from tests.support.mail_server import Mailbox
 from tests.support.samples import Samples, same_distribution
@@ -121,13 +121,13 @@ def test_en1_a_wrong_password_of_who_has_a_second_factor(acme: Any, make: Any) -
 
 def test_en1_a_forgotten_password(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, whoever asked."""
-    assert password_recovery.is_offered(acme)
+    assert password_resets.is_offered(acme)
     assert are_alike(lambda email: request_reset(acme, email, address="203.0.113.9", request_id=None))
 
 
 def test_en1_an_account_that_is_asked_for(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, to whoever has the address in either case."""
-    assert registration.what_follows(acme) == "mail"
+    assert sign_up.what_follows(acme) == "mail"
 
     def ask(email: str) -> None:
         register_user(

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 from werkzeug.test import TestResponse
 
-from app.operations.tenancy import organizations
+from app.operations.organizations import organizations
 from tests.factories import Factory, bearer_header
 from tests.support.applications import forget
 from tests.support.databases import Database

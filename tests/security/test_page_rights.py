@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from app.operations.people import sessions
+from app.operations.sign_in import sessions
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 from tests.support.databases import Database

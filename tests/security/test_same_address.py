@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.user_administration import deletion
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users import deletion
 from tests.factories import Factory
 
 

@@ -11,9 +11,8 @@ from flask.testing import FlaskClient
 from flask_migrate import upgrade
 
 from app import config, create_app
-from app.operations import directory
-from app.operations.client_proof import client_failures, usage
-from app.operations.self_registration import documents
+from app.operations.clients import client_authentication, client_usage, metadata_documents
+from app.operations.directory import lookups
 from tests.support.databases import Database
 
 BASE_URL = "http://localhost"
@@ -42,10 +41,10 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
 
 def forget(app: Flask) -> None:
     """The process no longer remembers what lay in the database before."""
-    directory.forget_cached()
-    client_failures.forget_failures()
-    usage.forget_noted()
-    documents.forget_documents()
+    lookups.forget_cached()
+    client_authentication.forget_failures()
+    client_usage.forget_noted()
+    metadata_documents.forget_documents()
     app.extensions["failed_requests"].forget()
 
 

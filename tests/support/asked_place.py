@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import requests
 
-from app.rules.authorization.pkce import challenge_of
+from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.support.mail_server import Mailbox
 from tests.support.process import WORKER_HEADER

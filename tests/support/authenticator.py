@@ -15,9 +15,9 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp
-from app.operations import clock
-from app.operations.second_factors import enrolment
-from app.operations.transaction import transaction
+from app.operations.sign_in import factor_enrollment
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import MadeUser
 
@@ -71,9 +71,9 @@ def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> A
 
     def act() -> Authenticator:
         who = replace(person(user), session_id=session_id)
-        new = enrolment.begin_app(who)
+        new = factor_enrollment.begin_app(who)
         made = Authenticator(app, user, secret_in(new.address))
-        made.codes = enrolment.add_app(who, new.sealed, made.shown()).codes
+        made.codes = factor_enrollment.add_app(who, new.sealed, made.shown()).codes
         return made
 
     if has_app_context():

@@ -7,8 +7,8 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Client
-from app.operations import directory
-from app.operations.transaction import transaction
+from app.operations.directory import lookups
+from app.operations.store.transactions import transaction
 from app.rules.identifiers import parse_client_id
 from tests.factories import MadeClient
 
@@ -34,4 +34,4 @@ def serve_at(app: Flask, client: MadeClient, **addresses: str | None) -> None:
 
     with app.app_context():
         act()
-        directory.forget_cached()
+        lookups.forget_cached()

@@ -13,7 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.database import FENCE
-from app.rules.people import passwords
+from app.rules.sign_in import passwords
 from tests.support.applications import BASE_URL, application, forget
 from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 from tests.support.mariadb import MariaDB

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.user import User
-from app.operations.user_imports import records, running, uploads
-from app.operations.user_imports.records import ImportRecord
+from app.operations.users import import_records, import_runner, import_uploads
+from app.operations.users.import_records import ImportRecord
 from app.rules.actor import Actor
 
 BCRYPT = "$2b$08$abcdefghijklmnopqrstuu" + "a" * 31
@@ -30,13 +30,13 @@ def imported() -> int:
 def begin(actor: Actor, text: str | bytes, *, dry: bool = False, **options: Any) -> ImportRecord:
     """An import of the text, which has begun."""
     stream = io.BytesIO(text.encode() if isinstance(text, str) else text)
-    upload = uploads.receive_upload(actor, stream.read, **({"file_format": "csv"} | options))
-    return uploads.confirm_upload(actor, upload, is_dry_run=dry)
+    upload = import_uploads.receive_upload(actor, stream.read, **({"file_format": "csv"} | options))
+    return import_uploads.confirm_upload(actor, upload, is_dry_run=dry)
 
 
 def bring_in(actor: Actor, text: str | bytes, **options: Any) -> ImportRecord:
     """The import of the text, ended."""
-    return running.run_import(actor, begin(actor, text, **options).public_id)
+    return import_runner.run_import(actor, begin(actor, text, **options).public_id)
 
 
 def counts(record: ImportRecord) -> tuple[str, int, int, int, int]:
@@ -52,7 +52,7 @@ def stored(model: Any) -> int:
 
 
 def reasons(actor: Actor, record: ImportRecord) -> dict[int, list[tuple[str, str]]]:
-    page = records.list_refused_rows(actor, record.public_id, limit=100)
+    page = import_records.list_refused_rows(actor, record.public_id, limit=100)
     return {row.number: [(error.field, error.code) for error in row.errors] for row in page.items}
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import Table, delete, insert, select, update
 
 from app.extensions import db
 from app.models.base import Base
-from app.operations.directory import OrganizationView
-from app.operations.transaction import transaction
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store.transactions import transaction
 
 EVENTS, LINKS, CHAINS = (
     Base.metadata.tables[name] for name in ("audit_events", "audit_links", "audit_chains")

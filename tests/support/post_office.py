@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from flask import Flask
 
-from app.operations.addresses import registrations
 from app.operations.mail import delivery
-from app.operations.people import password_recovery
-from app.operations.upkeep import outbox
+from app.operations.store import outbox
+from app.operations.users import password_resets, registrations
 from tests.support.mail_server import Mailbox, mail_server, mailing
 
 
@@ -26,7 +25,7 @@ def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     """Everything that is due is delivered; returns how many messages were tried."""
     delivery.register()
-    password_recovery.register()
+    password_resets.register()
     registrations.register()
 
     def run() -> int:

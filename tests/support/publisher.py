@@ -14,13 +14,12 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from app.extensions import db
-from app.models.client import Client
-from app.models.registration import ClientRegistration
-from app.operations import clock
-from app.operations.directory import OrganizationView
-from app.operations.self_registration import documents
-from app.operations.transaction import transaction
-from app.rules.authorization.pkce import challenge_of
+from app.models.client import Client, ClientRegistration
+from app.operations.clients import metadata_documents
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory
 from tests.support.https_server import HttpsServer, Request, Response
 from tests.support.person import Page
@@ -97,7 +96,7 @@ def let_time_pass(app: Flask, since: timedelta) -> None:
 
     with app.app_context():
         act()
-    documents.forget_documents()
+    metadata_documents.forget_documents()
 
 
 def allowed_code(

@@ -7,7 +7,7 @@ from typing import Any
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations.directory import OrganizationView
+from app.operations.directory.lookups import OrganizationView
 from tests.factories import bearer_header
 
 GOOD: dict[str, Any] = {

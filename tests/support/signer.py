@@ -12,7 +12,7 @@ from typing import Any
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from app.rules.client_proof.client_assertions import TYPE
+from app.rules.clients.client_assertions import TYPE
 
 Key = ECKey | OKPKey | RSAKey
 

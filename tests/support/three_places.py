@@ -9,7 +9,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.operations.directory import OrganizationView
+from app.operations.directory.lookups import OrganizationView
 from tests.factories import Factory, MadeUser
 from tests.support.applications import forget
 from tests.support.databases import Database, Rows

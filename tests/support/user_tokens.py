@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from flask import Flask
 
-from app.rules.authorization.pkce import challenge_of
-from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.authorization.authorization_request import challenge_of
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from tests.factories import Factory, MadeUser
 
 _VERIFIER = "v" * 43

@@ -9,17 +9,15 @@ from datetime import UTC, datetime
 from flask import Flask
 
 from app.models.session import Session
-from app.operations.directory import OrganizationView
-from app.operations.evidence import audit_events
-from app.operations.people import administrators, invitations, sessions
-from app.operations.registration import clients, credentials, resources, scopes
-from app.operations.revocations.wider import revoke_widely
-from app.operations.self_registration import initial_access
-from app.operations.signing import keys
-from app.operations.tenancy import organizations, roles
-from app.operations.tokens import signing_keys
-from app.operations.user_administration import deletion
-from app.operations.webhooks import endpoints
+from app.operations.audit import audit_events, webhooks
+from app.operations.clients import clients, credentials, initial_access_tokens, resources, scopes
+from app.operations.directory.lookups import OrganizationView
+from app.operations.grants import signing_keys
+from app.operations.organizations import administrators, organizations, roles
+from app.operations.sign_in import sessions
+from app.operations.tokens import signing_key_lists
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.users import deletion, invitations
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 from tests.factories import Factory, MadeClient
@@ -90,17 +88,19 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         departed = make.user(corner.organization).public_id
         deletion.delete_user(actor, departed)
         leaked = signing_keys.active_key(corner.organization, "ES256").kid
-        keys.rotate_signing_key(Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True)
+        signing_key_lists.rotate_signing_key(
+            Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True
+        )
         invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
         invitations.revoke_invitation(actor, slug, invited)
-        spent = initial_access.create_registration_token(actor, {"name": "Gone"}).record.public_id
-        initial_access.revoke_registration_token(actor, spent)
+        spent = initial_access_tokens.create_registration_token(actor, {"name": "Gone"}).record.public_id
+        initial_access_tokens.revoke_registration_token(actor, spent)
         fields = {"identifier": "urn:gone", "name": "Gone", "scopes": [{"name": "gone:read"}]}
         lapsed = refused(corner.client, datetime(2020, 1, 1, tzinfo=UTC))
         resource = resources.define_resource(actor, fields).public_id
         resources.delete_resource(actor, resource)
         silent, heard = told(actor)
-        endpoints.delete_webhook(actor, silent)
+        webhooks.delete_webhook(actor, silent)
         withdrawn = consented(corner.client, make.user(corner.organization), ended=True)
         unanswered = wanted(corner.client, make.user(corner.organization), ended=True)
         dead = issued(corner.client, ended=True)
@@ -154,7 +154,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         failed = refused(client, datetime.now(UTC))
         resource = resources.define_resource(make.actor(organization), fields)
         scopes.add_scopes(make.actor(organization), [f"{slug}/plain"])
-        initial = initial_access.create_registration_token(make.actor(organization), {"name": "CI"})
+        initial = initial_access_tokens.create_registration_token(make.actor(organization), {"name": "CI"})
         imported = begin(make.actor(organization), "email\nwaiting@example.com\n", dry=True).public_id
         happened = audit_events.list_audit_events(make.actor(organization)).items[0].public_id
         allowed = granted(client, make.user(organization))

@@ -8,20 +8,19 @@ from datetime import datetime, timedelta
 from sqlalchemy import insert, select
 
 from app.extensions import db
-from app.models.account_link import Registration
-from app.models.client_request import ClientRequest
-from app.models.failed_request import FailedRequest
+from app.models.audit import FailedRequest
+from app.models.client import ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
-from app.operations import clock
-from app.operations.directory import OrganizationView
-from app.operations.evidence import refused_requests
-from app.operations.evidence.refused_requests import RefusedRequest
-from app.operations.webhooks import deliveries, endpoints
+from app.models.user import Registration
+from app.operations.audit import failed_requests, webhook_deliveries, webhooks
+from app.operations.audit.failed_requests import RefusedRequest
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import new_id, public_id
-from app.rules.tokens.tokens import digest
+from app.rules.token_values import digest
 from tests.factories import MadeClient, MadeUser
 
 
@@ -49,8 +48,8 @@ def registered(organization: OrganizationView, email: str, *, ended: bool = Fals
 def told(actor: Actor) -> tuple[str, str]:
     """The ids of a webhook, which hears of tests alone, and of a delivery to it."""
     fields = {"url": "https://hooks.example/told", "event_types": ["webhook.created"]}
-    webhook = endpoints.create_webhook(actor, fields).record.public_id
-    return webhook, deliveries.send_test(actor, webhook).public_id
+    webhook = webhooks.create_webhook(actor, fields).record.public_id
+    return webhook, webhook_deliveries.send_test(actor, webhook).public_id
 
 
 def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:
@@ -154,7 +153,7 @@ def refused(client: MadeClient, at: datetime) -> str:
         address=None,
         path_organization=None,
     )
-    refused_requests.keep_refused_requests(Actor.system(client.organization.id), [entry])
+    failed_requests.keep_refused_requests(Actor.system(client.organization.id), [entry])
     row_id = db.session.scalar(select(FailedRequest.id).where(FailedRequest.request_id == request_id))
     assert row_id is not None
     return public_id("flr", row_id)

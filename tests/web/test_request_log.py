@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.rules.tokens import tokens
+from app.rules import token_values
 from app.web.log_format import JsonFormatter, configure_logging
 from app.web.request_log import RequestLog, note, request_id
 
-TOKEN = tokens.new_token("at", "0123abcd")
+TOKEN = token_values.new_token("at", "0123abcd")
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.api.openapi.parts import Schema, closed, text
-from app.rules.people.permissions import PERMISSIONS, ROOT_ONLY
-from app.rules.tenancy.slugs import SLUG_PATTERN
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.organizations.organizations import SLUG_PATTERN
 
 SLUG = text(
     "The immutable id of an organization, as in addresses.", minLength=3, maxLength=40, pattern=SLUG_PATTERN

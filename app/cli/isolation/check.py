@@ -16,8 +16,8 @@ from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
 from app.cli.refusals import refusing
 from app.config import Config
-from app.operations.directory import root_organization
-from app.operations.upkeep.isolation import build_corner, fingerprint, remove_corner
+from app.operations.directory.lookups import root_organization
+from app.operations.maintenance.isolation import build_corner, fingerprint, remove_corner
 from app.rules.actor import Actor
 
 _PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")

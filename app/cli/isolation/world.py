@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.cli.isolation.visitor import Visitor
-from app.operations.upkeep.isolation import REDIRECT_URI, Corner
+from app.operations.maintenance.isolation import REDIRECT_URI, Corner
 from app.rules.errors import Unavailable
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.web.browser_session import cookie_name

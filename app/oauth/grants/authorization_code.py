@@ -10,13 +10,13 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
 from app.oauth.wire import WireRequest
-from app.operations.authorization import asked_requests, codes
-from app.operations.authorization.asked_requests import AskedRequest
+from app.operations.authorization import authorization_requests, codes
+from app.operations.authorization.authorization_requests import AskedRequest
 from app.operations.authorization.codes import PresentedCode, Replayed
-from app.operations.directory import ClientView
-from app.operations.tokens import audiences
+from app.operations.directory.lookups import ClientView
+from app.operations.tokens import access_tokens
 from app.rules.authorization.authorization_request import AuthorizationParameters, checked
-from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import (
     AuthorizationRefusal,
     ClientBlocked,
@@ -80,7 +80,7 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
         if asked.refusal is not None:
             raise asked.refusal
         parameters = checked(sent, self.repeated, redirect_uri=redirect_uri, client=client.view.document)
-        self.parameters = audiences.authorized(client.view, parameters)
+        self.parameters = access_tokens.authorized(client.view, parameters)
         return redirect_uri
 
     def _read(self, client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
@@ -88,9 +88,9 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
         if self.is_stored:
             return AskedRequest(sent)
         return (
-            asked_requests.read_pushed(client, sent)
+            authorization_requests.read_pushed(client, sent)
             if self.is_pushed
-            else asked_requests.read_asked(client, sent)
+            else authorization_requests.read_asked(client, sent)
         )
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:

@@ -8,8 +8,8 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
 from app.operations.tokens import tokens
-from app.rules.authorization.resource_indicators import parse_resources
-from app.rules.registration.client_scopes import scopes_for_itself
+from app.rules.clients.client_scopes import scopes_for_itself
+from app.rules.clients.resource_indicators import parse_resources
 
 
 class ClientCredentialsGrant(TokenRequest, grants.ClientCredentialsGrant):

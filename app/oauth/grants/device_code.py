@@ -7,13 +7,13 @@ from typing import Any
 from authlib.oauth2.rfc8628 import DeviceCodeGrant as AuthlibGrant
 
 from app.oauth.grants.token_request import TokenRequest
-from app.operations.devices import device_polls
-from app.rules.authorization.resource_indicators import parse_resources
+from app.operations.authorization import device_polls
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import OAuthRefusal
 
 
 class DeviceCodeGrant(TokenRequest, AuthlibGrant):
-    """Tokens for a device that was allowed elsewhere; ``operations/devices/device_polls`` decides."""
+    """Tokens for a device that was allowed elsewhere; ``operations/authorization/device_polls`` decides."""
 
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         """A look at the code; once it is allowed, one transaction, then the answer."""

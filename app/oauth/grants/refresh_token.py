@@ -8,9 +8,9 @@ from authlib.oauth2.rfc6749 import grants
 
 from app.oauth.grants.token_request import TokenRequest
 from app.operations.tokens import refresh_tokens
-from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal
-from app.rules.tokens.scopes import parse_scope
+from app.rules.scopes import parse_scope
 
 
 class RefreshTokenGrant(TokenRequest, grants.RefreshTokenGrant):

@@ -1,1 +1,1 @@
-"""Authorization requests on their way to a code: checked, stored, pushed, signed, answered."""
+"""Authorization requests, consents, codes, device codes."""

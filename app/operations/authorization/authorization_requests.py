@@ -9,29 +9,147 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
-from app.operations import audit, clock, directory
-from app.operations.authorization import codes, open_requests, pushed_requests
-from app.operations.client_proof.wire_clients import find_wire_client
-from app.operations.consents import consents
-from app.operations.directory import ClientView
-from app.operations.people.sessions import SessionView
-from app.operations.registration import scopes as scope_registry
-from app.operations.registration.scopes import ScopeRecord
-from app.operations.transaction import count_changed, current_unit, read, transaction
+from app.operations.authorization import codes, consents, pushed_requests
+from app.operations.authorization import pushed_requests as request_objects
+from app.operations.clients import scopes as scope_registry
+from app.operations.clients.client_authentication import find_wire_client
+from app.operations.clients.scopes import ScopeRecord
+from app.operations.directory import lookups
+from app.operations.directory.lookups import ClientView
+from app.operations.sign_in.sessions import SessionView
+from app.operations.store import audit, clock
+from app.operations.store.transactions import count_changed, current_unit, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.authentication_contexts import context_of
 from app.rules.authorization.authorization_request import AuthorizationParameters, understood
 from app.rules.authorization.claims_parameter import within
-from app.rules.consents.shown import page_digest
-from app.rules.errors import NotFound
+from app.rules.authorization.consents import page_digest
+from app.rules.authorization.interaction import context_of
+from app.rules.clients.client_requirements import requires
+from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import client_id_of, new_id
-from app.rules.people.networks import network_of
-from app.rules.tokens.scopes import narrow
-from app.rules.tokens.tokens import AUTHORIZATION_REQUEST, digest, new_token, parse_token
+from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.scopes import narrow
+from app.rules.sign_in.lockout import network_of
+from app.rules.token_values import AUTHORIZATION_REQUEST, digest, new_token, parse_token
+
+MOST_OPEN = 50
+# Of one client, from one place: a browser that keeps no cookie is a new one each time. An office signs in at nine.
+MOST_OPEN_PER_NETWORK = 3_000
+
+_PAUSE_SECONDS = 60
+
+
+def require_room(actor: Actor, client: ClientView, network: str) -> None:
+    """Raise TooManyRequests when as many requests of the client are open as may be from one network."""
+    # Counted up to the bound alone, and within the index.
+    some = (
+        select(AuthorizationRequest.id)
+        .where(
+            AuthorizationRequest.organization_id == actor.organization_id,
+            AuthorizationRequest.client_id == client.id,
+            AuthorizationRequest.network == network,
+            AuthorizationRequest.completed_at.is_(None),
+            AuthorizationRequest.expires_at > clock.now(),
+        )
+        .limit(MOST_OPEN_PER_NETWORK)
+        .subquery()
+    )
+    if db.session.scalar(select(func.count()).select_from(some)) == MOST_OPEN_PER_NETWORK:
+        raise TooManyRequests(
+            "Too many sign-ins to this app were begun from your network and not finished. Wait, then try again.",
+            retry_after=_PAUSE_SECONDS,
+        ).because("authorize_too_many", expected=f"at most {MOST_OPEN_PER_NETWORK} in half an hour")
+
+
+def end_oldest(actor: Actor, browser: bytes) -> None:
+    """Of the browser's open requests the newest ``MOST_OPEN`` stay; ``browser`` is the digest of its id."""
+    own = (
+        AuthorizationRequest.organization_id == actor.organization_id,
+        AuthorizationRequest.browser_digest == browser,
+        AuthorizationRequest.completed_at.is_(None),
+    )
+    # Ids are ordered by time.
+    surplus = db.session.scalars(
+        select(AuthorizationRequest.id)
+        .where(*own)
+        .order_by(AuthorizationRequest.id.desc())
+        .offset(MOST_OPEN)
+        .limit(MOST_OPEN)
+    ).all()
+    if surplus:
+        count_changed(
+            update(AuthorizationRequest)
+            .where(*own, AuthorizationRequest.id.in_(surplus))
+            .values(completed_at=clock.now())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRequest:
+    """``sent`` are the parameters that count. ``refusal``, where there is one, is what the client is to be told.
+
+    It may be told by redirect only once client and redirect URI were found right; then ``sent`` are the parameters
+    that came openly.
+    """
+
+    sent: Mapping[str, str]
+    pushed_id: UUID | None = None
+    refusal: AuthorizationRefusal | None = None
+
+
+def read_asked(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+    """The request that a browser brought to the authorization endpoint.
+
+    Behind a ``request_uri`` and inside a request object, what came beside them counts for nothing but the
+    ``client_id``. Raises PageRefusal for a ``request_uri`` of ours that counts no longer.
+    """
+    demands = requires(client.document, client.organization.settings)
+    if "request_uri" in sent:
+        if "request" in sent:
+            return _refused(sent, "invalid_request", "Send request or request_uri, not both.")
+        if not sent["request_uri"].startswith(pushed_requests.PREFIX):
+            # Nothing is fetched: the address could be anybody's (OI-4).
+            return _refused(
+                sent, "request_uri_not_supported", "The request_uri must come from a pushed request."
+            )
+        pushed = pushed_requests.find_pushed_request(client, sent["request_uri"])
+        return AskedRequest(pushed.sent, pushed.id)
+    if demands.pushed_requests:
+        words = "The request must be pushed first (RFC 9126)."
+        return AskedRequest(
+            sent, refusal=AuthorizationRefusal("invalid_request", words).because("par_required")
+        )
+    return _opened(client, sent)
+
+
+def read_pushed(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+    """The request that a client pushes."""
+    if "request_uri" in sent:
+        return _refused(
+            sent, "invalid_request", "A pushed request holds no request_uri (RFC 9126 section 2.1)."
+        )
+    return _opened(client, sent)
+
+
+def _opened(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+    if "request" in sent:
+        try:
+            return AskedRequest(request_objects.parameters_of(client, sent["request"]))
+        except AuthorizationRefusal as refusal:
+            return AskedRequest(sent, refusal=refusal)
+    if requires(client.document, client.organization.settings).request_objects:
+        return _refused(sent, "invalid_request", "The request must be a signed request object (RFC 9101).")
+    return AskedRequest(sent)
+
+
+def _refused(sent: Mapping[str, str], code: str, words: str) -> AskedRequest:
+    refusal = AuthorizationRefusal(code, words).because("request_object_refused")
+    return AskedRequest(sent, refusal=refusal)
+
 
 LIFE = timedelta(minutes=30)
 
@@ -90,7 +208,7 @@ def begin_request(
     as many from the actor's network as it may; those who come from elsewhere go on. See ``open_requests``.
     """
     network = network_of(actor.address)
-    open_requests.require_room(actor, client, network)
+    require_room(actor, client, network)
     token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
     now = clock.now()
     db.session.execute(
@@ -107,7 +225,7 @@ def begin_request(
             expires_at=now + LIFE,
         )
     )
-    open_requests.end_oldest(actor, _browser(browser_id))
+    end_oldest(actor, _browser(browser_id))
     return token
 
 
@@ -127,7 +245,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
         return None
     if row.browser_digest != _browser(browser_id):
         return None
-    client = directory.find_client(client_id_of(organization_id, row.client_id), fresh=True)
+    client = lookups.find_client(client_id_of(organization_id, row.client_id), fresh=True)
     if client is None:
         return None
     return AuthorizationRequestView(

@@ -14,23 +14,22 @@ from app.models import user as user_model
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
 from app.models.user import User
-from app.operations import audit, clock
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.snapshots import is_before
 from app.operations.grants import grants
 from app.operations.statements import Statement, insert_into
-from app.operations.tokens.token_answers import TokenAnswer
-from app.operations.transaction import Unit, current_unit, transaction
-from app.operations.views import is_before
+from app.operations.store import audit, clock
+from app.operations.store.transactions import Unit, current_unit, transaction
+from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules.actor import Actor
-from app.rules.authorization import pkce
+from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.clients.redirect_uris import find_match
 from app.rules.identifiers import client_id_of, new_id, public_id
 from app.rules.oauth_errors import InvalidGrant
-from app.rules.registration.redirect_uris import find_match
-from app.rules.tenancy.lifetimes import end_of_life
-from app.rules.tokens.scopes import narrow
-from app.rules.tokens.tokens import AUTHORIZATION_CODE, digest, new_token, parse_token
+from app.rules.organizations.settings_effects import end_of_life
+from app.rules.scopes import narrow
+from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 
 KEPT_AFTER_USE = timedelta(days=1)
 
@@ -215,7 +214,7 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
         raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").because(
             "redirect_uri_mismatch", received=presented.redirect_uri, expected=row.redirect_uri
         )
-    if not pkce.is_verified(presented.code_verifier, row.code_challenge):
+    if not authorization_request.is_verified(presented.code_verifier, row.code_challenge):
         raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").because(
             "verifier_mismatch",
             received="no code_verifier" if presented.code_verifier is None else "another code_verifier",

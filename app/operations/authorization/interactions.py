@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations import clock
-from app.operations.authorization import id_token_hints
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
-from app.operations.consents.consents import NOTHING_STANDS, Standing, standing_consent
-from app.operations.directory import ClientView
-from app.operations.people.sessions import SessionView
-from app.operations.second_factors.enrolled import methods_of
-from app.operations.tokens.subjects import subject_of
-from app.rules.authorization.authentication_contexts import MULTI_FACTOR, reached_by
+from app.operations.authorization.consents import NOTHING_STANDS, Standing, standing_consent
+from app.operations.directory.lookups import ClientView
+from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.sessions import SessionView
+from app.operations.store import clock
+from app.operations.tokens import logout
+from app.operations.tokens.id_tokens import subject_of
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.claims_parameter import wanted_subject
 from app.rules.authorization.interaction import (
+    MULTI_FACTOR,
     Circumstances,
     SignIn,
     Step,
     needs_consent,
     next_step,
+    reached_by,
     rests_on_consent,
 )
-from app.rules.consents.approval import may_allow
-from app.rules.people.registration import is_open
-from app.rules.people.second_factors import are_offered, used_second_factor
+from app.rules.clients.client_types import may_allow
+from app.rules.sign_in.second_factors import are_offered, used_second_factor
+from app.rules.users.sign_up import is_open
 
 NATIVE = "native"
 DECIDES = "clients:trust"
@@ -139,7 +140,7 @@ def _subject_meant(client: ClientView, parameters: AuthorizationParameters) -> t
     wanted = wanted_subject(parameters.claims)
     if parameters.id_token_hint is None:
         return wanted, False
-    hinted = id_token_hints.read_hint(client.organization, parameters.id_token_hint)
+    hinted = logout.read_hint(client.organization, parameters.id_token_hint)
     if hinted is None or hinted.client_id != client.client_id:
         return wanted, True
     return wanted or hinted.subject, False

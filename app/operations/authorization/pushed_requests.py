@@ -10,20 +10,53 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, bindparam, func, insert, select, update
 
 from app.extensions import db
-from app.models.pushed_request import PushedRequest
-from app.operations import clock
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
+from app.models.token import PushedRequest
+from app.operations.clients import client_keys
+from app.operations.clients.client_keys import KeysUnavailable
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
 from app.operations.statements import Statement
-from app.operations.transaction import count_changed, current_unit, transaction
+from app.operations.store import clock
+from app.operations.store.transactions import count_changed, current_unit, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import understood
-from app.rules.client_proof.dpop import InvalidProof
+from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
+from app.rules.clients.client_requirements import requires
+from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
-from app.rules.oauth_errors import PageRefusal
-from app.rules.people.networks import network_of
-from app.rules.tokens.tokens import PUSHED_REQUEST, digest, new_token, parse_token
+from app.rules.oauth_errors import AuthorizationRefusal, PageRefusal
+from app.rules.sign_in.lockout import network_of
+from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_token
+
+
+def parameters_of(client: ClientView, request_object: str) -> dict[str, str]:
+    """The parameters in the object, and nothing from beside it (RFC 9101 section 6.3).
+
+    Raises InvalidRequestObject, and AuthorizationRefusal for an encrypted one, an unsigned one, and while the
+    client's keys cannot be read. Called outside of a unit: it may fetch them.
+    """
+    demands = requires(client.document, client.organization.settings)
+    chosen = client.document.get("request_object_signing_alg")
+    jwt = read_request_object(
+        request_object, must_be_signed=demands.request_objects or demands.fapi2 or chosen is not None
+    )
+    try:
+        is_signed = client_keys.has_signed(client, jwt)
+    except KeysUnavailable as unavailable:
+        raise AuthorizationRefusal("temporarily_unavailable", unavailable.description).because(
+            "client_keys_unavailable"
+        ) from None
+    if not is_signed:
+        raise InvalidRequestObject("No key of the client verifies the request object.")
+    return judge(
+        jwt,
+        client_id=client.client_id,
+        issuer=client.organization.issuer,
+        algorithms=tuple(name for name in demands.algorithms if chosen in {None, name}),
+        is_bounded=demands.fapi2,
+        now=clock.now(),
+    )
+
 
 PREFIX = "urn:ietf:params:oauth:request_uri:"
 LIFE = timedelta(seconds=60)

@@ -1,1 +1,1 @@
-"""Grants, from which all tokens of a user hang, and who may see and end them."""
+"""Grants and signing keys."""

@@ -5,30 +5,153 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Integer, bindparam, select, update
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, not_, or_, select, true, update
+from sqlalchemy.orm import aliased
 
+from app.models.client import Client
+from app.models.credential import Credential
 from app.models.event import Revocation
-from app.models.grant import Grant
+from app.models.grant import Consent, Grant
+from app.models.organization import Organization
 from app.models.token import AccessToken
-from app.operations import audit, clock, keyring
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
-from app.operations.logout import listeners
-from app.operations.people.users import get_user
+from app.models.user import User
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.users import get_user
+from app.operations.grants import logout, signing_keys
 from app.operations.statements import Statement, insert_into
-from app.operations.tokens import access_tokens, audiences, id_tokens, signing_keys
-from app.operations.tokens.subjects import subject_of
-from app.operations.tokens.token_answers import TokenAnswer
-from app.operations.transaction import current_unit
+from app.operations.store import audit, clock, keyring
+from app.operations.store.transactions import current_unit
+from app.operations.tokens import access_tokens, id_tokens
+from app.operations.tokens import access_tokens as audiences
+from app.operations.tokens.access_tokens import TokenAnswer
+from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
+from app.rules.authorization.consents import FIRST_PARTY, asks_people, longest_life
+from app.rules.clients.client_requirements import algorithm_for
 from app.rules.identifiers import new_id, public_id
-from app.rules.registration.demands import algorithm_for
+from app.rules.token_values import digest, new_refresh_token
 from app.rules.tokens.claims import claims_for
-from app.rules.tokens.tokens import digest, new_refresh_token
+
+CONSENT_OF_GRANT = and_(
+    Consent.organization_id == Grant.organization_id,
+    Consent.user_id == Grant.user_id,
+    Consent.client_id == Grant.client_id,
+)
+# To build a long condition costs more than to ask it, so it is done once: what changes is bound when it is asked.
+
+
+@cache
+def outlives_moments() -> ColumnElement[bool]:
+    """No moment of its organization, client, user or secret came after the grant was allowed (IT-3)."""
+    grant, allowed = Grant, Grant.allowed_at
+    organization = aliased(Organization)
+    client, user, secret = aliased(Client), aliased(User), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == grant.organization_id,
+                or_(
+                    organization.tokens_valid_from > allowed,
+                    organization.tokens_not_before > allowed,
+                    organization.sessions_not_before > grant.auth_time,
+                ),
+            ),
+            _came_later(client, grant, grant.client_id, allowed),
+            _came_later(user, grant, grant.user_id, allowed),
+            _came_later(secret, grant, grant.credential_id, allowed),
+            _ended_with_tokens(secret, grant),
+        )
+    )
+
+
+def still_refreshes(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Its refresh tokens have not ended by age or for want of use: ``lifetimes.end_of_family`` as a condition."""
+    limits = settings["oauth"]["refresh_token"]
+    now = clock.now()
+    longest = longest_life(settings)
+    return and_(
+        true() if longest is None else _within_consent(settings, now - timedelta(seconds=longest)),
+        Grant.refresh_digest.is_not(None),
+        Grant.expires_at > now,
+        Grant.idle_expires_at > now,
+        Grant.created_at > now - timedelta(seconds=limits["ttl_seconds"]),
+        or_(
+            Grant.refreshed_at.is_(None),
+            Grant.refreshed_at > now - timedelta(seconds=limits["idle_ttl_seconds"]),
+        ),
+    )
+
+
+def is_living(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """A grant by which its client may still do something, as lists and counts have it."""
+    return and_(
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > clock.now(),
+        or_(Grant.refresh_digest.is_(None), still_refreshes(settings)),
+        outlives_moments(),
+    )
+
+
+def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """It rests on a consent of its user: there is one, and its client is of those that people are asked about."""
+    consent, client = aliased(Consent), aliased(Client)
+    given = exists().where(
+        consent.organization_id == Grant.organization_id,
+        consent.user_id == Grant.user_id,
+        consent.client_id == Grant.client_id,
+    )
+    if asks_people(FIRST_PARTY, settings):
+        return given
+    return given & exists().where(
+        client.organization_id == Grant.organization_id,
+        client.id == Grant.client_id,
+        client.trust != FIRST_PARTY,
+    )
+
+
+def _within_consent(settings: Mapping[str, Any], given_after: datetime) -> ColumnElement[bool]:
+    return or_(Grant.allowed_at > given_after, not_(is_consented(settings)))
+
+
+@cache
+def token_outlives_moments() -> ColumnElement[bool]:
+    """The same of an access token by itself; its grant is asked beside it."""
+    token, issued = AccessToken, AccessToken.issued_at
+    organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == token.organization_id,
+                or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
+            ),
+            _came_later(client, token, token.client_id, issued),
+            _came_later(secret, token, token.credential_id, issued),
+            _ended_with_tokens(secret, token),
+        )
+    )
+
+
+def _came_later(holder: Any, row: Any, holder_id: Any, made_at: Any) -> ColumnElement[bool]:
+    return exists().where(
+        holder.organization_id == row.organization_id,
+        holder.id == holder_id,
+        holder.tokens_not_before > made_at,
+    )
+
+
+def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
+    return exists().where(
+        secret.organization_id == row.organization_id,
+        secret.id == row.credential_id,
+        secret.takes_tokens.is_(True),
+        secret.expires_at <= bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type),
+    )
+
 
 # Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
 LONGEST_ACCESS = timedelta(days=1)
@@ -146,7 +269,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
     )
     store_token(authenticated, new, prepared)
     if new.session_id is not None and "openid" in new.scopes:
-        listeners.add_listener(client, new.session_id, new.user_id)
+        logout.add_listener(client, new.session_id, new.user_id)
     _end_oldest(actor, client, new.user_id)
     audit.record(
         actor,

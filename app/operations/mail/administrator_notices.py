@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
-from app.operations import clock
-from app.operations.directory import organization_by_id
+from app.operations.directory.lookups import organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
-from app.operations.people import attempts
-from app.operations.transaction import transaction
+from app.operations.store import clock, rate_limits
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 
 MOST_AN_HOUR = 20
@@ -32,11 +31,11 @@ def notify_administrators(
     if not letters.is_possible():
         return
     organization = organization_by_id(actor.organization_id)
-    same = attempts.bucket_of("administrator notice", notice, actor.label, about)
-    if not attempts.is_within(organization.id, same, 1, _HOUR):
+    same = rate_limits.bucket_of("administrator notice", notice, actor.label, about)
+    if not rate_limits.is_within(organization.id, same, 1, _HOUR):
         return
-    if not attempts.is_within(
-        organization.id, attempts.bucket_of("administrator notices"), MOST_AN_HOUR, _HOUR
+    if not rate_limits.is_within(
+        organization.id, rate_limits.bucket_of("administrator notices"), MOST_AN_HOUR, _HOUR
     ):
         return
     values = {

@@ -6,17 +6,16 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from app.config import current
-from app.operations import audit, clock
-from app.operations.directory import organization_by_id
+from app.operations.directory.lookups import organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.compose import compose
 from app.operations.mail.languages import language_of_address
 from app.operations.mail.letters import Letter
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
-from app.operations.outgoing import OutgoingFailed
-from app.operations.transaction import transaction
-from app.operations.upkeep import outbox
-from app.operations.upkeep.outbox import Message, NotNow, Refused
+from app.operations.store import audit, clock, outbox
+from app.operations.store.outbox import Message, NotNow, Refused
+from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import public_id

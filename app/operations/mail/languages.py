@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.operations.directory import OrganizationView
-from app.operations.people.users import find_user_by_email
+from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.users import find_user_by_email
 from app.rules.languages.choice import language_for
 
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from app.config import current
-from app.operations.directory import OrganizationView
+from app.operations.directory.lookups import OrganizationView
 from app.operations.mail.sealed_payloads import open_payload, seal_payload
-from app.operations.upkeep import outbox
-from app.rules.people.emails import canonical_email
+from app.operations.store import outbox
+from app.rules.mail.email_addresses import canonical_email
 
 KIND = "mail"
 RECEIVER = "mail"

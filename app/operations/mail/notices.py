@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from app.operations import clock
-from app.operations.directory import organization_by_id
+from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.users import get_user
 from app.operations.mail import letters
 from app.operations.mail.languages import language_of
-from app.operations.people import attempts
-from app.operations.people.users import get_user
-from app.operations.transaction import transaction
+from app.operations.store import clock, rate_limits
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.languages.catalogs import catalog_of
 from app.rules.languages.sentences import said
@@ -49,8 +48,8 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
     if not letters.is_possible():
         return
     organization = organization_by_id(actor.organization_id)
-    bucket = attempts.bucket_of("notice", notice, str(user_id))
-    if not attempts.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+    bucket = rate_limits.bucket_of("notice", notice, str(user_id))
+    if not rate_limits.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
     # Chosen now: the account, or its address, may be another one when the letter leaves.

@@ -9,14 +9,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from app.operations import clock
-from app.operations.directory import organization_by_id
+from app.operations.directory.lookups import organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.root_announcements import KIND
 from app.operations.mail.to_administrators import addresses_of_administrators
-from app.operations.transaction import transaction
-from app.operations.upkeep import outbox
-from app.operations.upkeep.outbox import Message, Refused
+from app.operations.store import clock, outbox
+from app.operations.store.outbox import Message, Refused
+from app.operations.store.transactions import transaction
 from app.rules.errors import NotFound
 
 

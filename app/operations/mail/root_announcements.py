@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from app.config import current
-from app.operations.directory import organization_by_id
-from app.operations.people import attempts
-from app.operations.upkeep.messages import enqueue
+from app.operations.directory.lookups import organization_by_id
+from app.operations.store import rate_limits
+from app.operations.store.outbox import enqueue
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 
@@ -30,7 +30,7 @@ def announce_root(actor: Actor, action: str, before: Mapping[str, Any] | None) -
     if not _is_wanted(actor.organization_id, before or {}):
         return
     who = str(actor.user_id or actor.client_id)
-    if not attempts.is_within(actor.organization_id, attempts.bucket_of("root access", who), 1, _HOUR):
+    if not rate_limits.is_within(actor.organization_id, rate_limits.bucket_of("root access", who), 1, _HOUR):
         return
     payload = {"by": actor.label, "action": action, "address": actor.address or ""}
     enqueue(actor.organization_id, KIND, payload, receiver="administrators")

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from app.operations import keyring
+from app.operations.store import keyring
 
 
 def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from app.config.mail import MailServer
-from app.operations.outgoing import OutgoingFailed
+from app.operations.store.outgoing_http import OutgoingFailed
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 20.0

@@ -8,9 +8,9 @@ from sqlalchemy import select, true
 
 from app.extensions import db
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory import OrganizationView
+from app.operations.directory.lookups import OrganizationView
 from app.operations.mail import letters
-from app.rules.people.permissions import ADMIN
+from app.rules.directory.permissions import ADMIN
 
 MOST = 20
 

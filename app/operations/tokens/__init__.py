@@ -1,1 +1,1 @@
-"""What tokens hold, how they are issued, exchanged, looked at and revoked."""
+"""Tokens: issue, refresh, exchange, introspect, list, revoke."""

@@ -5,15 +5,93 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.operations.directory import ClientView
-from app.operations.tokens import audiences, signing_keys
+from app.config import current
+from app.operations.clients.resources import catalog_of
+from app.operations.directory.lookups import ClientView
+from app.operations.grants import signing_keys
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.clients import resource_indicators
+from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.resource_indicators import Asking, Target
 from app.rules.identifiers import new_id, public_id
-from app.rules.registration.demands import algorithm_for
-from app.rules.tokens.tokens import ACCESS_TOKEN, digest, new_token
+from app.rules.oauth_errors import AuthorizationRefusal, InvalidTarget
+from app.rules.token_values import ACCESS_TOKEN, digest, new_token
+
+JWT = "jwt"
+LONGEST_JWT_SECONDS = 3600
+
+
+def management_audience() -> str:
+    """The resource indicator of the management API."""
+    config = current()
+    return f"{config.base_url}/management"
+
+
+def target_of(client: ClientView, scopes: Sequence[str], asked: Sequence[str]) -> Target:
+    """What a token of the client holds when it asks for these scopes and resources. Raises InvalidTarget."""
+    asking = Asking(
+        client.organization.issuer,
+        management_audience(),
+        client.document.get("resources") or (),
+        client.document["scopes"],
+    )
+    return resource_indicators.settle(scopes, asked, asking, catalog_of(client.organization.id))
+
+
+def authorized(client: ClientView, parameters: AuthorizationParameters) -> AuthorizationParameters:
+    """The request with those of its scopes that fit its resources. Raises AuthorizationRefusal (RFC 8707 section 2)."""
+    try:
+        target = target_of(client, parameters.scopes, parameters.resources)
+    except InvalidTarget as refused:
+        raise AuthorizationRefusal(refused.code, refused.description) from refused
+    if not target.scopes:
+        raise AuthorizationRefusal(
+            "invalid_scope", "None of the scopes belongs to a resource that is offered."
+        )
+    owners = catalog_of(client.organization.id).owners
+    spoken_of = {owners.get(scope) for scope in target.scopes}
+    bare = tuple(resource for resource in parameters.resources if resource not in spoken_of)
+    return replace(parameters, scopes=target.scopes, bare_resources=bare)
+
+
+def chosen(
+    client: ClientView, scopes: Sequence[str], granted: Sequence[str], asked: Sequence[str]
+) -> tuple[str, ...]:
+    """The resources of one token under a grant: those asked for now, or all that were granted.
+
+    ``scopes`` and ``granted`` are what the user allowed. Raises InvalidTarget for more (RFC 8707 section 2.2).
+    """
+    if asked:
+        resource_indicators.require_within(asked, granted or target_of(client, scopes, ()).audience)
+    return tuple(asked or granted)
+
+
+def is_jwt(client: ClientView, audience: Sequence[str]) -> bool:
+    """Whether the token is a JWT: as its resources want, else the client, else the organization."""
+    otherwise = (
+        client.document.get("access_token_format")
+        or client.organization.settings["oauth"]["access_token"]["format"]
+    )
+    return resource_indicators.format_of(audience, catalog_of(client.organization.id), otherwise) == JWT
+
+
+def may_be_jwt(client: ClientView) -> bool:
+    """Whether some token of the client can be a JWT: its own choice, its organization's, or a resource's."""
+    return is_jwt(client, ()) or catalog_of(client.organization.id).has_jwt
+
+
+def seconds_of_life(client: ClientView, audience: Sequence[str], *, as_jwt: bool) -> int:
+    """Seconds that the token lives: as its resources want, else by the organization's settings."""
+    settings = client.organization.settings["oauth"]["access_token"]
+    otherwise = int(settings["jwt_ttl_seconds"] if as_jwt else settings["ttl_seconds"])
+    # A JWT may be believed by who asks nobody: a resource cannot make it live longer than any setting can.
+    most = LONGEST_JWT_SECONDS if as_jwt else 86_400
+    return resource_indicators.seconds_of(audience, catalog_of(client.organization.id), otherwise, most=most)
+
 
 BEARER, DPOP = "Bearer", "DPoP"
 LONGEST_JWT = 8192
@@ -94,9 +172,9 @@ def _plan_of(client: ClientView, scopes: tuple[str, ...], resources: tuple[str, 
     key = ("access token", scopes, resources)
     plan: _Plan | None = client.derived.get(key)
     if plan is None:
-        target = audiences.target_of(client, scopes, resources)
-        as_jwt = audiences.is_jwt(client, target.audience)
-        expires_in = audiences.seconds_of_life(client, target.audience, as_jwt=as_jwt)
+        target = target_of(client, scopes, resources)
+        as_jwt = is_jwt(client, target.audience)
+        expires_in = seconds_of_life(client, target.audience, as_jwt=as_jwt)
         plan = _Plan(" ".join(target.scopes), target.audience, as_jwt, expires_in)
         # A caller may ask for many combinations; few clients use more than a handful.
         if len(client.derived) < _MOST_DERIVED:
@@ -147,3 +225,27 @@ def _signed(
     claims |= {name: value for name, value in more.items() if value is not None}
     algorithm = algorithm_for(client.document, client.organization.settings)
     return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAnswer:
+    """What the token endpoint answers (RFC 6749 section 5.1); ``expires_in`` in seconds."""
+
+    access_token: str
+    expires_in: int
+    scope: str
+    refresh_token: str | None = None
+    id_token: str | None = None
+    token_type: str = BEARER
+
+    def as_document(self) -> dict[str, Any]:
+        """The JSON object of the answer; ``scope`` holds at least one name, or is left out (RFC 6749 section 3.3)."""
+        document = {
+            "access_token": self.access_token,
+            "token_type": self.token_type,
+            "expires_in": self.expires_in,
+            "scope": self.scope or None,
+            "refresh_token": self.refresh_token,
+            "id_token": self.id_token,
+        }
+        return {name: value for name, value in document.items() if value is not None}

@@ -1,18 +1,43 @@
-"""ID tokens (OpenID Connect Core section 2)."""
+"""What a user's token tells of the user."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.operations.directory import ClientView
-from app.operations.tokens import signing_keys
-from app.rules.identifiers import public_id
-from app.rules.registration.demands import algorithm_for
-from app.rules.tokens.jwt import left_half_hash
+from app.operations.clients import dpop_proofs
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.users import get_user
+from app.operations.grants import signing_keys
+from app.operations.store import keyring
+from app.operations.tokens import tokens
+from app.rules.authorization.claims_parameter import USERINFO, names_for
+from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.redirect_uris import PAIRWISE, sector_of
+from app.rules.errors import Forbidden, Unauthenticated
+from app.rules.identifiers import encode_uuid, public_id
+from app.rules.tokens.claims import claims_for, left_half_hash
+from app.rules.tokens.protected_resources import PresentedToken
+
+
+def subject_of(client: ClientView, user_id: UUID) -> str:
+    """The same for ever, in ID tokens, userinfo, introspection and JWT access tokens of the client alike.
+
+    A ``pairwise`` client shares it with the clients of its sector alone: another sector's cannot be told to be the
+    same user's. It is keyed by the organization's data key, which outlives the master key that wraps it.
+    """
+    if client.document.get("subject_type") != PAIRWISE:
+        return public_id("usr", user_id)
+    key = keyring.derive_for(client.organization.id, "pairwise subjects")
+    # Section 8.1: sector and user, and a secret; the NUL can stand in neither.
+    text = f"{sector_of(client.document)}\0{user_id}".encode()
+    made = hmac.digest(key, text, hashlib.sha256)
+    return f"pws_{encode_uuid(UUID(bytes=made[:16]))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +88,46 @@ def sign_id_token(client: ClientView, facts: Facts, *, access_token: str, now: d
     if facts.session_id is not None:
         claims["sid"] = public_id("ses", facts.session_id)
     return signing_keys.sign(client.organization, algorithm, claims, token_type="JWT")  # noqa: S106 - a header, no password
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedClaims:
+    """The claims, and the client they were released to; ``signed`` is the same as a JWT, for clients that want it."""
+
+    claims: dict[str, Any]
+    client: AuthenticatedClient
+    signed: str | None
+
+
+def claims_of(presented: PresentedToken, *, organization_id: str | None) -> ReleasedClaims:
+    """The claims of the token's user that its scopes release (OIDC Core 5.4) or that were asked for by name (5.5).
+
+    Raises Unauthenticated for a token that is dead, of another organization than the path's, or meant for
+    somebody else, or presented otherwise than it is bound; ProofRefused when the DPoP proof beside it does not count;
+    Forbidden when ``openid`` is not among its scopes.
+    """
+    view = tokens.find_token(presented.token, organization_id=organization_id)
+    if view is None or view.user_id is None:
+        raise Unauthenticated("The access token is invalid, ended or revoked.")
+    dpop_proofs.require_holder(view, presented)
+    organization = view.client.organization
+    if "openid" not in view.scopes:
+        raise Forbidden("This needs the scope openid.", permission="openid")
+    if organization.issuer not in view.audience:
+        raise Unauthenticated("The access token is meant for somebody else.")
+    user = get_user(organization.id, view.user_id)
+    claims = claims_for(user.claims, view.scopes, names_for(view.claims, USERINFO))
+    # Last, so that nothing overwrites it: the client's own name for the user, as in its ID tokens.
+    claims["sub"] = subject_of(view.client, view.user_id)
+    return ReleasedClaims(claims, AuthenticatedClient(view.client, None), _signed(view.client, claims))
+
+
+def _signed(client: ClientView, claims: Mapping[str, Any]) -> str | None:
+    """OIDC Core 5.3.2: with ``iss`` and ``aud``; no type of its own is registered for it."""
+    chosen = client.document.get("userinfo_signed_response_alg")
+    if chosen is None:
+        return None
+    organization = client.organization
+    algorithm = algorithm_for(client.document, organization.settings, chosen)
+    whole = {**claims, "iss": organization.issuer, "aud": client.client_id}
+    return signing_keys.sign(organization, algorithm, whole, token_type="JWT")  # noqa: S106 - a header, no password

@@ -14,25 +14,24 @@ from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations import audit, clock, keyring
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.snapshots import is_before
 from app.operations.grants import grants
-from app.operations.grants.standing_grants import CONSENT_OF_GRANT
+from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.statements import Statement
-from app.operations.tokens.token_answers import TokenAnswer
-from app.operations.transaction import current_unit, transaction, witnessed_by
-from app.operations.views import is_before
+from app.operations.store import audit, clock, keyring
+from app.operations.store.transactions import current_unit, transaction, witnessed_by
+from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules import sealing
 from app.rules.actor import Actor
-from app.rules.consents.ends import asks_people
+from app.rules.authorization.consents import asks_people
+from app.rules.clients.client_requirements import rotates_refresh_tokens
 from app.rules.identifiers import client_id_of, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
-from app.rules.registration.demands import rotates_refresh_tokens
-from app.rules.tenancy.lifetimes import end_of_family, end_under_consent
-from app.rules.tokens.scopes import beyond, is_within, narrow
-from app.rules.tokens.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.organizations.settings_effects import end_of_family, end_under_consent
+from app.rules.scopes import beyond, is_within, narrow
+from app.rules.token_values import REFRESH_TOKEN, digest, has_own_tag, parse_token
 
 _FIND = Statement(
     select(

@@ -6,25 +6,28 @@ is no list of revoked tokens to spread and none that can be late.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Client
-from app.models.device import DeviceCode
-from app.models.grant import AuthorizationCode, Grant
+from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations import audit, clock, keyring
+from app.operations.directory.lookups import ClientView
 from app.operations.grants import grants
+from app.operations.sign_in.callers import acting_in
+from app.operations.store import audit, clock, keyring
+from app.operations.store.transactions import count_changed, transaction
 from app.operations.tokens import tokens
-from app.operations.transaction import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput
+from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import client_id_of, public_id
-from app.rules.tokens.tokens import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.token_values import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.tokens.revocation import revocation_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,63 +137,20 @@ def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
     return revoked
 
 
-def end_grants(actor: Actor, condition: Any, *, reason: str) -> int:
-    """Every living grant of the actor's organization that meets the condition is revoked; returns how many.
+def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: ClientView | None) -> None:
+    """The organization never accepts the token again, committed; a string that was none changes nothing.
 
-    Part of the transaction under way. One statement and no row count to trust: tokens ask their grant.
+    ``client`` is one that proved itself by its secret: it may name its own tokens. Anybody else needs
+    ``tokens:revoke``: Forbidden. Everything wrong with the body is
+    InvalidInput, and so is an organization that is not the caller's, in the same words as one that does not exist
+    (RV-1). Audit: ``token.revoked``, once.
     """
-    now = clock.now()
-    return count_changed(
-        update(Grant)
-        .where(Grant.organization_id == actor.organization_id, Grant.revoked_at.is_(None), condition)
-        .values(revoked_at=now, revoked_reason=reason, sealed_answer=None)
-    )
-
-
-@transaction
-def revoke_grants_of_user(actor: Actor, user_id: UUID, *, reason: str) -> int:
-    """Every app loses what the user allowed it, codes included; returns how many grants ended."""
-    _end_codes(actor, "user_id", user_id)
-    ended = end_grants(actor, Grant.user_id == user_id, reason=reason)
-    grants.log_revocation(actor.organization_id, "user", user_id.bytes)
-    return ended
-
-
-@transaction
-def revoke_grants_elsewhere(actor: Actor, user_id: UUID, *, reason: str) -> int:
-    """As ``revoke_grants_of_user``, but for what was allowed in the actor's own sign-in; returns how many ended."""
-    _end_codes(actor, "user_id", user_id)
-    elsewhere = (
-        (Grant.organization_id == actor.organization_id)
-        & (Grant.user_id == user_id)
-        & Grant.revoked_at.is_(None)
-        & or_(Grant.session_id.is_(None), Grant.session_id != actor.session_id)
-    )
-    ids = db.session.scalars(select(Grant.id).where(elsewhere)).all()
-    for grant_id in ids:
-        grants.log_revocation(actor.organization_id, "grant", grant_id.bytes)
-    return end_grants(actor, Grant.id.in_(ids), reason=reason) if ids else 0
-
-
-@transaction
-def revoke_grants_of_client(actor: Actor, client_id: UUID, *, reason: str) -> int:
-    """Nobody's permission for the client stands any more; returns how many grants ended."""
-    _end_codes(actor, "client_id", client_id)
-    ended = end_grants(actor, Grant.client_id == client_id, reason=reason)
-    grants.log_revocation(actor.organization_id, "client", client_id.bytes)
-    return ended
-
-
-def _end_codes(actor: Actor, column: str, value: UUID) -> None:
-    now = clock.now()
-    for model in (AuthorizationCode, DeviceCode):
-        db.session.execute(
-            update(model)
-            .where(
-                model.organization_id == actor.organization_id,
-                model.used_at.is_(None),
-                model.expires_at > now,
-                getattr(model, column) == value,
-            )
-            .values(expires_at=now)
-        )
+    if client is None:
+        actor.require_some("tokens:revoke")
+    wanted = revocation_request(fields)
+    try:
+        inside, _ = acting_in(actor, wanted.organization_id)
+    except NotFound as unknown:
+        words = "There is no such organization." if actor.is_root else "This is not your organization."
+        raise InvalidInput(words, field="organization_id", code="unknown_organization") from unknown
+    revoke_token(inside, wanted.token)

@@ -13,24 +13,23 @@ from sqlalchemy import insert
 
 from app.extensions import db
 from app.models.token import AccessToken
-from app.operations import audit, clock
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView
-from app.operations.grants import grants
-from app.operations.tokens import access_tokens, audiences, signing_keys, tokens
-from app.operations.tokens.access_tokens import MadeToken
-from app.operations.tokens.subjects import subject_of
-from app.operations.tokens.token_answers import TokenAnswer
-from app.operations.tokens.tokens import TokenView
-from app.operations.transaction import current_unit, transaction
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.grants import grants, signing_keys
+from app.operations.grants.token_snapshots import TokenView
+from app.operations.store import audit, clock
+from app.operations.store.transactions import current_unit, transaction
+from app.operations.tokens import access_tokens, tokens
+from app.operations.tokens import access_tokens as audiences
+from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
+from app.operations.tokens.id_tokens import subject_of
+from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.client_types import IMPERSONATION
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidScope, InvalidTarget, OAuthRefusal, UnauthorizedClient
-from app.rules.registration.demands import algorithm_for
-from app.rules.tokens.scopes import is_within, narrow
+from app.rules.scopes import is_within, narrow
 from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,
     GRANT_TYPE,
-    IMPERSONATION,
     JWT_TYPE,
     MOST_ACTORS,
     ExchangeRequest,

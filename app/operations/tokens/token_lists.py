@@ -17,12 +17,12 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
-from app.operations import clock
-from app.operations.grants.allowances import conditions, of_own_clients
-from app.operations.grants.standing_grants import outlives_moments, token_outlives_moments
-from app.operations.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.grants.grant_lists import conditions, of_own_clients
+from app.operations.grants.grants import outlives_moments, token_outlives_moments
+from app.operations.store import clock
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import read, transaction
 from app.operations.tokens import revocation
-from app.operations.transaction import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id

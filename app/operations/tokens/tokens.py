@@ -8,9 +8,7 @@ stale (IT-3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,53 +18,22 @@ from app.models import user as user_model
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations import clock, directory
-from app.operations.client_proof.authenticated_client import AuthenticatedClient
-from app.operations.directory import ClientView, client_of_row
+from app.operations.directory import lookups
+from app.operations.directory.lookups import AuthenticatedClient, ClientView, client_of_row
+from app.operations.directory.snapshots import is_before
+from app.operations.grants.token_snapshots import TokenView
 from app.operations.statements import Statement
+from app.operations.store import clock
 from app.operations.tokens import access_tokens
-from app.operations.tokens.token_answers import TokenAnswer
-from app.operations.views import is_before
+from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, parse_client_id
-from app.rules.tokens.tokens import ACCESS_TOKEN, digest, parse_token
+from app.rules.token_values import ACCESS_TOKEN, digest, parse_token
 
 _TOKEN_COLUMNS = (
     "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "dpop_jkt", "issued_at",
     "expires_at",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TokenView:
-    """A living access token, the client it was issued to, and what it rests on."""
-
-    id: UUID
-    client: ClientView
-    grant_id: UUID | None
-    user_id: UUID | None
-    user_email: str | None
-    scopes: tuple[str, ...]
-    audience: tuple[str, ...]
-    issued_at: datetime
-    expires_at: datetime
-    authenticated_at: datetime | None
-    session_id: UUID | None
-    dpop_jkt: str | None
-    act: Mapping[str, Any] | None
-    acr: str | None
-    claims: Mapping[str, Any] | None
-    parent: TokenView | None = None
-
-    @property
-    def origin(self) -> ClientView:
-        """The client that the first token of an exchange was issued to; otherwise the token's own."""
-        return self.client if self.parent is None else self.parent.origin
-
-    @property
-    def depth(self) -> int:
-        """How often it was exchanged (RFC 8693)."""
-        return 0 if self.parent is None else self.parent.depth + 1
 
 
 _ISSUE_TO_CLIENT = Statement(insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS}))
@@ -192,7 +159,7 @@ def owner_of(token: str) -> str | None:
         return None
     # The address of a client's metadata names no organization; the token does.
     try:
-        return directory.organization_by_slug(slug, fresh=False).id
+        return lookups.organization_by_slug(slug, fresh=False).id
     except NotFound:
         return None
 

@@ -1,1 +1,1 @@
-"""What an authorization request may say, and what follows from it."""
+"""Authorization requests, consents, codes, device codes."""

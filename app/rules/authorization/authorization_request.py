@@ -5,17 +5,96 @@ Each check is a function named in the standard's words; the first that fails dec
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
+from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.authorization import hints, pkce
 from app.rules.authorization.claims_parameter import parse_claims, scopes_of, wanted_contexts, within
-from app.rules.authorization.resource_indicators import parse_resources
-from app.rules.authorization.response_modes import QUERY, checked_mode
-from app.rules.client_proof.dpop import is_thumbprint
+from app.rules.clients.dpop import is_thumbprint
+from app.rules.clients.redirect_uris import origin_of
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import AuthorizationRefusal, InvalidTarget
-from app.rules.tokens.scopes import beyond, parse_scope
+from app.rules.scopes import beyond, parse_scope
+
+LONGEST_LOGIN_HINT = 320
+LONGEST_ID_TOKEN_HINT = 4 * 1024
+LONGEST_LOCALES = 200
+_MOST_LOCALES = 10
+# The form of BCP 47 tags; whether a language is spoken here is asked later.
+_LOCALE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,6}")
+
+
+def login_hint(sent: Mapping[str, str]) -> str | None:
+    """Who will probably sign in, when it can be an e-mail address or name at all."""
+    hint = sent.get("login_hint", "")
+    return hint if 1 <= len(hint) <= LONGEST_LOGIN_HINT and hint.isprintable() else None
+
+
+def id_token_hint(sent: Mapping[str, str]) -> str | None:
+    """The ID token that names whom the request is about; nobody has verified it yet. None when none was sent."""
+    hint = sent.get("id_token_hint")
+    # Cut short it verifies no more, and so names nobody, as it should.
+    return hint if hint is None else hint[:LONGEST_ID_TOKEN_HINT]
+
+
+def ui_locales(sent: Mapping[str, str]) -> tuple[str, ...]:
+    """The languages wished for, most wanted first; what is no language tag is left out."""
+    tags = [tag for tag in sent.get("ui_locales", "")[:LONGEST_LOCALES].split() if _LOCALE.fullmatch(tag)]
+    return tuple(dict.fromkeys(tags))[:_MOST_LOCALES]
+
+
+METHOD = "S256"
+# fullmatch, never ``^…$`` with match: that lets a line feed through at the end (PK-3).
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+
+
+def is_challenge(text: str) -> bool:
+    """Whether the text can be an S256 challenge: 43 base64url characters."""
+    return _CHALLENGE.fullmatch(text) is not None
+
+
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge of a verifier (RFC 7636 section 4.2)."""
+    return urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+def is_verified(verifier: str | None, challenge: str) -> bool:
+    """Whether the verifier is the one that the challenge was made from (PK-4)."""
+    if verifier is None or _VERIFIER.fullmatch(verifier) is None:
+        return False
+    return hmac.compare_digest(challenge_of(verifier), challenge)
+
+
+QUERY, FORM_POST = "query", "form_post"
+RESPONSE_MODES = (QUERY, FORM_POST)
+# A code in a fragment is left in the browser's history and read by every script of the page.
+
+
+def mode_of(sent: Mapping[str, str]) -> str:
+    """The mode in which any answer goes back, an error too: the one asked for, where it can be kept."""
+    asked = sent.get("response_mode")
+    return FORM_POST if asked == FORM_POST and _takes_forms(sent.get("redirect_uri", "")) else QUERY
+
+
+def checked_mode(sent: Mapping[str, str]) -> str:
+    """The mode of a good request. Raises AuthorizationRefusal for one that is not offered, or not to this address."""
+    asked = sent.get("response_mode", QUERY)
+    if asked not in RESPONSE_MODES:
+        raise AuthorizationRefusal("invalid_request", "The response_mode must be query or form_post.")
+    if asked != mode_of(sent):
+        raise AuthorizationRefusal("invalid_request", "An app's own scheme takes no forms: use query.")
+    return asked
+
+
+def _takes_forms(redirect_uri: str) -> bool:
+    # A form can be posted to a web origin alone.
+    return origin_of(redirect_uri) is not None
+
 
 PROMPTS = ("none", "login", "consent", "select_account", "create")
 LONGEST_STATE = 2048
@@ -104,9 +183,9 @@ def checked(
         acr_values=wanted_contexts(claims)
         or _acr_values(sent)
         or tuple(client.get("default_acr_values") or ()),
-        login_hint=hints.login_hint(sent),
-        id_token_hint=hints.id_token_hint(sent),
-        ui_locales=hints.ui_locales(sent),
+        login_hint=login_hint(sent),
+        id_token_hint=id_token_hint(sent),
+        ui_locales=ui_locales(sent),
         dpop_jkt=_dpop_jkt(sent),
         resources=_resources(sent),
     )
@@ -115,11 +194,11 @@ def checked(
 def understood(sent: Mapping[str, str]) -> dict[str, str]:
     """What of the request is worth keeping: parameters that are read here, and a hint that can be one."""
     kept = {name: sent[name] for name in NAMES if name in sent}
-    if hints.login_hint(sent) is None:
+    if login_hint(sent) is None:
         kept.pop("login_hint", None)
     for name, longest in (
-        ("id_token_hint", hints.LONGEST_ID_TOKEN_HINT),
-        ("ui_locales", hints.LONGEST_LOCALES),
+        ("id_token_hint", LONGEST_ID_TOKEN_HINT),
+        ("ui_locales", LONGEST_LOCALES),
     ):
         if name in kept:
             kept[name] = kept[name][:longest]
@@ -157,11 +236,11 @@ def _code_challenge(sent: Mapping[str, str]) -> str:
         raise AuthorizationRefusal(
             "invalid_request", "PKCE is required: the parameter code_challenge is missing."
         ).because("pkce_missing")
-    if sent.get("code_challenge_method") != pkce.METHOD:
+    if sent.get("code_challenge_method") != METHOD:
         raise AuthorizationRefusal(
             "invalid_request", "The parameter code_challenge_method must be S256."
-        ).because("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=pkce.METHOD)
-    if not pkce.is_challenge(challenge):
+        ).because("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=METHOD)
+    if not is_challenge(challenge):
         raise AuthorizationRefusal(
             "invalid_request", "The code_challenge must be 43 base64url characters."
         ).because("pkce_method_unsupported", received=challenge, expected="43 base64url characters")

@@ -10,11 +10,32 @@ from typing import Any
 
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.claims_parameter import must_meet_contexts
-from app.rules.consents.approval import is_pre_approved
-from app.rules.consents.ends import FIRST_PARTY, asks_people
+from app.rules.authorization.consents import FIRST_PARTY, asks_people
+from app.rules.clients.client_types import is_pre_approved
+from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
 from app.rules.oauth_errors import AuthorizationRefusal
-from app.rules.registration.redirect_uris import is_loopback, is_private_scheme
-from app.rules.tokens.scopes import is_within
+from app.rules.scopes import is_within
+from app.rules.sign_in.second_factors import used_second_factor
+
+PASSWORD = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
+"""A password, sent by TLS (SAML 2.0 Authentication Context section 3.4.14)."""
+MULTI_FACTOR = "https://refeds.org/profile/mfa"
+"""Two factors of different kinds, of which neither gives access to the other (REFEDS MFA Profile 1.2)."""
+
+SUPPORTED = (PASSWORD, MULTI_FACTOR)
+"""``acr_values_supported``, the weakest first."""
+
+
+def reached_by(amr: Collection[str]) -> tuple[str, ...]:
+    """The classes that a sign-in by these methods (RFC 8176) reaches, the strongest first."""
+    found = [MULTI_FACTOR] if used_second_factor(amr) else []
+    return (*found, PASSWORD) if "pwd" in amr else tuple(found)
+
+
+def context_of(amr: Collection[str], wanted: Collection[str] = ()) -> str | None:
+    """What ``acr`` says of such a sign-in: the first class that is ``wanted`` and reached, else the strongest."""
+    reached = reached_by(amr)
+    return next((name for name in (*wanted, *reached) if name in reached), None)
 
 
 class Step(Enum):

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.rules.authorization.authorization_request import NAMES
-from app.rules.client_proof import client_jwt
-from app.rules.client_proof.client_jwt import ClientJwt, MalformedJwt
+from app.rules.clients import client_assertions
+from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
 from app.rules.oauth_errors import AuthorizationRefusal
 
 LONGEST = 24 * 1024
@@ -37,10 +37,10 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     """
     if text.count(".") == 4:
         raise AuthorizationRefusal("request_not_supported", "Encrypted request objects are not supported.")
-    if not must_be_signed and len(text) <= LONGEST and client_jwt.is_unsigned(text):
+    if not must_be_signed and len(text) <= LONGEST and client_assertions.is_unsigned(text):
         raise AuthorizationRefusal("request_not_supported", "Unsigned request objects are not supported.")
     try:
-        jwt = client_jwt.read(text, longest=LONGEST)
+        jwt = client_assertions.read(text, longest=LONGEST)
     except MalformedJwt as malformed:
         raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
     if jwt.type not in _TYPES:
@@ -78,8 +78,8 @@ def judge(
 
 def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool) -> None:
     try:
-        skewed = client_jwt.skew(claims, now, longest=LONGEST_LIFE if is_bounded else None)
-        begins = client_jwt.time_of(claims, "nbf")
+        skewed = client_assertions.skew(claims, now, longest=LONGEST_LIFE if is_bounded else None)
+        begins = client_assertions.time_of(claims, "nbf")
     except MalformedJwt as malformed:
         raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
     if skewed is None and is_bounded:

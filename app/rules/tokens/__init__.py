@@ -1,1 +1,1 @@
-"""What tokens look like, hold and may be used for."""
+"""Tokens: issue, refresh, exchange, introspect, list, revoke."""

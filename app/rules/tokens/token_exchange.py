@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.authorization.resource_indicators import parse_resources
+from app.rules.clients.client_types import IMPERSONATION
+from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import OAuthRefusal
-from app.rules.tokens.scopes import parse_scope
+from app.rules.scopes import parse_scope
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
 JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
-IMPERSONATION, DELEGATION = "impersonation", "delegation"
-# A client's policy: it gets tokens of the subject's that do not say who acts, or tokens that do.
-POLICIES = (DELEGATION, IMPERSONATION)
 # A token that has passed through more hands is nobody's to explain.
 MOST_ACTORS = 5
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.mail import administrator_notices as notices
 from app.operations.mail.administrator_notices import notify_administrators
-from app.operations.people.administrators import add_administrator
-from app.operations.registration.credential_views import reveal_credential
-from app.operations.registration.credentials import list_credentials
+from app.operations.organizations.administrators import add_administrator
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, plain
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.operations import directory
-from app.operations.consents import request_letters
-from app.operations.consents.client_decisions import approve_client_request, decline_client_request
-from app.operations.consents.client_requests import ask_for_client, list_client_requests
+from app.operations.authorization import approval_requests
+from app.operations.authorization.approval_requests import ask_for_client, list_client_requests
+from app.operations.authorization.client_decisions import approve_client_request, decline_client_request
+from app.operations.directory import lookups
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -32,7 +32,7 @@ def orchard(make: Any, acme: Any) -> Any:
 
 
 def ask(make: Any, client: Any, email: str, reason: str = "For the harvest") -> None:
-    view = directory.find_client(client.client_id)
+    view = lookups.find_client(client.client_id)
     assert view is not None
     user = make.user(client.organization, email=email)
     ask_for_client(make.actor(client.organization, "users:read", user=user), view, ("openid",), reason)
@@ -81,7 +81,7 @@ def test_a_refusal_is_told_with_its_words(
 def test_administrators_hear_so_often_an_hour(
     make: Any, orchard: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_letters, "MOST_AN_HOUR", 2)
+    monkeypatch.setattr(approval_requests, "MOST_AN_HOUR", 2)
     for number in range(4):
         ask(make, orchard, f"ada{number}@acme.example")
     deliver()

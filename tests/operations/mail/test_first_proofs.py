@@ -13,26 +13,23 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.grant import Grant
 from app.models.user import User
-from app.operations.addresses.own_address import request_proof, use_proof
-from app.operations.consents.consents import remember, standing_consent
-from app.operations.directory import find_client
-from app.operations.passkeys.registration import begin_registration, finish_registration
-from app.operations.passkeys.sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
-from app.operations.people.administrators import add_administrator
-from app.operations.people.freshness import FreshSignInRequired
-from app.operations.people.invitations import accept_invitation, invite
-from app.operations.people.password_recovery import request_reset
-from app.operations.people.password_resets import issue_reset_link, reset_password
-from app.operations.people.registration import register_user
-from app.operations.people.sessions import end_sessions_of_user
-from app.operations.people.sign_in import SecondStep, SignedIn, sign_in
-from app.operations.people.users import find_user_by_email
-from app.operations.second_factors.enrolled import methods_of
-from app.operations.second_factors.recovery_codes import count_left
-from app.operations.second_factors.removal import remove_app, renew_codes
-from app.operations.second_factors.sign_in_ends import Browser
-from app.operations.transaction import transaction
-from app.operations.user_administration.changes import update_user
+from app.operations.authorization.consents import remember, standing_consent
+from app.operations.directory.lookups import find_client
+from app.operations.directory.users import find_user_by_email
+from app.operations.organizations.administrators import add_administrator
+from app.operations.sign_in.factor_enrollment import remove_app, renew_codes
+from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
+from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.second_factors import count_left, methods_of
+from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
+from app.operations.store.transactions import transaction
+from app.operations.users.email_change import request_proof, use_proof
+from app.operations.users.invitations import accept_invitation, invite
+from app.operations.users.password_resets import issue_reset_link, request_reset, reset_password
+from app.operations.users.sign_up import register_user
+from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
 from tests.factories import PASSWORD, MadeUser
 from tests.oauth.conftest import audited

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.people.invitations import accept_invitation, invite
-from app.operations.people.users import find_user_by_email
-from app.rules.people.permissions import PERMISSIONS
+from app.operations.directory.users import find_user_by_email
+from app.operations.users.invitations import accept_invitation, invite
+from app.rules.directory.permissions import PERMISSIONS
 from tests.account.conftest import Visitor
 from tests.factories import bearer_header
 from tests.support.databases import Database

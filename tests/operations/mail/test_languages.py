@@ -16,7 +16,7 @@ from app.models.user import User
 from app.operations.mail import letters
 from app.operations.mail.compose import compose
 from app.operations.mail.notices import notify_user
-from app.operations.transaction import transaction
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.languages.sentences import sentence
 from tests.support.mail_server import Mailbox, plain

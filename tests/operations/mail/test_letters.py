@@ -14,10 +14,9 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.event import OutboxMessage
-from app.operations import clock
 from app.operations.mail import delivery, letters
-from app.operations.transaction import transaction
-from app.operations.upkeep import outbox
+from app.operations.store import clock, outbox
+from app.operations.store.transactions import transaction
 from app.rules.sealing import CannotOpen
 from tests.oauth.conftest import audited
 from tests.support.databases import Database

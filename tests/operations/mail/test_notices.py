@@ -10,8 +10,8 @@ import pytest
 
 from app.operations.mail import notices
 from app.operations.mail.notices import notify_user
-from app.operations.people.password_change import change_password
-from app.operations.people.password_resets import issue_reset_link, reset_password
+from app.operations.sign_in.passwords import change_password
+from app.operations.users.password_resets import issue_reset_link, reset_password
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from tests.factories import PASSWORD

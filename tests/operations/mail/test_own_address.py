@@ -12,22 +12,15 @@ import pytest
 from sqlalchemy import update
 
 from app.extensions import db
-from app.models.account_link import AccountLink
-from app.models.user import User
-from app.operations import clock
-from app.operations.addresses import own_address as operation
-from app.operations.addresses.own_address import (
-    AnotherAccount,
-    ProofEnded,
-    find_proof,
-    request_proof,
-    use_proof,
-)
-from app.operations.people.freshness import FreshSignInRequired
-from app.operations.people.password_resets import issue_reset_link
-from app.operations.people.sessions import find_session
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.users import get_user
+from app.models.user import AccountLink, User
+from app.operations.directory.users import get_user
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import clock
+from app.operations.users import email_change as operation
+from app.operations.users.email_change import AnotherAccount, ProofEnded, find_proof, request_proof, use_proof
+from app.operations.users.password_resets import issue_reset_link
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
 from tests.factories import PASSWORD

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.operations.people import password_recovery
-from app.operations.people.password_recovery import request_reset
-from app.operations.people.password_resets import reset_password
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.user_status import disable_user
-from app.operations.people.users import find_user_by_email
-from app.operations.tenancy.settings import update_settings
+from app.operations.directory.users import find_user_by_email
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users import password_resets
+from app.operations.users.password_resets import request_reset, reset_password
+from app.operations.users.user_status import disable_user
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests
 from tests.oauth.conftest import audited
 from tests.support.databases import Database
@@ -80,11 +79,11 @@ def test_a_mailbox_is_not_flooded_and_nothing_is_told_of_it(
     for network in range(10):
         ask(acme, network=network)
     deliver()
-    assert len(box.mails) == password_recovery.MOST_PER_ACCOUNT
+    assert len(box.mails) == password_resets.MOST_PER_ACCOUNT
 
 
 def test_a_network_waits(acme: Any, box: Mailbox) -> None:
-    for number in range(password_recovery.MOST_PER_NETWORK):
+    for number in range(password_resets.MOST_PER_NETWORK):
         ask(acme, f"nobody{number}@acme.example")
     with pytest.raises(TooManyRequests):
         ask(acme, "ada@acme.example")
@@ -102,7 +101,7 @@ def test_only_where_it_is_offered(make: Any, acme: Any, database: Database, box:
 
 
 def test_without_a_mail_server_administrators_are_asked(acme: Any, database: Database) -> None:
-    assert not password_recovery.is_offered(acme)
+    assert not password_resets.is_offered(acme)
     with pytest.raises(Forbidden):
         ask(acme)
 

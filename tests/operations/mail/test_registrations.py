@@ -11,19 +11,17 @@ import pytest
 from sqlalchemy import select, update
 
 from app.extensions import db
-from app.models.account_link import Registration
-from app.operations import clock
-from app.operations.addresses import registrations as operation
-from app.operations.addresses import waiting
-from app.operations.addresses.registrations import RegistrationEnded, confirm_registration, find_registration
-from app.operations.directory import organization_by_id
-from app.operations.people import registration
-from app.operations.people.registration import register_user, what_follows
-from app.operations.people.sign_in import Refused, SignedIn, sign_in
-from app.operations.people.users import find_user_by_email
-from app.operations.tenancy.settings import WAITS_FOR_ADMINISTRATORS, update_settings
-from app.operations.upkeep import outbox
-from app.operations.upkeep.janitor import purge
+from app.models.user import Registration
+from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.users import find_user_by_email
+from app.operations.maintenance.janitor import purge
+from app.operations.organizations.settings import WAITS_FOR_ADMINISTRATORS, update_settings
+from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.store import clock, outbox
+from app.operations.users import registrations, sign_up
+from app.operations.users import registrations as operation
+from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
+from app.operations.users.sign_up import register_user, what_follows
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from tests.factories import PASSWORD
@@ -142,10 +140,10 @@ def test_en1_a_known_address_gets_the_same_answer_the_same_work_and_a_mail_at_th
 def test_one_mailbox_gets_so_many_an_hour_and_the_rest_is_silence(
     acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    for number in range(registration.MOST_PER_ADDRESS + 3):
+    for number in range(sign_up.MOST_PER_ADDRESS + 3):
         register(acme, address=f"198.51.{number}.1")
     deliver()
-    assert len(box.mails) == registration.MOST_PER_ADDRESS
+    assert len(box.mails) == sign_up.MOST_PER_ADDRESS
 
 
 def test_so_many_wait_for_one_address_and_the_oldest_go(
@@ -209,36 +207,40 @@ def test_without_a_mail_server_an_administrator_lets_people_in_and_nothing_is_pr
     assert what_follows(acme) == "administrator"
     register(acme)
     answer()
-    (one,) = waiting.list_registrations(make.actor(acme, "users:read")).items
+    (one,) = registrations.list_registrations(make.actor(acme, "users:read")).items
     assert (one.email, one.is_mailed) == ("new@example.com", False)
     assert not enters(acme)
     with pytest.raises(Forbidden):
-        waiting.admit_registration(make.actor(acme, "users:read"), one.public_id)
-    assert not waiting.admit_registration(make.actor(acme), one.public_id).email_verified
+        registrations.admit_registration(make.actor(acme, "users:read"), one.public_id)
+    assert not registrations.admit_registration(make.actor(acme), one.public_id).email_verified
     assert enters(acme)
     with pytest.raises(NotFound):
-        waiting.admit_registration(make.actor(acme), one.public_id)
+        registrations.admit_registration(make.actor(acme), one.public_id)
     assert audited(database, "user.registered") == 1
 
 
 def test_who_is_refused_has_no_account(make: Any, acme: Any, answer: Deliver, database: Database) -> None:
     register(acme)
     answer()
-    (one,) = waiting.list_registrations(make.actor(acme)).items
-    waiting.refuse_registration(make.actor(acme), one.public_id)
+    (one,) = registrations.list_registrations(make.actor(acme)).items
+    registrations.refuse_registration(make.actor(acme), one.public_id)
     assert database.count("registrations") == 0 and audited(database, "registration.refused") == 1
     with pytest.raises(NotFound):
-        waiting.get_registration(make.actor(acme), one.public_id)
+        registrations.get_registration(make.actor(acme), one.public_id)
 
 
 def test_nobody_sees_who_waits_elsewhere(make: Any, acme: Any, answer: Deliver) -> None:
     """TN-2."""
     register(acme)
     answer()
-    (one,) = waiting.list_registrations(make.actor(acme)).items
+    (one,) = registrations.list_registrations(make.actor(acme)).items
     stranger = make.actor(make.organization())
-    assert waiting.list_registrations(stranger).items == ()
-    for act in (waiting.get_registration, waiting.admit_registration, waiting.refuse_registration):
+    assert registrations.list_registrations(stranger).items == ()
+    for act in (
+        registrations.get_registration,
+        registrations.admit_registration,
+        registrations.refuse_registration,
+    ):
         with pytest.raises(NotFound):
             act(stranger, one.public_id)
 

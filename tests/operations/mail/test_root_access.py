@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.operations.mail import root_access
-from app.operations.tenancy.settings import update_settings
+from app.operations.organizations.settings import update_settings
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.databases import Database

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.operations.people.password_resets import find_reset, issue_reset_link, reset_password
-from app.operations.people.sign_in import SignedIn, sign_in
-from app.operations.people.users import get_user
+from app.operations.directory.users import get_user
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 

@@ -11,7 +11,7 @@ import pytest
 from app.config import MailServer
 from app.operations.mail import smtp
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
-from app.operations.outgoing import OutgoingFailed
+from app.operations.store.outgoing_http import OutgoingFailed
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 
 TO = "ada@example.com"

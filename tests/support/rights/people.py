@@ -10,11 +10,11 @@ from sqlalchemy import insert
 
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp
-from app.operations import clock
-from app.operations.people import sessions
-from app.operations.registration import credentials, resources
-from app.operations.tenancy import roles
-from app.operations.user_imports import running
+from app.operations.clients import credentials, resources
+from app.operations.organizations import roles
+from app.operations.sign_in import sessions
+from app.operations.store import clock
+from app.operations.users import import_runner
 from app.rules.identifiers import public_id
 from tests.factories import Factory, MadeUser
 from tests.support.importing import begin
@@ -85,7 +85,7 @@ def spare_of(app: Flask, make: Factory, corner: Corner) -> dict[str, dict[str, s
         imported = begin(actor, "email\nother@example.com\n", dry=True).public_id
         administrator = make.actor(corner.organization, user=make.user(corner.organization, role="admin"))
         checked = begin(administrator, "email\nchecked@example.com\n", dry=True).public_id
-        running.run_import(administrator, checked)
+        import_runner.run_import(administrator, checked)
     return {
         "declineClientRequest": {"clientRequestId": asked},
         "refuseRegistration": {"registrationId": waiting},

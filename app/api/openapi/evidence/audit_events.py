@@ -20,7 +20,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.evidence.chain import PROBLEMS
+from app.rules.audit.chain import PROBLEMS
 
 _TAG = "Audit log"
 _WORD = text(minLength=1, maxLength=64)

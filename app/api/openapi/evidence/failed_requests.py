@@ -16,7 +16,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.evidence.failure_causes import CAUSES
+from app.rules.audit.failed_requests import CAUSES
 
 _TAG = "Failed requests"
 _WORD = text(minLength=1, maxLength=64)

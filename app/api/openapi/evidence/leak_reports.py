@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.api.openapi.parts import Schema, answer, closed, operation, path_item, ref, success, text
-from app.rules.evidence.leak_reports import MOST
+from app.rules.audit.leaked_secrets import MOST
 
 SCHEMAS: Schema = {
     "LeakReport": {

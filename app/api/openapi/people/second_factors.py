@@ -17,7 +17,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.people.second_factors import PASSKEY, TOTP
+from app.rules.sign_in.second_factors import PASSKEY, TOTP
 
 _METHOD = text(enum=[TOTP, PASSKEY])
 _FACTORS = closed(

@@ -20,8 +20,7 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.people.import_files import FORMATS
-from app.rules.people.user_import import ON_EXISTING
+from app.rules.users.user_import import FORMATS, ON_EXISTING
 
 _TAG = "Users"
 _STATUSES = ("checking", "checked", "running", "done", "cancelled", "failed")

@@ -25,10 +25,9 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.operations.user_administration.lists import SORTS
-from app.rules.people.profile import ADDRESS_PARTS, CHECKS
-from app.rules.people.second_factors import PASSKEY, TOTP
-from app.rules.people.user_fields import LONGEST_NAME, STATUSES
+from app.operations.users.users import SORTS
+from app.rules.sign_in.second_factors import PASSKEY, TOTP
+from app.rules.users.profile import ADDRESS_PARTS, CHECKS, LONGEST_NAME, STATUSES
 
 _TAG = "Users"
 _STATUS = text(enum=list(STATUSES))

@@ -20,8 +20,8 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.consents.client_requests import LONGEST_REASON, STATUSES
-from app.rules.registration.client_fields import SOURCES, TRUST
+from app.rules.authorization.consents import LONGEST_REASON, STATUSES
+from app.rules.clients.client_fields import SOURCES, TRUST
 
 _TAG = "Client requests"
 

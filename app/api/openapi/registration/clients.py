@@ -22,8 +22,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.consents.approval import APPROVALS
-from app.rules.registration.client_fields import (
+from app.rules.clients.client_fields import (
     SECURITY_PROFILES,
     SIGNING_ALGORITHMS,
     SOURCES,
@@ -32,8 +31,7 @@ from app.rules.registration.client_fields import (
     TOKEN_FORMATS,
     TRUST,
 )
-from app.rules.registration.client_types import AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES
-from app.rules.tokens.token_exchange import POLICIES
+from app.rules.clients.client_types import APPROVALS, AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES, POLICIES
 
 _URI = text(minLength=1, maxLength=2000)
 

@@ -22,7 +22,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.registration.credential_terms import LONGEST_OVERLAP_SECONDS
+from app.rules.clients.credentials import LONGEST_OVERLAP_SECONDS
 
 _RECORD: dict[str, Schema] = {
     "id": public_id("sec"),

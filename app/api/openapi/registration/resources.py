@@ -23,8 +23,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.authorization.resource_indicators import LONGEST
-from app.rules.registration.resource_fields import (
+from app.rules.clients.resource_fields import (
     LEAST_SECONDS,
     LONGEST_DESCRIPTION,
     LONGEST_NAME,
@@ -34,6 +33,7 @@ from app.rules.registration.resource_fields import (
     STATUS,
     TOKEN_FORMATS,
 )
+from app.rules.clients.resource_indicators import LONGEST
 
 _TITLE = nullable(
     text("Verb and object in the user's words; null wants words.", minLength=1, maxLength=LONGEST_TITLE)

@@ -21,7 +21,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.api.openapi.registration.credentials import MADE
-from app.rules.registration.credential_terms import LONGEST_OVERLAP_SECONDS
+from app.rules.clients.credentials import LONGEST_OVERLAP_SECONDS
 
 _TAG = "Credentials"
 _ENDS: Schema = {"type": "integer", "minimum": 0, "maximum": LONGEST_OVERLAP_SECONDS}

@@ -21,7 +21,8 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.registration.registration_terms import LONGEST_LIFE, MOST_USES
+from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as LONGEST_LIFE
+from app.rules.clients.credentials import MOST_USES
 
 _TAG = "Registration tokens"
 _USES: Schema = nullable({"type": "integer", "minimum": 1, "maximum": MOST_USES})

@@ -19,9 +19,8 @@ from app.api.openapi.parts import (
     text,
 )
 from app.api.openapi.tenancy.settings import DRY_RUN
-from app.rules.tenancy.ceilings import BOUNDABLE, words_of
-from app.rules.tenancy.setting_kinds import Number
-from app.rules.tenancy.settings_table import SETTINGS
+from app.rules.organizations.instance_limits import BOUNDABLE, words_of
+from app.rules.organizations.settings_table import SETTINGS, Number
 
 _TAG = "Instance"
 

@@ -19,7 +19,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.tenancy.settings_table import ROLE_FIELDS
+from app.rules.organizations.settings_table import ROLE_FIELDS
 
 _TAG = "Roles"
 _ID = text("How programs name it; it stays.", pattern="^[a-z][a-z0-9_-]{0,39}$")

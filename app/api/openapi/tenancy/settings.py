@@ -18,9 +18,9 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.tenancy.settings import MOST_ROLES, ROLES_PATH
-from app.rules.tenancy.settings_effect import reason_of
-from app.rules.tenancy.settings_table import ROLE_FIELDS, SETTINGS
+from app.rules.organizations.settings import MOST_ROLES, ROLES_PATH
+from app.rules.organizations.settings_effects import reason_of
+from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS
 
 _ROLE_KEY = "^[a-z][a-z0-9_-]{0,39}$"
 

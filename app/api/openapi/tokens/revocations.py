@@ -20,8 +20,8 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.operations.revocations.counting import CEILING, COUNTED
-from app.rules.tokens.wider_revocation import LONGEST_REASON
+from app.operations.tokens.revocation_subjects import CEILING, COUNTED
+from app.rules.tokens.revocation import LONGEST_REASON
 
 _TAG = "Revocations"
 _COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": CEILING}

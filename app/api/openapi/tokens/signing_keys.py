@@ -18,7 +18,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.operations.tokens.signing_keys import ALGORITHMS
+from app.operations.grants.signing_keys import ALGORITHMS
 
 _TAG = "Signing keys"
 _STATES = ("next", "active", "retired")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.api.openapi.common import SLUG, public_id
 from app.api.openapi.parts import Schema, flag, moment, nullable, ref, text
-from app.rules.evidence.event_types import EVENT_TYPES, TEST, action_of_type
+from app.rules.audit.events import EVENT_TYPES, TEST, action_of_type
 
 _STATE = nullable({"type": "object", "description": "The changed fields. It never holds a secret."})
 

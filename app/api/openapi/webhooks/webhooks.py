@@ -21,9 +21,9 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.operations.webhooks.deliveries import STATUSES as DELIVERY_STATUSES
-from app.rules.evidence.event_types import CHOICES, TEST
-from app.rules.evidence.webhooks import LONGEST_OVERLAP, LONGEST_URL, STATUSES
+from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
+from app.rules.audit.events import CHOICES, TEST
+from app.rules.audit.webhooks import LONGEST_OVERLAP, LONGEST_URL, STATUSES
 
 _TAG = "Webhooks"
 _FIELDS: dict[str, Schema] = {

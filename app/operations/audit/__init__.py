@@ -1,0 +1,1 @@
+"""Audit log and its chain, failed requests, webhooks, leaked secrets."""

@@ -1,0 +1,376 @@
+"""The log of failed requests, for those who may read it: all of an organization's, or those of one's own clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, false, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.audit import FailedRequest
+from app.models.client import Client
+from app.models.credential import Credential
+from app.operations.directory import lookups
+from app.operations.directory.lookups import ClientView, organization_by_id
+from app.operations.store import clock
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import current_unit, read, transaction
+from app.rules.actor import Actor
+from app.rules.audit.failed_requests import CAUSES, Explanation, cause_of, shortened_text
+from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
+from app.rules.identifiers import (
+    client_id_of,
+    encode_uuid,
+    new_id,
+    parse_client_id,
+    parse_public_id,
+    public_id,
+)
+
+PREFIX = "flr"
+LONGEST_FILTER = 64
+FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
+_SIMILAR_WITHIN = timedelta(days=1)
+_MOST_COUNTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequestRecord:
+    """One refused request. ``similar`` counts those of the same client and cause in the day before, where asked."""
+
+    id: UUID
+    at: datetime
+    request_id: str
+    client_id: str
+    client_name: str
+    client_created_by_user_id: UUID | None
+    endpoint: str
+    method: str
+    status: int
+    error: str
+    description: str
+    cause: str
+    received: str | None
+    expected: tuple[str, ...]
+    parameters: Mapping[str, str]
+    address: str | None
+    similar: int | None = None
+    similar_since: datetime | None = None
+
+    @property
+    def public_id(self) -> str:
+        """``flr_…``."""
+        return public_id(PREFIX, self.id)
+
+    @property
+    def explanation(self) -> Explanation:
+        """What happened, and how to mend it."""
+        return CAUSES.get(self.cause, CAUSES["refused"])
+
+
+def may_read_log(actor: Actor) -> bool:
+    """Whether the actor may read the log, at least of the own clients: who may not is not led there."""
+    return actor.may_some("logs:read")
+
+
+@read
+def list_failed_requests(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[FailedRequestRecord]:
+    """A page of the log, the newest first; with ``logs:read:own`` of the clients that the actor registered.
+
+    ``filters`` are of FILTERS and exact, ``since`` is a time of RFC 3339. Raises InvalidInput, Forbidden.
+    """
+    statement = _visible(actor)
+    for condition in _conditions(actor, filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    # Ids are ordered by the time of writing, a moment after the refusal.
+    rows = db.session.execute(in_order(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
+    """One entry, with how often the same happened lately. Raises NotFound, Forbidden."""
+    row_id = parse_public_id(PREFIX, public)
+    row = None
+    statement = _visible(actor)
+    if row_id is not None:
+        row = db.session.execute(statement.where(FailedRequest.id == row_id)).first()
+    if row is None:
+        raise NotFound("There is no such entry in the log of failed requests.")
+    alike = (
+        select(FailedRequest.at)
+        .where(
+            FailedRequest.organization_id == actor.organization_id,
+            FailedRequest.client_id == row.client_id,
+            FailedRequest.cause == row.cause,
+            FailedRequest.at > row.at - _SIMILAR_WITHIN,
+            FailedRequest.id <= row.id,
+        )
+        .order_by(FailedRequest.id.desc())
+        .limit(_MOST_COUNTED)
+        .subquery()
+    )
+    similar, since = db.session.execute(select(func.count(), func.min(alike.c.at))).one()
+    return _record(row, similar=int(similar), since=since)
+
+
+def _visible(actor: Actor) -> Select[Any]:
+    actor.require_some("logs:read")
+    now = clock.now()
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
+    statement = (
+        select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
+        .join(
+            Client,
+            (Client.organization_id == FailedRequest.organization_id)
+            & (Client.id == FailedRequest.client_id),
+        )
+        .where(
+            FailedRequest.organization_id == actor.organization_id,
+            FailedRequest.expires_at > now,
+            FailedRequest.at > kept_since,
+        )
+    )
+    if actor.may("logs:read"):
+        return statement
+    # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
+    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
+
+
+def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    errors = [
+        FieldError(name, "unknown_parameter", "There is no such filter.")
+        for name in filters
+        if name not in FILTERS
+    ]
+    found: list[ColumnElement[bool]] = []
+    if "client_id" in filters:
+        parsed = parse_client_id(filters["client_id"])
+        if parsed is None:
+            raise InvalidInput("This is no client_id of ours.", field="client_id")
+        own = parsed[0] == actor.organization_id
+        found.append(FailedRequest.client_id == parsed[1] if own else false())
+    if "cause" in filters:
+        if filters["cause"] not in CAUSES:
+            errors.append(FieldError("cause", "not_allowed", "There is no such cause."))
+        found.append(FailedRequest.cause == filters["cause"])
+    for name, column in (("endpoint", FailedRequest.endpoint), ("request_id", FailedRequest.request_id)):
+        if name in filters:
+            if len(filters[name]) > LONGEST_FILTER:
+                errors.append(
+                    FieldError(name, "too_long", f"This has more than {LONGEST_FILTER} characters.")
+                )
+            found.append(column == filters[name])
+    if "since" in filters:
+        since = _time(filters["since"])
+        if since is None:
+            errors.append(
+                FieldError("since", "invalid_format", "This must be a time, such as 2026-11-21T14:02:11Z.")
+            )
+        else:
+            found.append(FailedRequest.at >= since)
+    if errors:
+        raise InvalidInput.of(errors)
+    return found
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return value if value.tzinfo is not None and 2000 <= value.year < 2200 else None
+
+
+def _record(row: Any, *, similar: int | None = None, since: datetime | None = None) -> FailedRequestRecord:
+    return FailedRequestRecord(
+        id=row.id,
+        at=row.at,
+        request_id=row.request_id,
+        client_id=client_id_of(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        client_created_by_user_id=row.created_by_user_id,
+        endpoint=row.endpoint,
+        method=row.method,
+        status=row.status,
+        error=row.error,
+        description=row.description,
+        cause=row.cause,
+        received=row.received,
+        expected=tuple(row.expected),
+        parameters=row.parameters,
+        address=row.address,
+        similar=similar,
+        similar_since=since,
+    )
+
+
+MOST_EXPECTED = 50
+_NONE = "none"
+_log = logging.getLogger("gatehouse.failed_requests")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRequest:
+    """A refusal as the face knows it. ``client`` is (organization key, row id) of whom the request named.
+
+    ``parameters`` are without secrets; ``secret_digest`` is that of the client secret that came, if one did.
+    """
+
+    client: tuple[str, UUID]
+    at: datetime
+    request_id: str
+    endpoint: str
+    method: str
+    status: int
+    error: str
+    description: str
+    cause: Cause | None
+    parameters: Mapping[str, str]
+    address: str | None
+    path_organization: str | None
+    auth_method: str | None = None
+    secret_digest: bytes | None = None
+
+
+def keep_refused_requests(actor: Actor, refused: Iterable[RefusedRequest]) -> int:
+    """Those of known clients stand in the log of their organization, unless it wants none; returns how many.
+
+    ``actor`` is the service. What cannot be written is forgotten, with a line in the log.
+    """
+    kept = 0
+    ordered = sorted(refused, key=lambda one: one.client[0])
+    for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
+        try:
+            found = [row for one in group if (row := _row_of(one)) is not None]
+            if found:
+                _write(Actor.system(organization_id, actor.label), found)
+                kept += len(found)
+        except (Unavailable, IntegrityError) as error:
+            # The database is away, or the client went meanwhile: one organization's loss is not all others'.
+            _log.warning("failed requests of %s were not kept: %s", organization_id, type(error).__name__)
+    return kept
+
+
+def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
+    organization_id, row_id = refused.client
+    client = lookups.client_of_row(organization_id, row_id, fresh=False)
+    if client is None or not client.organization.is_standing:
+        return None
+    if not client.organization.settings["audit"]["failed_requests"]:
+        return None
+    cause = _explained(refused, client)
+    kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
+    return {
+        "organization_id": organization_id,
+        "client_id": row_id,
+        "at": refused.at,
+        "request_id": refused.request_id,
+        "endpoint": refused.endpoint[:32],
+        "method": refused.method[:8],
+        "status": refused.status,
+        "error": refused.error[:64],
+        "description": shortened_text(refused.description, 500),
+        "cause": cause.code[:48],
+        "received": None if cause.received is None else shortened_text(cause.received, 2048),
+        "expected": [shortened_text(value, 2048) for value in cause.expected[:MOST_EXPECTED]],
+        "parameters": dict(refused.parameters),
+        "address": refused.address,
+        "expires_at": refused.at + kept_for,
+    }
+
+
+@transaction
+def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
+    # Ids of one millisecond are in no order: the list has the one in which the requests came.
+    ids = current_unit().once("ids", lambda: sorted(new_id() for _ in rows))
+    db.session.execute(
+        insert(FailedRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
+    )
+
+
+def _explained(refused: RefusedRequest, client: ClientView) -> Cause:
+    """The cause, with what can be found out only here."""
+    organization = client.organization
+    if refused.path_organization not in {None, organization.slug}:
+        return Cause(
+            "wrong_organization", f"…/organizations/{refused.path_organization}", (organization.issuer,)
+        )
+    if client.is_blocked:
+        return Cause("client_blocked", "the client is blocked")
+    if not client.is_active:
+        what = "client" if organization.is_active else "organization"
+        return Cause("client_disabled", f"the {what} is not active")
+    if refused.cause is not None:
+        return refused.cause
+    if refused.error == "invalid_client" and refused.auth_method is not None:
+        return _authentication(refused, client)
+    return Cause(cause_of(refused.error))
+
+
+def _authentication(refused: RefusedRequest, client: ClientView) -> Cause:
+    registered = str(client.document["token_endpoint_auth_method"])
+    if refused.auth_method == _NONE:
+        return Cause("credentials_missing", "no credentials", (registered,))
+    row = _secret(client, refused.secret_digest) if refused.secret_digest is not None else None
+    if row is None:
+        return Cause("secret_unknown", None, _live_secrets(client))
+    secret = f"secret {row.name} (…{row.hint})"
+    if row.revoked_at is not None:
+        by = f" by {row.revoked_by}" if row.revoked_by else ""
+        return Cause(
+            "secret_revoked", f"{secret}, revoked {_moment(row.revoked_at)}{by}", _live_secrets(client)
+        )
+    if row.expires_at is not None and row.expires_at <= clock.now():
+        return Cause("secret_expired", f"{secret}, ended {_moment(row.expires_at)}", _live_secrets(client))
+    return Cause("auth_method_mismatch", refused.auth_method, (registered,))
+
+
+@read
+def _secret(client: ClientView, digest: bytes) -> Any:
+    # Digests of revoked secrets are kept as long as the client, for exactly this question.
+    return db.session.execute(
+        select(
+            Credential.name,
+            Credential.hint,
+            Credential.revoked_at,
+            Credential.revoked_by,
+            Credential.expires_at,
+        ).where(
+            Credential.organization_id == client.organization.id,
+            Credential.client_id == client.id,
+            Credential.digest == digest,
+        )
+    ).first()
+
+
+@read
+def _live_secrets(client: ClientView) -> tuple[str, ...]:
+    rows = db.session.execute(
+        select(Credential.name, Credential.hint).where(
+            Credential.organization_id == client.organization.id,
+            Credential.client_id == client.id,
+            Credential.id.in_([secret.id for secret in client.secrets]),
+        )
+    )
+    return tuple(f"secret {name} (…{hint})" for name, hint in rows)
+
+
+def _moment(value: datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M} UTC"

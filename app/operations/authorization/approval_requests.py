@@ -1,0 +1,341 @@
+"""Requests for clients: a member asks, one at a time for each client, and whoever decides about clients answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, delete, false, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.client import DELETED, Client, ClientRequest
+from app.models.user import User
+from app.operations.directory.lookups import ClientView, organization_by_id
+from app.operations.mail.to_administrators import write_to_administrators
+from app.operations.store import audit, clock, rate_limits
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import current_unit, is_duplicate_key, read, transaction
+from app.rules.actor import Actor
+from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
+from app.rules.clients.redirect_uris import host_of
+from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
+from app.rules.fields import Findings, find_unknown
+from app.rules.identifiers import (
+    client_id_of,
+    encode_uuid,
+    new_id,
+    parse_client_id,
+    parse_public_id,
+    public_id,
+)
+
+MOST_AN_HOUR = 20
+"""To one organization's administrators: past that the queue itself says what waits."""
+
+
+def tell_administrators(actor: Actor, client: ClientView, reason: str) -> None:
+    """The administrators hear that somebody asks for the client; part of the unit under way."""
+    organization = organization_by_id(actor.organization_id)
+    bucket = rate_limits.bucket_of("client request letters")
+    if not rate_limits.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+        return
+    values = {
+        "who": actor.label,
+        "client": client.name,
+        "reason": reason,
+        "link": f"{organization.base_url}/portal/{organization.slug}/client-requests",
+    }
+    write_to_administrators(organization, "client_requested", values)
+
+
+PREFIX = "crq"
+COLUMNS: tuple[Any, ...] = (
+    *ClientRequest.__table__.columns,
+    Client.name.label("client_name"),
+    Client.trust,
+    Client.source,
+    Client.document,
+    Client.version.label("client_version"),
+    User.email.label("user_email"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequestRecord:
+    """One request as those who decide see it.
+
+    ``redirect_hosts`` are where people and codes go from here, the scheme for an app's own address: whoever approves
+    a name approves these. ``home_page`` is what the client says of itself.
+    """
+
+    id: UUID
+    client_id: str
+    client_name: str
+    trust: str
+    source: str
+    home_page: str | None
+    redirect_hosts: tuple[str, ...]
+    client_version: int
+    user_id: str
+    user_email: str
+    status: str
+    scopes: tuple[str, ...]
+    reason: str
+    created_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+    message: str | None
+
+    @property
+    def public_id(self) -> str:
+        """``crq_…``."""
+        return public_id(PREFIX, self.id)
+
+    @property
+    def client_row_id(self) -> UUID:
+        """The row's id of the client."""
+        parsed = parse_client_id(self.client_id)
+        if parsed is None:
+            raise NotFound("There is no such client.")
+        return parsed[1]
+
+    @property
+    def member_id(self) -> UUID:
+        """The row's id of the member."""
+        parsed = parse_public_id("usr", self.user_id)
+        if parsed is None:
+            raise NotFound("There is no such user.")
+        return parsed
+
+
+def record_of(row: Any) -> ClientRequestRecord:
+    """A row of ``COLUMNS`` as the record that faces see."""
+    return ClientRequestRecord(
+        id=row.id,
+        client_id=client_id_of(row.organization_id, row.client_id),
+        client_name=row.client_name,
+        trust=row.trust,
+        source=row.source,
+        home_page=row.document.get("client_uri"),
+        redirect_hosts=tuple(dict.fromkeys(host_of(uri) for uri in row.document.get("redirect_uris") or ())),
+        client_version=row.client_version,
+        user_id=public_id("usr", row.user_id),
+        user_email=row.user_email,
+        status=row.status,
+        scopes=tuple(row.scope.split()),
+        reason=row.reason,
+        created_at=row.created_at,
+        decided_at=row.decided_at,
+        decided_by=row.decided_by,
+        message=row.message,
+    )
+
+
+__all__ = [
+    "ClientRequestRecord",
+    "ask_for_client",
+    "find_asked",
+    "find_client_request",
+    "forget_requests_of",
+    "get_client_request",
+    "list_client_requests",
+]
+
+FILTERS = ("status", "client_id")
+MOST_A_DAY = 10
+MOST_OPEN = 1_000
+"""Of an organization: a queue that nobody reads must not grow for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedClient:
+    """A request that the member has open for a client."""
+
+    asked_at: datetime
+    reason: str
+
+
+@read
+def find_asked(actor: Actor, client: ClientView) -> AskedClient | None:
+    """What the actor has open for the client, or None."""
+    row = db.session.execute(
+        select(ClientRequest.created_at, ClientRequest.reason).where(
+            ClientRequest.organization_id == actor.organization_id,
+            ClientRequest.client_id == client.id,
+            ClientRequest.user_id == actor.user_id,
+            ClientRequest.is_open.is_(True),
+            ClientRequest.expires_at > clock.now(),
+        )
+    ).first()
+    return None if row is None else AskedClient(row.created_at, row.reason)
+
+
+@transaction
+def ask_for_client(actor: Actor, client: ClientView, scopes: tuple[str, ...], reason: str) -> None:
+    """The member's request waits for whoever decides about clients, who hear of it by mail.
+
+    One that is open already stays as it is. Raises InvalidInput for a reason that is none, TooManyRequests after ten
+    in a day or when a thousand wait, Forbidden for anybody but a signed-in user. Audit: ``client_request.created``.
+    """
+    if actor.kind != "user" or actor.user_id is None:
+        raise Forbidden("Only a member of the organization asks for an app.")
+    said = check_reason(reason)
+    if find_asked(actor, client) is not None:
+        return
+    _require_room(actor)
+    now = clock.now()
+    row_id: UUID = current_unit().once("client request", new_id)
+    values = {
+        "organization_id": actor.organization_id,
+        "id": row_id,
+        "client_id": client.id,
+        "user_id": actor.user_id,
+        "is_open": True,
+        "status": OPEN,
+        "scope": " ".join(scopes),
+        "reason": said,
+        "created_at": now,
+        "expires_at": now + WAITS,
+    }
+    _drop_ended(actor, client)
+    try:
+        with db.session.begin_nested():
+            db.session.execute(insert(ClientRequest).values(**values))
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        return  # Another tab was faster.
+    audit.record(
+        actor,
+        "client_request.created",
+        target_type="client",
+        target_id=client_id_of(actor.organization_id, client.id),
+        after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": said},
+    )
+    tell_administrators(actor, client, said)
+
+
+def _drop_ended(actor: Actor, client: ClientView) -> None:
+    # One that nobody answered in time would hold the place until the janitor has been.
+    db.session.execute(
+        delete(ClientRequest)
+        .where(
+            ClientRequest.organization_id == actor.organization_id,
+            ClientRequest.client_id == client.id,
+            ClientRequest.user_id == actor.user_id,
+            ClientRequest.is_open.is_(True),
+            ClientRequest.expires_at <= clock.now(),
+        )
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _require_room(actor: Actor) -> None:
+    bucket = rate_limits.bucket_of("client requests", str(actor.user_id))
+    if not rate_limits.is_within(actor.organization_id, bucket, MOST_A_DAY, timedelta(days=1)):
+        raise TooManyRequests("You asked for many apps today. Try again tomorrow.", retry_after=3600)
+    waiting = select(ClientRequest.id).where(
+        ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
+    )
+    counted = db.session.scalar(select(func.count()).select_from(waiting.limit(MOST_OPEN).subquery()))
+    if counted == MOST_OPEN:
+        raise TooManyRequests(
+            "Too many requests wait for your administrators. Tell them directly.", retry_after=3600
+        )
+
+
+@read
+def count_open_requests(actor: Actor) -> int:
+    """How many requests wait, a hundred at most; none for somebody who may not see them."""
+    if not actor.may("clients:read"):
+        return 0
+    waiting = select(ClientRequest.id).where(
+        ClientRequest.organization_id == actor.organization_id,
+        ClientRequest.status == OPEN,
+        ClientRequest.expires_at > clock.now(),
+    )
+    return int(db.session.scalar(select(func.count()).select_from(waiting.limit(100).subquery())) or 0)
+
+
+@read
+def list_client_requests(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[ClientRequestRecord]:
+    """A page of the requests, the newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
+    actor.require("clients:read")
+    statement = _visible(actor)
+    for condition in _conditions(actor, filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    rows = db.session.execute(in_order(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
+    items = tuple(record_of(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
+    """One request. Raises NotFound, Forbidden."""
+    actor.require("clients:read")
+    return find_client_request(actor, request_id)
+
+
+def find_client_request(actor: Actor, request_id: str) -> ClientRequestRecord:
+    """The request, for an operation that asked for a permission. Raises NotFound."""
+    statement = _visible(actor)
+    row_id = parse_public_id(PREFIX, request_id)
+    row = None if row_id is None else db.session.execute(statement.where(ClientRequest.id == row_id)).first()
+    if row is None:
+        raise NotFound("There is no such request.")
+    return record_of(row)
+
+
+def _visible(actor: Actor) -> Select[Any]:
+    return (
+        select(*COLUMNS)
+        .join(
+            Client,
+            (Client.organization_id == ClientRequest.organization_id)
+            & (Client.id == ClientRequest.client_id),
+        )
+        .join(
+            User, (User.organization_id == ClientRequest.organization_id) & (User.id == ClientRequest.user_id)
+        )
+        .where(
+            ClientRequest.organization_id == actor.organization_id,
+            ClientRequest.expires_at > clock.now(),
+            Client.status != DELETED,
+        )
+    )
+
+
+def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
+    findings = Findings()
+    find_unknown(findings, filters, FILTERS, noun="filter")
+    findings.raise_if_any()
+    if "status" in filters:
+        if filters["status"] not in STATUSES:
+            raise InvalidInput(f"This must be one of: {', '.join(STATUSES)}.", field="status")
+        yield ClientRequest.status == filters["status"]
+    if "client_id" in filters:
+        client = parse_client_id(filters["client_id"])
+        if client is None:
+            raise InvalidInput("This is no client_id of ours.", field="client_id")
+        yield ClientRequest.client_id == client[1] if client[0] == actor.organization_id else false()
+
+
+@transaction
+def forget_requests_of(actor: Actor, user_id: UUID) -> None:
+    """Nothing is left of what the user asked for: the reasons were their words. Part of the end of the account."""
+    db.session.execute(
+        delete(ClientRequest)
+        .where(ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id)
+        .execution_options(synchronize_session=False)
+    )

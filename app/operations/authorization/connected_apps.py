@@ -1,0 +1,313 @@
+"""Connected apps: what may act for a user, seen and taken back by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select, true
+
+from app.extensions import db
+from app.models.client import DELETED, Client
+from app.models.grant import Consent, Grant
+from app.models.user import User
+from app.operations.authorization.consents import end_access
+from app.operations.directory.lookups import organization_by_id
+from app.operations.grants.grant_lists import columns_of, conditions, visible
+from app.operations.grants.grants import CONSENT_OF_GRANT, is_living
+from app.operations.store import audit, clock
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import read, transaction
+from app.rules.actor import Actor
+from app.rules.authorization.consents import end_of_consent, longest_life
+from app.rules.errors import NotFound
+from app.rules.identifiers import client_id_of, encode_uuid, parse_public_id, public_id
+
+MOST_LISTED = 200
+# A consent that stands is used without a word: by a sign-in that asks nothing, or by a refresh.
+_USED = (
+    select(func.max(func.coalesce(Grant.rotated_at, Grant.created_at)))
+    .where(
+        Grant.organization_id == Consent.organization_id,
+        Grant.user_id == Consent.user_id,
+        Grant.client_id == Consent.client_id,
+    )
+    .correlate(Consent)
+    .scalar_subquery()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentRecord:
+    """One connected app of a user. ``id`` is the consent's, or the client's when it has grants without one."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    client_type: str
+    trust: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def public_id(self) -> str:
+        """``con_…``."""
+        return public_id("con", self.id)
+
+
+@read
+def list_consents(actor: Actor) -> list[ConsentRecord]:
+    """The apps that may act for the user: those allowed, the newest first, then those trusted without asking.
+
+    Each client stands there once. One that was never asked for, a first party's, is known by its living grants; so is
+    one whose consent ended, while it still has some.
+    """
+    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    rows = db.session.execute(
+        select(
+            Consent.__table__,
+            Client.name,
+            Client.type,
+            Client.trust,
+            _USED.label("used_at"),
+        )
+        .join(Client, (Client.organization_id == Consent.organization_id) & (Client.id == Consent.client_id))
+        .where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == actor.user_id,
+            Client.status != DELETED,
+            stands(settings),
+        )
+        .order_by(Consent.id.desc())
+        .limit(MOST_LISTED)
+    )
+    consented = [
+        ConsentRecord(
+            id=row.id,
+            client_id=client_id_of(actor.organization_id, row.client_id),
+            client_name=row.name,
+            client_type=row.type,
+            trust=row.trust,
+            scopes=tuple(row.scope.split()),
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            expires_at=end_of_consent(row.updated_at, row.expires_at, longest_life(settings)),
+            last_used_at=max((at for at in (row.last_used_at, row.used_at) if at is not None), default=None),
+        )
+        for row in rows
+    ]
+    return consented + _trusted(actor, settings)
+
+
+def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
+    consented = exists().where(
+        Consent.organization_id == Grant.organization_id,
+        Consent.user_id == Grant.user_id,
+        Consent.client_id == Grant.client_id,
+        stands(settings),
+    )
+    rows = db.session.execute(
+        select(
+            Grant.client_id,
+            Client.name,
+            Client.type,
+            Client.trust,
+            Grant.scope,
+            func.min(Grant.created_at).label("created_at"),
+            func.max(Grant.created_at).label("updated_at"),
+            func.max(Grant.rotated_at).label("rotated_at"),
+            func.max(Grant.expires_at).label("expires_at"),
+        )
+        .join(Client, (Client.organization_id == Grant.organization_id) & (Client.id == Grant.client_id))
+        .where(
+            Grant.organization_id == actor.organization_id,
+            Grant.user_id == actor.user_id,
+            is_living(settings),
+            Client.status != DELETED,
+            ~consented,
+        )
+        .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
+        .order_by(Client.name, Grant.client_id)
+        .limit(MOST_LISTED)
+    ).all()
+    records = []
+    for client_id, group in groupby(rows, lambda row: row.client_id):
+        parts = list(group)
+        records.append(
+            ConsentRecord(
+                id=client_id,
+                client_id=client_id_of(actor.organization_id, client_id),
+                client_name=parts[0].name,
+                client_type=parts[0].type,
+                trust=parts[0].trust,
+                scopes=tuple(dict.fromkeys(scope for part in parts for scope in part.scope.split())),
+                created_at=min(part.created_at for part in parts),
+                updated_at=max(part.updated_at for part in parts),
+                expires_at=max(part.expires_at for part in parts),
+                last_used_at=max(part.rotated_at or part.updated_at for part in parts),
+            )
+        )
+    return records
+
+
+def stands(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """A consent has not ended: ``ends.end_of_consent`` as a condition; ``settings`` are its organization's."""
+    now, longest = clock.now(), longest_life(settings)
+    return or_(Consent.expires_at.is_(None), Consent.expires_at > now) & (
+        true() if longest is None else Consent.updated_at > now - timedelta(seconds=longest)
+    )
+
+
+@transaction
+def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
+    """The app may do nothing more for the acting user: consent, grants, codes and tokens end now (CO-3).
+
+    ``consent_id`` is the ``id`` of a record of ``list_consents``: the consent's, or the client's where there is
+    none. Returns how many grants ended. Raises NotFound. Audit: ``consent.withdrawn``.
+    """
+    consent = db.session.scalar(
+        select(Consent).where(
+            Consent.organization_id == actor.organization_id,
+            Consent.id == consent_id,
+            Consent.user_id == actor.user_id,
+        )
+    )
+    client_id = consent_id if consent is None else consent.client_id
+    ended, scopes = end_access(actor, actor.user_id, client_id)
+    if consent is None and not ended:
+        raise NotFound("There is no such connected app.")
+    _record_end(actor, client_id, scopes if consent is None else consent.scope.split(), ended)
+    if consent is not None:
+        db.session.delete(consent)
+    return ended
+
+
+def end_consent(actor: Actor, consent: Consent) -> int:
+    """The same, for the consent of somebody else; part of the transaction under way. Audit: ``consent.withdrawn``."""
+    ended, _ = end_access(actor, consent.user_id, consent.client_id)
+    _record_end(
+        actor, consent.client_id, consent.scope.split(), ended, user=public_id("usr", consent.user_id)
+    )
+    db.session.delete(consent)
+    return ended
+
+
+def _record_end(actor: Actor, client_id: UUID, scopes: list[str], ended: int, **facts: str) -> None:
+    audit.record(
+        actor,
+        "consent.withdrawn",
+        target_type="client",
+        target_id=client_id_of(actor.organization_id, client_id),
+        before={"scopes": scopes, **facts},
+        after={"ended_grants": ended},
+    )
+
+
+PREFIX = "con"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenConsent:
+    """One consent that stands, or that ended while the client still has a living grant."""
+
+    id: UUID
+    client_id: str
+    client_name: str
+    user_id: str
+    user_email: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def public_id(self) -> str:
+        """``con_…``."""
+        return public_id(PREFIX, self.id)
+
+
+@read
+def list_given_consents(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    filters: Mapping[str, str] | None = None,
+) -> Page[GivenConsent]:
+    """A page of the consents, the newest first; with ``consents:read:own`` those for one's own clients.
+
+    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
+    """
+    statement = _visible(actor, "consents:read")
+    for condition in conditions(actor, columns_of(Consent), filters or {}):
+        statement = statement.where(condition)
+    limit = min(limit, MOST)
+    rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_given_consent(actor: Actor, consent_id: str) -> GivenConsent:
+    """One consent. Raises NotFound, Forbidden."""
+    return _record(_get(actor, consent_id, "consents:read"))
+
+
+@transaction
+def withdraw_given_consent(actor: Actor, consent_id: str) -> int:
+    """The client may do nothing more for that user until allowed anew (CO-3); returns how many grants ended.
+
+    Raises NotFound, Forbidden. Audit: ``consent.withdrawn``.
+    """
+    return end_consent(actor, _get(actor, consent_id, "consents:write")[0])
+
+
+def _get(actor: Actor, consent_id: str, permission: str) -> Any:
+    statement = _visible(actor, permission)
+    row_id = parse_public_id(PREFIX, consent_id)
+    row = None if row_id is None else db.session.execute(statement.where(Consent.id == row_id)).first()
+    if row is None:
+        raise NotFound("There is no such consent.")
+    return row
+
+
+def _visible(actor: Actor, permission: str) -> Select[Any]:
+    columns: tuple[Any, ...] = (Consent, Client.name, User.email)
+    settings = _settings(actor.organization_id)
+    # One that ended is there, and can be withdrawn, as long as the client may do something by a grant.
+    living = exists().where(CONSENT_OF_GRANT, is_living(settings)).correlate(Consent)
+    return (
+        visible(actor, select(*columns), Consent, permission)
+        .where(Client.status != DELETED, or_(stands(settings), living))
+        .execution_options(populate_existing=True)
+    )
+
+
+def _settings(organization_id: str) -> Mapping[str, Any]:
+    return organization_by_id(organization_id, fresh=False).settings
+
+
+def _record(row: Any) -> GivenConsent:
+    consent, client_name, user_email = row
+    return GivenConsent(
+        id=consent.id,
+        client_id=client_id_of(consent.organization_id, consent.client_id),
+        client_name=client_name,
+        user_id=public_id("usr", consent.user_id),
+        user_email=user_email,
+        scopes=tuple(consent.scope.split()),
+        created_at=consent.created_at,
+        updated_at=consent.updated_at,
+        expires_at=end_of_consent(
+            consent.updated_at, consent.expires_at, longest_life(_settings(consent.organization_id))
+        ),
+        last_used_at=consent.last_used_at,
+    )

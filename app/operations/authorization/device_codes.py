@@ -1,0 +1,298 @@
+"""What a person decides about a device that waits: found by its user code, then allowed or refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
+from app.operations.authorization import consents
+from app.operations.directory import lookups
+from app.operations.directory.lookups import ClientView
+from app.operations.sign_in.sessions import SessionView
+from app.operations.store import audit, clock, keyring, rate_limits
+from app.operations.store.rate_limits import Limit, bucket_of, limits_of_networks
+from app.operations.store.transactions import count_changed, current_unit, is_duplicate_key, read, transaction
+from app.operations.tokens import access_tokens
+from app.rules import token_values
+from app.rules.actor import Actor
+from app.rules.authorization import device_codes
+from app.rules.authorization.consents import page_digest
+from app.rules.authorization.device_codes import read_user_code
+from app.rules.authorization.interaction import context_of
+from app.rules.errors import NotFound, TooManyRequests
+from app.rules.identifiers import client_id_of, new_id
+from app.rules.oauth_errors import InvalidScope
+from app.rules.organizations.settings_effects import end_of_life
+from app.rules.scopes import narrow
+from app.rules.sign_in.lockout import Lockout, network_of
+
+MOST_OPEN = 2_000
+MOST_OPEN_PER_NETWORK = 100
+"""Codes of one client that wait at a time: a device that asks again and again must not fill the table."""
+_MOST_DRAWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedDeviceCode:
+    """What the device is told (RFC 8628 section 3.2); times in seconds, both codes in clear here alone."""
+
+    device_code: str
+    user_code: str
+    expires_in: int
+    interval: int
+
+
+def user_code_digest(organization_id: str, user_code: str) -> bytes:
+    """What is stored of a user code: keyed, since all of them could be tried out."""
+    return token_values.keyed_digest(keyring.derive("device user codes"), f"{organization_id}|{user_code}")
+
+
+def issue_device_code(
+    actor: Actor, client: ClientView, scopes: tuple[str, ...], *, resources: tuple[str, ...] = ()
+) -> IssuedDeviceCode:
+    """A device code and the user code that belongs to it, both open; ``actor`` is the client.
+
+    ``resources`` are those asked for (RFC 8707); of the scopes those count that belong to them. Raises InvalidTarget,
+    InvalidScope when none does, TooManyRequests when too many of the client's codes are open.
+    """
+    target = access_tokens.target_of(client, scopes, resources)
+    if not target.scopes:
+        raise InvalidScope("None of the scopes belongs to a resource that is offered.")
+    return _issue(actor, client, target.scopes, resources)
+
+
+@transaction
+def _issue(
+    actor: Actor, client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]
+) -> IssuedDeviceCode:
+    _require_room(actor, client)
+    unit = current_unit()
+    settings = client.organization.settings["oauth"]
+    lifetime, interval = settings["device_code_ttl_seconds"], settings["device_poll_interval_seconds"]
+    device_code = unit.once(
+        "device code", lambda: token_values.new_token(token_values.DEVICE_CODE, client.organization.id)
+    )
+    now = clock.now()
+    values = {
+        "organization_id": client.organization.id,
+        "digest": token_values.digest(device_code),
+        "client_id": client.id,
+        "scope": " ".join(scopes),
+        "resource": " ".join(resources),
+        "address": actor.address,
+        "network": network_of(actor.address),
+        "created_at": now,
+        "expires_at": now + timedelta(seconds=lifetime),
+        "interval_seconds": interval,
+        "next_poll_at": now,
+        "state": PENDING,
+        "grant_id": new_id(),
+    }
+    return IssuedDeviceCode(device_code, _insert(values), lifetime, interval)
+
+
+def _require_room(actor: Actor, client: ClientView) -> None:
+    living = (
+        DeviceCode.organization_id == actor.organization_id,
+        DeviceCode.client_id == client.id,
+        DeviceCode.expires_at > clock.now(),
+    )
+    # Counted up to the bound alone, and within the index.
+    near = DeviceCode.network == network_of(actor.address)
+    for bound, conditions in ((MOST_OPEN_PER_NETWORK, (*living, near)), (MOST_OPEN, living)):
+        some = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
+        if db.session.scalar(select(func.count()).select_from(some)) == bound:
+            raise TooManyRequests(
+                "Too many device codes of this client are open. Try again later.",
+                retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
+            ).because("device_too_many", expected=f"at most {bound} at a time")
+
+
+def _insert(values: dict[str, Any]) -> str:
+    for _ in range(_MOST_DRAWS):
+        user_code = device_codes.new_user_code()
+        drawn = {"id": new_id(), "user_code_digest": user_code_digest(values["organization_id"], user_code)}
+        try:
+            with db.session.begin_nested():
+                db.session.execute(insert(DeviceCode).values(**values, **drawn))
+        except IntegrityError as error:
+            if not is_duplicate_key(error):
+                raise
+            continue
+        return user_code
+    raise TooManyRequests("No code is free at the moment. Try again.", retry_after=1)
+
+
+_WINDOW = timedelta(hours=1)
+# Of 2.56e10 codes a few thousand may be open: what is let through here finds none (DV-1).
+PER_SESSION = Lockout(5, _WINDOW, timedelta(minutes=15), _WINDOW)
+PER_NETWORK = Lockout(50, _WINDOW, timedelta(minutes=15), _WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """A device that waits. ``scopes`` are those of what it asked for that its client may still have."""
+
+    id: UUID
+    client: ClientView
+    user_code: str
+    scopes: tuple[str, ...]
+    address: str | None
+    asked_at: datetime
+    shown_digest: bytes | None
+
+    @property
+    def seconds_ago(self) -> int:
+        """How long ago the device asked."""
+        return max(0, int((clock.now() - self.asked_at).total_seconds()))
+
+
+class WrongUserCode(NotFound):
+    """No device waits under this code: mistyped, ended, or already decided."""
+
+    status = 400
+    code = "wrong_user_code"
+
+    def __init__(self, tries_left: int | None = None) -> None:
+        super().__init__("No device waits under this code. Check it, or have the device show a new one.")
+        self.tries_left = tries_left
+
+
+def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
+    """The device that waits in the actor's organization under the code that a signed-in person typed.
+
+    Wrong codes are counted per sign-in and per network. Raises WrongUserCode, TooManyRequests after five of them.
+    """
+    user_code = read_user_code(typed)
+    if user_code is None:
+        raise WrongUserCode
+    limits = (
+        Limit(bucket_of("device user code", str(actor.session_id)), PER_SESSION),
+        *limits_of_networks(PER_NETWORK, actor.address, "device user code", "network"),
+    )
+    claim = rate_limits.require_attempt(
+        actor.organization_id, "Too many wrong codes. Wait before you try again.", *limits
+    )
+    found = _find(actor, user_code)
+    if found is None:
+        raise WrongUserCode(claim.tries_left)
+    rate_limits.take_back(actor.organization_id, claim.attempts)
+    return found
+
+
+@transaction
+def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> None:
+    """What the consent page displays is remembered: the decision counts for exactly that (IN-3)."""
+    count_changed(
+        update(DeviceCode)
+        .where(DeviceCode.organization_id == actor.organization_id, DeviceCode.id == request.id)
+        .values(shown_digest=_shown(request, session))
+    )
+
+
+def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> bool:
+    """Whether the person sees on the consent page what would be allowed now."""
+    return request.shown_digest == _shown(request, session)
+
+
+@transaction
+def allow_device(
+    actor: Actor,
+    request: DeviceRequest,
+    session: SessionView,
+    scopes: tuple[str, ...],
+    *,
+    remember: bool,
+    ends_at: datetime | None = None,
+) -> None:
+    """The device gets tokens at its next poll. ``remember`` records the user's consent for ``scopes``.
+
+    Nothing that it gets is alive after ``ends_at``, where there is such an end.
+
+    Raises WrongUserCode when it was decided meanwhile or has ended. Audit: ``device_code.allowed`` and
+    ``consent.given``.
+    """
+    if remember:
+        asked = request.scopes
+        ends_at = consents.remember(actor, request.client, session.user_id, scopes, ends_at, asked=asked)
+    _decide(
+        actor,
+        request,
+        state=ALLOWED,
+        scope=" ".join(scopes),
+        user_id=session.user_id,
+        auth_time=session.authenticated_at,
+        amr=" ".join(session.amr),
+        acr=context_of(session.amr),
+        grant_ends_at=ends_at,
+    )
+    audit.record(
+        actor,
+        "device_code.allowed",
+        target_type="client",
+        target_id=request.client.client_id,
+        after={"scopes": list(scopes), "asked_from": request.address},
+    )
+
+
+@transaction
+def deny_device(actor: Actor, request: DeviceRequest) -> None:
+    """The device is told no at its next poll. Raises WrongUserCode. Audit: ``device_code.denied``."""
+    _decide(actor, request, state=DENIED)
+    audit.record(
+        actor,
+        "device_code.denied",
+        target_type="client",
+        target_id=request.client.client_id,
+        after={"asked_from": request.address},
+    )
+
+
+def _decide(actor: Actor, request: DeviceRequest, *, state: str, **values: object) -> None:
+    now = clock.now()
+    changed = count_changed(
+        update(DeviceCode)
+        .where(
+            DeviceCode.organization_id == actor.organization_id,
+            DeviceCode.id == request.id,
+            DeviceCode.state == PENDING,
+            DeviceCode.expires_at > now,
+        )
+        .values(state=state, decided_at=now, **values)
+    )
+    if changed != 1:
+        raise WrongUserCode
+
+
+@read
+def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
+    row = db.session.execute(
+        select(DeviceCode.__table__).where(
+            DeviceCode.organization_id == actor.organization_id,
+            DeviceCode.user_code_digest == user_code_digest(actor.organization_id, user_code),
+        )
+    ).first()
+    if row is None or row.state != PENDING:
+        return None
+    client = lookups.find_client(client_id_of(actor.organization_id, row.client_id), fresh=True)
+    if client is None or not client.is_active:
+        return None
+    seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
+    if end_of_life(row.expires_at, row.created_at, seconds) <= clock.now():
+        return None
+    scopes = narrow(row.scope.split(), client.document["scopes"])
+    if not scopes:
+        return None
+    return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)
+
+
+def _shown(request: DeviceRequest, session: SessionView) -> bytes:
+    client = request.client
+    return page_digest(client.client_id, client.version, session.public_id, request.scopes)

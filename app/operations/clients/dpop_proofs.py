@@ -1,0 +1,110 @@
+"""DPoP proofs that count (RFC 9449): each once, with our nonce where one is needed, for the token that is presented.
+
+What a proof must say is ``rules/clients/dpop``; here stands what needs a memory, a key or a clock.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+
+from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.grants.token_snapshots import TokenView
+from app.operations.store import clock, keyring, single_use
+from app.rules.clients import dpop
+from app.rules.clients.client_requirements import needs_dpop, needs_dpop_nonce
+from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
+from app.rules.errors import Unauthenticated
+from app.rules.tokens.protected_resources import PresentedToken
+
+# A nonce is good in the slot that it was made in and in the next: two to four minutes.
+NONCE_SLOT_SECONDS = 120
+
+
+class ProofRefused(Unauthenticated):
+    """The token lives, but the proof beside it does not count; ``client`` is the token's."""
+
+    def __init__(self, refusal: InvalidProof | NonceNeeded, client: ClientView) -> None:
+        super().__init__(refusal.description, code=refusal.code)
+        self.client = client
+
+
+def fresh_nonce() -> str:
+    """The nonce of this moment, alike on every worker; nothing is stored for it (RFC 9449 section 8)."""
+    return _nonce_of(_slot())
+
+
+def is_demanded(client: ClientView) -> bool:
+    """Whether every token of the client must be bound to a key."""
+    demanded: bool | None = client.derived.get("dpop")
+    if demanded is None:
+        demanded = client.derived["dpop"] = needs_dpop(client.document, client.organization.settings)
+    return demanded
+
+
+def key_of_request(
+    authenticated: AuthenticatedClient, proof: str | None, *, method: str, url: str
+) -> str | None:
+    """The thumbprint of the key to which what is issued will be bound; None when the client sent no proof.
+
+    The proof is spent. Raises InvalidProof when it does not count or when client or organization demand one and
+    there is none, NonceNeeded when it must hold a nonce of ours.
+    """
+    client = authenticated.client
+    if proof is None:
+        if is_demanded(client):
+            words = "Every token of this client is bound to a key: send a DPoP proof."
+            raise InvalidProof(words).because("dpop_missing")
+        return None
+    judged = dpop.judge(proof, method=method, url=url, now=clock.now())
+    _spend(client.organization.id, judged, needs_nonce=needs_dpop_nonce(client.document))
+    return judged.jkt
+
+
+def require_holder(view: TokenView, presented: PresentedToken) -> None:
+    """Raise unless whoever presents the token holds the key that it is bound to, if it is bound to one (DC-6).
+
+    Raises Unauthenticated for a bound token as Bearer and for an unbound one with a proof (RFC 9449 section 7.1),
+    ProofRefused when the proof does not count.
+    """
+    if not presented.by_dpop:
+        if view.dpop_jkt is not None:
+            raise Unauthenticated("The access token is bound to a key: present it by DPoP, with a proof.")
+        return
+    if view.dpop_jkt is None:
+        raise Unauthenticated("The access token is not bound to a key: present it as Bearer.")
+    try:
+        judged = dpop.judge(
+            presented.proof or "",
+            method=presented.method,
+            url=presented.url,
+            now=clock.now(),
+            access_token=presented.token,
+        )
+        if not hmac.compare_digest(judged.jkt, view.dpop_jkt):
+            raise Unauthenticated("The access token is bound to another key than the one of the proof.")
+        _spend(view.client.organization.id, judged, needs_nonce=needs_dpop_nonce(view.client.document))
+    except (InvalidProof, NonceNeeded) as refusal:
+        raise ProofRefused(refusal, view.client) from None
+
+
+def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
+    if proof.nonce is None:
+        if needs_nonce:
+            raise NonceNeeded
+    else:
+        slot = _slot()
+        good = [_nonce_of(at).encode() for at in (slot, slot - 1)]
+        if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in good):
+            raise NonceNeeded
+    if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, until=proof.until):
+        raise InvalidProof("The DPoP proof was used before: its jti counts once.").because("dpop_replayed")
+
+
+def _slot() -> int:
+    return int(clock.now().timestamp()) // NONCE_SLOT_SECONDS
+
+
+def _nonce_of(slot: int) -> str:
+    made = hmac.digest(keyring.derive("dpop-nonce"), str(slot).encode(), "sha256")
+    return urlsafe_b64encode(made[:18]).decode()

@@ -1,0 +1,290 @@
+"""Dynamic client registration (RFC 7591) and its management (RFC 7592), on the operations of every other client.
+
+A registration access token is not renewed by a change: were the answer lost, the client could never change again.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration
+from app.models.credential import Credential
+from app.operations.clients import scopes, sector_documents
+from app.operations.clients.clients import (
+    FIRST_IDLE_CHECK,
+    ClientRecord,
+    Origin,
+    delete_client,
+    get_client,
+    register_client,
+    update_client,
+)
+from app.operations.clients.credentials import create_credential
+from app.operations.clients.initial_access_tokens import require_alive, spend
+from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.store import clock, rate_limits
+from app.operations.store.rate_limits import limits_of_networks
+from app.operations.store.transactions import count_changed, read, transaction
+from app.rules.actor import Actor
+from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
+from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
+from app.rules.identifiers import client_id_of, parse_client_id
+from app.rules.sign_in.lockout import Lockout
+from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse_token
+from app.tenant_fence import ACROSS
+
+OFF, BY_TOKEN = "off", "initial_access_token"
+# From one network where no token is asked for; one test run of a conformance suite registers dozens.
+MOST_PER_NETWORK = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+_LABEL = "the app itself"
+_BARRED = (
+    "client_id_issued_at",
+    "client_secret_expires_at",
+    "registration_access_token",
+    "registration_client_uri",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A client as its own management endpoint tells of it.
+
+    ``secret`` is in clear when it was made just now; ``secret_expires_at`` is its end, and ``has_secret`` whether
+    there is one at all. ``access_token`` is the registration access token.
+    """
+
+    client: ClientRecord
+    organization: OrganizationView
+    access_token: str
+    secret: str | None
+    has_secret: bool
+    secret_expires_at: datetime | None
+
+
+def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Registration:
+    """The client stands as its metadata describes it, as far as the organization lets strangers have that (DC-2).
+
+    ``actor`` is a stranger in the organization of the endpoint; ``token`` an initial access token where one was sent.
+    Raises Forbidden when registration is off, Unauthenticated without a token where one is needed, InvalidInput,
+    NoRoom, TooManyRequests. Audit: ``client.registered``.
+    """
+    organization = organization_by_id(actor.organization_id)
+    mode = organization.settings["oauth"]["dynamic_registration"]["mode"]
+    if mode == OFF or not organization.is_active:
+        raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
+    if mode == BY_TOKEN:
+        # Asked first, so that a stranger makes this service read no document of a sector.
+        require_alive(organization.id, token or "")
+    else:
+        _require_patience(actor)
+    sector_documents.read_ahead(registrar_of(actor, _LABEL), sent.get(sector_documents.FIELD))
+    return _register(actor, organization, sent, (token or "") if mode == BY_TOKEN else None)
+
+
+@transaction
+def _register(
+    actor: Actor, organization: OrganizationView, sent: Mapping[str, Any], token: str | None
+) -> Registration:
+    spent = None if token is None else spend(organization.id, token)
+    registrar = registrar_of(actor, _LABEL)
+    registered = register_client(registrar, as_fields(sent, _offer(organization)), origin=Origin(DYNAMIC))
+    access_token = new_token(REGISTRATION_ACCESS, organization.id)
+    db.session.add(
+        ClientRegistration(
+            organization_id=organization.id,
+            id=registered.client.id,
+            access_digest=digest(access_token),
+            registration_token_id=spent,
+            idle_check_at=clock.now() + FIRST_IDLE_CHECK,
+        )
+    )
+    credential = registered.credential
+    return Registration(
+        registered.client,
+        organization,
+        access_token,
+        registered.secret,
+        credential is not None,
+        credential.expires_at if credential is not None else None,
+    )
+
+
+@read
+def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
+    """The client's own registration. Raises Unauthenticated, alike for a wrong token and for no such client.
+
+    Raises Forbidden while client or organization is not active, as all of the client's own management does.
+    """
+    _authenticated(actor, client_id, access_token)
+    return _told(actor, client_id, access_token or "")
+
+
+def replace_registration(
+    actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
+) -> Registration:
+    """The client is what is sent and nothing more (RFC 7592 section 2.2); a secret it now needs is made.
+
+    Raises Unauthenticated, InvalidInput, and Forbidden for a client that somebody vouched for. Audit:
+    ``client.updated``.
+    """
+    registrar = _recognized(actor, client_id, access_token)
+    sector_documents.read_ahead(registrar, sent.get(sector_documents.FIELD))
+    return _replace(actor, client_id, access_token, sent)
+
+
+@read
+def _recognized(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    return _authenticated(actor, client_id, access_token)
+
+
+@transaction
+def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]) -> Registration:
+    registrar = _authenticated(actor, client_id, access_token)
+    _require_itself(client_id, sent)
+    organization = organization_by_id(actor.organization_id)
+    fields = replacing(as_fields(sent, _offer(organization)))
+    update_client(registrar, client_id, fields)
+    told = _told(actor, client_id, access_token or "")
+    if told.client.uses_secret and not told.has_secret:
+        made = create_credential(replace(registrar, permissions=_MAY_ADD_SECRET), client_id)
+        return replace(
+            told, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
+        )
+    return told
+
+
+@transaction
+def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
+    """The client is gone with all that hung from it. Raises Unauthenticated. Audit: ``client.deleted``."""
+    delete_client(_authenticated(actor, client_id, access_token), client_id)
+
+
+def registrar_of(actor: Actor, label: str) -> Actor:
+    """Who registers on a stranger's behalf: may write clients, and neither trust them nor add to the registry."""
+    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
+
+
+_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
+
+
+def _require_patience(actor: Actor) -> None:
+    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "dynamic registration")
+    rate_limits.require_attempt(
+        actor.organization_id,
+        "Too many clients were registered from your network. Wait, then try again.",
+        *limits,
+    )
+
+
+def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    parsed, named = parse_token(access_token or ""), parse_client_id(client_id)
+    here = actor.organization_id
+    if (
+        parsed is not None
+        and named is not None
+        and parsed.kind == REGISTRATION_ACCESS
+        and parsed.organization_id == named[0] == here
+    ):
+        row = db.session.execute(
+            select(ClientRegistration.access_digest, Client.status, Client.document)
+            .join(
+                Client,
+                (Client.organization_id == ClientRegistration.organization_id)
+                & (Client.id == ClientRegistration.id),
+            )
+            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
+        ).first()
+        if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
+            # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
+            is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_barred or not organization_by_id(here).is_active:
+                raise Forbidden(
+                    "This client was disabled or blocked, or its organization was.", code="access_denied"
+                )
+            return registrar_of(actor, _LABEL)
+    raise Unauthenticated("This is not the registration access token of that client.")
+
+
+def _require_itself(client_id: str, sent: Mapping[str, Any]) -> None:
+    if sent.get("client_id") != client_id:
+        raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
+    for name in _BARRED:
+        if name in sent:
+            raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
+
+
+def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
+    client = get_client(registrar_of(actor, _LABEL), client_id)
+    secret = db.session.execute(
+        select(Credential.id, Credential.expires_at)
+        .where(
+            Credential.organization_id == actor.organization_id,
+            Credential.client_id == client.id,
+            Credential.revoked_at.is_(None),
+            Credential.expires_at.is_(None) | (Credential.expires_at > clock.now()),
+        )
+        .order_by(Credential.id.desc())
+        .limit(1)
+    ).first()
+    organization = organization_by_id(actor.organization_id)
+    return Registration(
+        client, organization, access_token, None, secret is not None, secret.expires_at if secret else None
+    )
+
+
+def _offer(organization: OrganizationView) -> Offer:
+    known = scopes.list_scopes(Actor.system(organization.id))
+    return Offer.of(organization.settings, tuple(scope.name for scope in known))
+
+
+@read
+def clients_to_look_at(limit: int) -> list[tuple[str, UUID]]:
+    """(organization, client row) of those whose time has come, the longest due first."""
+    due = (
+        select(ClientRegistration.organization_id, ClientRegistration.id)
+        .where(ClientRegistration.idle_check_at < clock.now())
+        .order_by(ClientRegistration.idle_check_at)
+        .limit(limit)
+        .execution_options(**ACROSS)
+    )
+    return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
+
+
+@transaction
+def end_if_idle(actor: Actor, row_id: UUID) -> bool:
+    """Whether the client was idle for its organization's ``idle_ttl_seconds`` and is gone now.
+
+    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by
+    ``actor``, the service itself in that organization.
+    """
+    here = actor.organization_id
+    row = db.session.get(Client, (here, row_id), populate_existing=True)
+    now = clock.now()
+    if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
+        delete_client(actor, client_id_of(here, row_id))
+        return True
+    count_changed(
+        update(ClientRegistration)
+        .where(ClientRegistration.organization_id == here, ClientRegistration.id == row_id)
+        .values(idle_check_at=now + FIRST_IDLE_CHECK)
+    )
+    return False
+
+
+def _ends_at(row: Client) -> datetime:
+    try:
+        settings = organization_by_id(row.organization_id).settings
+    except NotFound:
+        # A deleted organization ends as a whole, or comes back as it was.
+        return datetime.max.replace(tzinfo=row.created_at.tzinfo)
+    seconds: int = settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
+    return (row.last_used_at or row.created_at) + timedelta(seconds=seconds)

@@ -1,0 +1,405 @@
+"""Resources: the APIs of an organization, defined, listed, changed and deleted; every face calls these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, false, func, literal, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.config import current
+from app.extensions import db
+from app.models import resource as resource_model
+from app.models.client import Scope
+from app.models.resource import Resource
+from app.operations.clients.client_records import name_key
+from app.operations.clients.resource_scopes import (
+    Holder,
+    forget_scopes,
+    holders_of,
+    settle_scopes,
+    take_from_clients,
+)
+from app.operations.directory.lookups import touch_organization
+from app.operations.kept_views import KeptViews
+from app.operations.statements import Statement
+from app.operations.store import audit, clock
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.rules.actor import Actor
+from app.rules.clients.resource_fields import (
+    FIELDS,
+    STATUS,
+    ResourceFields,
+    ScopeWords,
+    change,
+    changed_fields,
+    complete,
+)
+from app.rules.clients.resource_indicators import Catalog, KnownResource
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+
+_CATALOG = Statement(
+    select(
+        Resource.identifier,
+        Resource.status,
+        Resource.access_token_format,
+        Resource.access_token_ttl_seconds,
+        Scope.name,
+    )
+    .outerjoin(
+        Scope, (Scope.organization_id == Resource.organization_id) & (Scope.resource_id == Resource.id)
+    )
+    .where(Resource.organization_id == bindparam("organization_id"))
+)
+_catalogs: KeptViews[Catalog] = KeptViews()
+_NOTHING = Catalog()
+
+
+def catalog_of(organization_id: str) -> Catalog:
+    """The organization's resources and whose its scopes are; the common request costs no query."""
+    kept = _catalogs.get(organization_id)
+    if kept is not None:
+        return kept
+    read = _catalogs.read(
+        organization_id, read=lambda: _catalog(_CATALOG.rows(organization_id=organization_id))
+    )
+    return read or _NOTHING
+
+
+def _catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
+    resources: dict[str, KnownResource] = {}
+    owners: dict[str, str] = {}
+    for identifier, status, chosen, seconds, scope in rows:
+        resources[identifier] = KnownResource(identifier, status == resource_model.ACTIVE, chosen, seconds)
+        if scope is not None:
+            owners[scope] = identifier
+    return Catalog(resources, owners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRecord(ResourceFields):
+    """A resource as its administrators and developers see it; ``organization_id`` is the routing key."""
+
+    id: UUID
+    organization_id: str
+    version: int
+    created_at: datetime
+    created_by: str | None
+    created_by_user_id: UUID | None
+    updated_at: datetime
+
+    @property
+    def public_id(self) -> str:
+        """``res_…``."""
+        return public_id("res", self.id)
+
+
+def get_row(actor: Actor, resource_id: str, permission: str) -> Resource:
+    """The resource's row, for an actor with the permission.
+
+    Raises Forbidden before anything is looked for, and NotFound alike for what never was, what is another
+    organization's and, to somebody who sees own resources alone, others'.
+    """
+    actor.require_some(permission)
+    row_id = parse_public_id("res", resource_id)
+    row = None
+    if row_id is not None:
+        statement = select(Resource).where(
+            Resource.organization_id == actor.organization_id, Resource.id == row_id
+        )
+        row = db.session.scalar(statement, execution_options={"populate_existing": True})
+    if row is None:
+        raise NotFound("There is no such resource.")
+    if not actor.may(permission, owner_id=row.created_by_user_id):
+        if not actor.may("resources:read", owner_id=row.created_by_user_id):
+            raise NotFound("There is no such resource.")
+        actor.require(permission, owner_id=row.created_by_user_id)
+    return row
+
+
+def change_row(row: Resource, values: dict[str, Any]) -> bool:
+    """The row has the values and the next version, if nobody changed it since it was read."""
+    statement = (
+        update(Resource)
+        .where(
+            Resource.organization_id == row.organization_id,
+            Resource.id == row.id,
+            Resource.version == row.version,
+        )
+        .values(**values, version=row.version + 1)
+    )
+    return count_changed(statement) == 1
+
+
+def columns_of(fields: ResourceFields) -> dict[str, Any]:
+    """The columns that hold the fields; scopes have rows of their own."""
+    values = {name: getattr(fields, name) for name in FIELDS if name != "scopes"}
+    return values | {"name_key": name_key(fields.name)}
+
+
+def records_of(rows: Sequence[Resource]) -> list[ResourceRecord]:
+    """The rows as records, their scopes read at once."""
+    scopes: dict[UUID, list[ScopeWords]] = {row.id: [] for row in rows}
+    if rows:
+        found = db.session.scalars(
+            select(Scope)
+            .where(Scope.organization_id == rows[0].organization_id, Scope.resource_id.in_(scopes))
+            .order_by(Scope.name)
+            .execution_options(populate_existing=True)
+        )
+        for scope in found:
+            if scope.resource_id is not None:
+                scopes[scope.resource_id].append(ScopeWords(scope.name, scope.title, scope.description))
+    return [_record(row, scopes[row.id]) for row in rows]
+
+
+def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
+    values = {name: getattr(row, name) for name in FIELDS if name != "scopes"}
+    return ResourceRecord(
+        **values,
+        scopes=tuple(scopes),
+        id=row.id,
+        organization_id=row.organization_id,
+        version=row.version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        created_by_user_id=row.created_by_user_id,
+        updated_at=row.updated_at,
+    )
+
+
+@read
+def list_resources(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+    status: str | None = None,
+    descending: bool = False,
+) -> Page[ResourceRecord]:
+    """A page of the resources that the actor may see, by name: all, or with ``resources:read:own`` own ones.
+
+    ``query`` is a part of a name or identifier. Raises InvalidInput for an unknown status, Forbidden.
+    """
+    actor.require_some("resources:read")
+    statement = select(Resource).where(Resource.organization_id == actor.organization_id)
+    if not actor.may("resources:read"):
+        own = false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
+        statement = statement.where(own)
+    if status is not None:
+        if status not in STATUS:
+            message = f"This must be one of: {', '.join(STATUS)}."
+            raise InvalidInput(message, field="status", code="not_allowed")
+        statement = statement.where(Resource.status == status)
+    if query:
+        # INSTR compares bytes on both engines and knows no wildcards to escape.
+        by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
+        by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
+        statement = statement.where(or_(by_name, by_identifier))
+    limit = min(limit, MOST)
+    ordered = in_order(statement, (Resource.name_key, Resource.id), after, descending=descending)
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
+    items = tuple(records_of(rows[:limit]))
+    last = rows[limit - 1] if len(rows) > limit else None
+    return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
+
+
+@read
+def choosable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
+    """The first resources by name that a form offers to the actor; none for who may see none."""
+    return (
+        list_resources(actor, limit=MOST, status="active").items if actor.may_some("resources:read") else ()
+    )
+
+
+__all__ = [
+    "DeletedResource",
+    "ResourceRecord",
+    "UpdatedResource",
+    "define_resource",
+    "delete_resource",
+    "get_resource",
+    "holders_of_resource",
+    "list_resources",
+    "update_resource",
+]
+
+MOST_OF_ORGANIZATION = 200
+_MOST_RACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedResource:
+    """The resource after a change, and the names of the fields that differ."""
+
+    resource: ResourceRecord
+    changed: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedResource:
+    """How much ended with a resource."""
+
+    scopes: int
+    clients: int
+
+
+@transaction
+def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
+    """The resource stands in the actor's organization with its scopes; clients may ask for it at once.
+
+    Raises InvalidInput naming every wrong field, Forbidden, Conflict when the identifier is taken or there are 200
+    resources. Audit: ``resource.defined``.
+    """
+    actor.require_some("resources:write")
+    wanted = complete(fields, current().base_url)
+    _require_room(actor)
+    now = clock.now()
+    row = Resource(
+        organization_id=actor.organization_id,
+        id=new_id(),
+        version=1,
+        created_at=now,
+        created_by=actor.label[:200] or None,
+        created_by_user_id=actor.user_id,
+        updated_at=now,
+        **columns_of(wanted),
+    )
+    try:
+        with db.session.begin_nested():
+            db.session.add(row)
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise Conflict(
+            "There is a resource with this identifier already.", code="taken", field="identifier"
+        ) from error
+    settle_scopes(actor, row, wanted.scopes, confirmed=False)
+    touch_organization(actor.organization_id)
+    _record_change(actor, "resource.defined", row, after=_facts(wanted, list(FIELDS)))
+    db.session.flush()
+    return records_of([row])[0]
+
+
+@read
+def get_resource(actor: Actor, resource_id: str) -> ResourceRecord:
+    """The resource with its scopes. Raises NotFound, Forbidden."""
+    return records_of([get_row(actor, resource_id, "resources:read")])[0]
+
+
+@transaction
+def update_resource(
+    actor: Actor,
+    resource_id: str,
+    fields: Mapping[str, Any],
+    *,
+    expected_version: int | None = None,
+    confirmed: bool = False,
+) -> UpdatedResource:
+    """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
+
+    A scope that is left out of ``scopes`` is gone, from the clients that held it too when that is ``confirmed``.
+    Raises InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed, InUse. Audit:
+    ``resource.updated`` with the changed fields.
+    """
+    for _ in range(_MOST_RACES):
+        row = get_row(actor, resource_id, "resources:write")
+        _require_version(row, expected_version)
+        before = records_of([row])[0]
+        after = change(before, fields, current().base_url)
+        changed = changed_fields(before, after)
+        if not changed:
+            return UpdatedResource(before, [])
+        if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
+            if "scopes" in changed:
+                settle_scopes(actor, row, after.scopes, confirmed=confirmed)
+            touch_organization(actor.organization_id)
+            _record_change(actor, "resource.updated", row, _facts(before, changed), _facts(after, changed))
+            db.session.flush()
+            db.session.refresh(row)
+            return UpdatedResource(records_of([row])[0], changed)
+    raise _still_changing()
+
+
+@transaction
+def delete_resource(
+    actor: Actor, resource_id: str, *, expected_version: int | None = None, confirmed: bool = False
+) -> DeletedResource:
+    """The resource and its scopes are gone; no client gets a token for it from now on.
+
+    Clients that hold its scopes or name it lose both when that is ``confirmed``. Tokens for it end by themselves;
+    introspection no longer tells its resource servers of them. Raises NotFound, Forbidden, PreconditionFailed,
+    InUse. Audit: ``resource.deleted``.
+    """
+    for _ in range(_MOST_RACES):
+        row = get_row(actor, resource_id, "resources:write")
+        _require_version(row, expected_version)
+        record = records_of([row])[0]
+        names = [scope.name for scope in record.scopes]
+        if not change_row(row, {"updated_at": clock.now()}):
+            continue
+        clients = take_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
+        forget_scopes(row, names)
+        count_changed(
+            delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
+        )
+        touch_organization(actor.organization_id)
+        _record_change(actor, "resource.deleted", row, _facts(record, list(FIELDS)), {"clients": clients})
+        return DeletedResource(len(names), clients)
+    raise _still_changing()
+
+
+@read
+def holders_of_resource(actor: Actor, resource_id: str) -> list[Holder]:
+    """The clients that hold scopes of the resource or name it, at most 501. Raises NotFound, Forbidden."""
+    row = get_row(actor, resource_id, "resources:write")
+    record = records_of([row])[0]
+    return holders_of(actor, [*(scope.name for scope in record.scopes), record.identifier])
+
+
+def _require_room(actor: Actor) -> None:
+    there = db.session.scalar(
+        select(func.count()).select_from(Resource).where(Resource.organization_id == actor.organization_id)
+    )
+    if int(there or 0) >= MOST_OF_ORGANIZATION:
+        raise Conflict(f"An organization has at most {MOST_OF_ORGANIZATION} resources.", code="too_many")
+
+
+def _require_version(row: Resource, expected: int | None) -> None:
+    if expected is not None and row.version != expected:
+        raise PreconditionFailed("The resource was changed since you read it. Read it again.")
+
+
+def _still_changing() -> Conflict:
+    return Conflict("The resource is being changed by others right now. Try again.", code="busy")
+
+
+def _facts(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
+    values = {name: getattr(fields, name) for name in names}
+    if "scopes" in values:
+        values["scopes"] = [scope.name for scope in fields.scopes]
+    return values
+
+
+def _record_change(
+    actor: Actor,
+    action: str,
+    row: Resource,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    audit.record(
+        actor,
+        action,
+        target_type="resource",
+        target_id=public_id("res", row.id),
+        before=before,
+        after=after,
+    )

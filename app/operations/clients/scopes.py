@@ -1,0 +1,208 @@
+"""The registry of scopes that an organization knows, with the words that consent shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, func, literal, select, update
+
+from app.extensions import db
+from app.models.client import Scope
+from app.models.resource import Resource
+from app.operations import view_changes
+from app.operations.store import audit, clock
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.store.transactions import count_changed, read, transaction
+from app.rules.actor import Actor
+from app.rules.clients.resource_fields import check_words
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.fields import Findings, find_unknown
+from app.rules.identifiers import new_id, public_id
+from app.rules.languages.sentences import sentence
+
+_WORDS = ("title", "description")
+
+IDENTITY_SCOPES = {
+    "openid": (sentence("Sign you in"), sentence("Know which account is yours.")),
+    "profile": (sentence("See your name"), sentence("Your name and the other parts of your profile.")),
+    "email": (sentence("See your e-mail address"), sentence("Your address, and whether it was verified.")),
+    "address": (sentence("See your postal address"), sentence("The address in your profile.")),
+    "phone": (
+        sentence("See your phone number"),
+        sentence("The number in your profile, and whether it was verified."),
+    ),
+    "offline_access": (sentence("Keep access while you are away"), sentence("Until you remove it.")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRecord:
+    """One scope; ``title`` is None while it wants words for the consent page."""
+
+    name: str
+    title: str | None
+    description: str | None
+    is_identity: bool
+    resource_id: UUID | None = None
+    resource_name: str | None = None
+    version: int = 1
+
+    @property
+    def resource_public_id(self) -> str | None:
+        """``res_…`` of the resource that it belongs to; None for one that means something at any."""
+        return None if self.resource_id is None else public_id("res", self.resource_id)
+
+
+def seed_identity_scopes(organization_id: str) -> None:
+    """The scopes of OpenID Connect stand in a new organization's registry; part of its creation."""
+    moment = clock.now()
+    for name, (title, description) in IDENTITY_SCOPES.items():
+        db.session.add(
+            Scope(
+                organization_id=organization_id,
+                id=new_id(),
+                name=name,
+                title=title,
+                description=description,
+                is_identity=True,
+                created_at=moment,
+            )
+        )
+
+
+@read
+def list_scopes(actor: Actor) -> list[ScopeRecord]:
+    """Every scope of the actor's organization, by name; an organization has at most 1,000."""
+    rows = db.session.execute(_scopes(actor).order_by(Scope.name).limit(1000))
+    return [_record(scope, resource_name) for scope, resource_name in rows]
+
+
+@read
+def find_scopes(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+) -> Page[ScopeRecord]:
+    """A page of the scopes, by name; ``query`` is a part of a name. Raises Forbidden."""
+    actor.require_some("resources:read")
+    statement = _scopes(actor)
+    if query:
+        statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
+    if after is not None:
+        statement = statement.where(Scope.name > after[0])
+    limit = min(limit, MOST)
+    rows = db.session.execute(statement.order_by(Scope.name).limit(limit + 1)).all()
+    items = tuple(_record(scope, resource_name) for scope, resource_name in rows[:limit])
+    return Page(items, (items[-1].name,) if len(rows) > limit else None)
+
+
+@read
+def get_scope(actor: Actor, name: str) -> ScopeRecord:
+    """The scope of that name. Raises NotFound, Forbidden."""
+    actor.require_some("resources:read")
+    return _get(actor, name)
+
+
+def may_reword(actor: Actor, scope: ScopeRecord) -> bool:
+    """Whether the actor may give the scope other words: one of a resource has them in the resource's document."""
+    return scope.resource_id is None and actor.may("resources:write")
+
+
+@transaction
+def reword_scope(
+    actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> tuple[ScopeRecord, list[str]]:
+    """The consent page shows these words; returns the scope and the names of the fields that differ.
+
+    ``null`` takes words away. Raises InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed,
+    and Conflict for a scope of a resource, whose words are in the resource's document. Audit: ``scope.updated``.
+    """
+    actor.require("resources:write")
+    scope = _get(actor, name)
+    findings = Findings()
+    find_unknown(findings, fields, _WORDS, read_only=("name", "is_identity", "resource_id"))
+    check_words(findings, fields)
+    findings.raise_if_any()
+    if expected_version is not None and scope.version != expected_version:
+        raise PreconditionFailed("The scope was changed since you read it. Read it again.")
+    if scope.resource_id is not None:
+        raise Conflict("This scope belongs to a resource: change its words there.", code="of_a_resource")
+    changed = [word for word in _WORDS if word in fields and fields[word] != getattr(scope, word)]
+    if not changed:
+        return scope, []
+    values = {word: fields[word] for word in changed}
+    statement = update(Scope).where(
+        Scope.organization_id == actor.organization_id,
+        Scope.name == name,
+        Scope.version == scope.version,
+        Scope.resource_id.is_(None),
+    )
+    if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
+        raise PreconditionFailed("The scope was changed by somebody else just now. Read it again.")
+    before = {word: getattr(scope, word) for word in changed}
+    audit.record(
+        actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values
+    )
+    return replace(scope, **values, version=scope.version + 1), changed
+
+
+def _scopes(actor: Actor) -> Select[Scope, str]:
+    return (
+        select(Scope, Resource.name)
+        .outerjoin(
+            Resource, (Resource.organization_id == Scope.organization_id) & (Resource.id == Scope.resource_id)
+        )
+        .where(Scope.organization_id == actor.organization_id)
+    )
+
+
+def _get(actor: Actor, name: str) -> ScopeRecord:
+    row = db.session.execute(
+        _scopes(actor).where(Scope.name == name).execution_options(populate_existing=True)
+    ).first()
+    if row is None:
+        raise NotFound("There is no such scope.")
+    return _record(*row)
+
+
+def _record(scope: Scope, resource_name: str | None) -> ScopeRecord:
+    return ScopeRecord(
+        scope.name,
+        scope.title,
+        scope.description,
+        scope.is_identity,
+        scope.resource_id,
+        resource_name,
+        scope.version,
+    )
+
+
+@transaction
+def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
+    """Unknown names stand in the registry afterwards, without words yet; returns those that were new.
+
+    Audit: ``scope.added``.
+    """
+    actor.require("resources:write")
+    known = {scope.name for scope in list_scopes(actor)}
+    new = [name for name in dict.fromkeys(names) if name not in known]
+    for name in new:
+        db.session.add(
+            Scope(
+                organization_id=actor.organization_id,
+                id=new_id(),
+                name=name,
+                created_at=clock.now(),
+                created_by=actor.label[:200],
+            )
+        )
+        audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
+    if new:
+        # The metadata names them.
+        view_changes.mark(actor.organization_id)
+    return new

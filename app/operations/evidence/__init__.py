@@ -1,1 +1,0 @@
-"""What developers are shown of requests that were refused."""

@@ -1,0 +1,1 @@
+"""Housekeeping: janitor, doctor, demo data, export and import of organizations."""

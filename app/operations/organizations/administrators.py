@@ -1,0 +1,278 @@
+"""Administrators of an organization: role assignments of its own users, or of root's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import and_, delete, select
+
+from app.extensions import db
+from app.models.organization import Organization
+from app.models.user import RoleAssignment, User
+from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.users import UserView, find_user_by_email, get_user, vouch_for_user
+from app.operations.mail.administrator_notices import notify_administrators
+from app.operations.sign_in.callers import acting_in, require_holding
+from app.operations.store import audit
+from app.operations.store.pages import DEFAULT_LIMIT, Page
+from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.users.invitations import NewInvitation, invite
+from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
+from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN, MEMBER, roles_of
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.fields import Findings, find_unknown, type_name
+from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
+from app.rules.organizations.organizations import email_and_name
+from app.rules.versions import version_of
+
+ADDITION_FIELDS = ("user_id", "email", "name", "role")
+
+
+@dataclass(frozen=True, slots=True)
+class AdministratorRecord:
+    """A role that a person holds in the organization; ``user_organization`` is its slug, or root's."""
+
+    id: UUID
+    organization_slug: str
+    user_id: UUID
+    user_organization: str
+    email: str
+    name: str
+    role: str
+    status: str
+    created_at: datetime
+    created_by: str | None
+
+    @property
+    def public_id(self) -> str:
+        """``adm_…``."""
+        return public_id("adm", self.id)
+
+    @property
+    def version(self) -> int:
+        """Another number once anything of it is another."""
+        return version_of(self.id, self.email, self.name, self.role, self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedAdministrator:
+    """The assignment of a known user, or the invitation of an unknown address."""
+
+    admin: AdministratorRecord | None
+    invitation: NewInvitation | None
+
+    @property
+    def link(self) -> str | None:
+        """The invitation's link, shown this once; None when it went by mail."""
+        return self.invitation.link if self.invitation else None
+
+
+@read
+def list_administrators(
+    actor: Actor,
+    slug: str,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: tuple[str, ...] | None = None,
+    role: str | None = None,
+    descending: bool = False,
+) -> Page[AdministratorRecord]:
+    """Who holds a role in the organization, in the order in which they got it."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:read")
+    order = RoleAssignment.id.desc() if descending else RoleAssignment.id
+    statement = _assignments(organization).order_by(order).limit(limit + 1)
+    if role is not None:
+        if role not in roles_of(organization.settings):
+            raise InvalidInput("There is no such role.", field="role", code="unknown_role")
+        statement = statement.where(RoleAssignment.role == role)
+    begin = decode_uuid(after[0]) if after else None
+    if begin is not None:
+        statement = statement.where(RoleAssignment.id < begin if descending else RoleAssignment.id > begin)
+    rows = db.session.execute(statement).all()
+    items = tuple(_record(organization, row) for row in rows[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_administrator(actor: Actor, slug: str, admin_id: str) -> AdministratorRecord:
+    """One role assignment. Raises NotFound."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:read")
+    return _find(organization, admin_id)
+
+
+@transaction
+def add_administrator(
+    actor: Actor,
+    slug: str,
+    *,
+    user_id: str | None = None,
+    email: str | None = None,
+    name: str | None = None,
+    role: str | None = ADMIN,
+) -> AddedAdministrator:
+    """The user holds the role and counts as vouched for, or the unknown address is invited to it.
+
+    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned,
+    Conflict for an address that its user has not confirmed. Audit: ``administrator.added`` or ``invitation.created``.
+    """
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:write")
+    role = ADMIN if role is None else role
+    found = Findings()
+    if user_id is None and email is None:
+        found.add("user_id", "required", "Send user_id or email, one of them.")
+    elif user_id is not None and email is not None:
+        found.add("email", "not_allowed", "Send user_id or email, not both.")
+    if user_id is not None and name is not None:
+        found.add("name", "not_allowed", "A user who is there has a name already.")
+    if email is not None:
+        email_and_name({"email": email, "name": name}, found)
+    require_grantable(inside, organization, role, found)
+    if user_id is not None:
+        user = _user(inside, organization, user_id)
+    else:
+        known = find_user_by_email(organization.id, str(email))
+        if known is None:
+            invitation = invite(inside, slug, email=str(email), name=name or "", role=role)
+            return AddedAdministrator(None, invitation)
+        if not known.email_verified:
+            # Whoever signed up with somebody's address must not get the role meant for its owner.
+            raise Conflict(
+                "The user with this address has not confirmed it. If you know that it is theirs, name them by their "
+                f"user_id: {public_id('usr', known.id)}.",
+                field="email",
+                code="email_unverified",
+            )
+        user = known
+    row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
+    vouch_for_user(user.organization_id, user.id)
+    if role != MEMBER:
+        told = {"who": user.email, "role": roles_of(organization.settings)[role].name}
+        notify_administrators(inside, "administrator_added", user.public_id, told)
+    return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
+
+
+def add_administrator_from(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
+    """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
+    found = Findings()
+    synonyms = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
+    find_unknown(found, fields, ADDITION_FIELDS, synonyms=synonyms)
+    for field in ADDITION_FIELDS:
+        value = fields.get(field)
+        if value is not None and not isinstance(value, str):
+            found.add(field, "wrong_type", f"This must be a string, not {type_name(value)}.")
+    if found.errors:
+        # Whoever may not add anybody is told so first.
+        acting_in(actor, slug)[0].require("admins:write")
+    found.raise_if_any()
+    return add_administrator(actor, slug, **{field: fields.get(field) for field in ADDITION_FIELDS})
+
+
+@transaction
+def remove_administrator(
+    actor: Actor, slug: str, admin_id: str, *, expected_version: int | None = None
+) -> AdministratorRecord:
+    """The person no longer holds the role, from the next call on; sign-ins and other roles stay.
+
+    Raises NotFound, Forbidden when the actor lacks what the role holds, LastAdministrator, PreconditionFailed.
+    Audit: ``administrator.removed``.
+    """
+    inside, organization = acting_in(actor, slug)
+    inside.require("admins:write")
+    record = _find(organization, admin_id)
+    require_holding(inside, organization, record.role)
+    if expected_version is not None and record.version != expected_version:
+        raise PreconditionFailed("The administrator was changed since you read them. Read them again.")
+    assignment = db.session.get_one(RoleAssignment, (organization.id, record.id))
+    if record.role == ADMIN:
+        require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
+    gone = count_changed(
+        delete(RoleAssignment).where(
+            RoleAssignment.organization_id == organization.id, RoleAssignment.id == record.id
+        )
+    )
+    if gone != 1:
+        raise _unknown()
+    audit.record(
+        inside,
+        "administrator.removed",
+        target_type="administrator",
+        target_id=record.public_id,
+        before={"user_id": public_id("usr", record.user_id), "role": record.role},
+    )
+    return record
+
+
+def _user(actor: Actor, organization: OrganizationView, user_id: str) -> UserView:
+    """The user of the organization, or of root when root asks; nobody else's users exist."""
+    row_id = parse_public_id("usr", user_id)
+    homes = [organization.id]
+    if actor.is_root and actor.home_organization_id != organization.id:
+        homes.append(actor.home_organization_id)
+    for home in homes:
+        if row_id is None:
+            break
+        try:
+            return get_user(home, row_id)
+        except NotFound:
+            continue
+    raise InvalidInput("There is no such user in this organization.", field="user_id", code="unknown_user")
+
+
+def _assignments(organization: OrganizationView) -> Any:
+    return (
+        select(
+            RoleAssignment.id,
+            RoleAssignment.user_id,
+            RoleAssignment.role,
+            RoleAssignment.created_at,
+            RoleAssignment.created_by,
+            User.email,
+            User.name,
+            User.status,
+            Organization.slug,
+        )
+        .join(
+            User,
+            and_(
+                User.organization_id == RoleAssignment.user_organization_id, User.id == RoleAssignment.user_id
+            ),
+        )
+        .join(Organization, Organization.id == RoleAssignment.user_organization_id)
+        .where(RoleAssignment.organization_id == organization.id)
+    )
+
+
+def _find(organization: OrganizationView, admin_id: str) -> AdministratorRecord:
+    row_id = parse_public_id("adm", admin_id)
+    if row_id is None:
+        raise _unknown()
+    row = db.session.execute(_assignments(organization).where(RoleAssignment.id == row_id)).first()
+    if row is None:
+        raise _unknown()
+    return _record(organization, row)
+
+
+def _record(organization: OrganizationView, row: Any) -> AdministratorRecord:
+    return AdministratorRecord(
+        id=row.id,
+        organization_slug=organization.slug,
+        user_id=row.user_id,
+        user_organization=row.slug,
+        email=row.email,
+        name=row.name,
+        role=row.role,
+        status=row.status,
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such administrator.")

@@ -1,0 +1,114 @@
+"""Logos of organizations: uploaded, made anew as a small PNG, shown from our own address (PO-2).
+
+The setting ``branding.logo`` is the address, so that pages have it with the settings that they read anyway; its last
+part says the content, so that it may be kept for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from sqlalchemy import bindparam, or_, select
+
+from app.extensions import db
+from app.models.client import OrganizationLogo
+from app.models.organization import ACTIVE, SUSPENDED, Organization
+from app.operations.directory.lookups import OrganizationView
+from app.operations.organizations.settings import LOGO, UpdatedSettings, store_settings
+from app.operations.sign_in.callers import acting_in
+from app.operations.statements import Statement
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
+from app.rules.clients.logos import NoPicture, as_logo
+from app.rules.errors import InvalidInput, NotFound
+from app.rules.identifiers import is_routing_key, new_id
+
+MOST_BYTES = 1024 * 1024
+FORMATS = ("PNG", "JPEG", "WEBP")
+_HEX = frozenset("0123456789abcdef")
+_PICTURE = Statement(
+    select(OrganizationLogo.picture)
+    .join(Organization, Organization.id == OrganizationLogo.organization_id)
+    .where(
+        OrganizationLogo.organization_id == bindparam("organization_id"),
+        OrganizationLogo.digest == bindparam("digest"),
+        or_(Organization.status == ACTIVE, Organization.status == SUSPENDED),
+    )
+)
+
+
+def require_settable(actor: Actor, slug: str) -> None:
+    """The actor may give the organization a logo: asked before a picture is read. Raises NotFound, Forbidden."""
+    inside, _ = acting_in(actor, slug)
+    inside.require("settings:write")
+
+
+def set_logo(
+    actor: Actor, slug: str, content: bytes, *, expected_version: int | None = None
+) -> UpdatedSettings:
+    """The picture stands on the organization's pages; the one before is gone.
+
+    Raises InvalidInput for what is no PNG, JPEG or WebP within the limits, PreconditionFailed, Forbidden, NotFound.
+    Audit: ``settings.updated`` with the address before and after.
+    """
+    inside, organization = acting_in(actor, slug)
+    inside.require("settings:write")
+    # Unpacking takes longer than a transaction should.
+    try:
+        picture = as_logo(content, formats=FORMATS, most_bytes=MOST_BYTES)
+    except NoPicture as error:
+        raise InvalidInput(
+            f"This picture cannot be shown: {error}. Send a PNG, JPEG or WebP of at most 1 MiB and four million "
+            "pixels.",
+            field="logo",
+            code="invalid_image",
+        ) from error
+    return _store(inside, organization, picture, expected_version)
+
+
+@transaction
+def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None) -> UpdatedSettings:
+    """The organization has no logo: its initials stand there. As setting ``branding.logo`` to null."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("settings:write")
+    return store_settings(
+        inside, organization, {"branding": {"logo": None}}, expected_version=expected_version
+    )
+
+
+def get_picture(organization_id: str, digest: str) -> bytes:
+    """The PNG that is named so. Raises NotFound alike for whatever is not there."""
+    row = None
+    if is_routing_key(organization_id) and len(digest) == 64 and set(digest) <= _HEX:
+        row = _PICTURE.first(organization_id=organization_id, digest=bytes.fromhex(digest))
+    if row is None:
+        raise NotFound("There is no such picture.")
+    return bytes(row.picture)
+
+
+@transaction
+def _store(
+    inside: Actor, organization: OrganizationView, picture: bytes, expected_version: int | None
+) -> UpdatedSettings:
+    digest = hashlib.sha256(picture).digest()
+    address = f"/logos/organizations/{organization.id}/{digest.hex()}.png"
+    updated = store_settings(
+        inside,
+        organization,
+        {"branding": {"logo": address}},
+        expected_version=expected_version,
+        made_here=frozenset({LOGO}),
+    )
+    if updated.changed:
+        # The rows before went with the setting before.
+        db.session.add(
+            OrganizationLogo(
+                organization_id=organization.id,
+                id=new_id(),
+                digest=digest,
+                picture=picture,
+                created_at=clock.now(),
+            )
+        )
+    return updated

@@ -1,0 +1,169 @@
+"""Ceilings of the instance: what root lets organizations choose, in force everywhere at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models import organization as organization_model
+from app.models.organization import Organization, SettingsCeilings
+from app.operations import view_changes
+from app.operations.directory.lookups import root_organization
+from app.operations.sign_in.callers import caller_of, somebody_has_passkey
+from app.operations.store import audit, clock
+from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.organizations import instance_limits as rules
+from app.rules.organizations import settings
+from app.rules.organizations.lock_out import require_way_back
+
+MOST_COUNTED = 20_000
+"""Organizations that a dry run looks at; it says how many these were."""
+_ROW = "instance"
+_MFA = "authentication.mfa.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsView:
+    """The bounds by path, and what may be bounded: each path with what it may be by itself."""
+
+    bounds: rules.Bounds
+    version: int
+    updated_at: datetime | None
+    updated_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsImpact:
+    """How many organizations would be kept from what they have now, of so many that were looked at."""
+
+    organizations_limited: int
+    organizations_counted: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedCeilings:
+    """The ceilings after the change, the paths whose bounds differ, and for a dry run what would follow."""
+
+    ceilings: CeilingsView
+    changed: tuple[str, ...]
+    impact: CeilingsImpact | None = None
+
+
+@read
+def get_ceilings(actor: Actor) -> CeilingsView:
+    """The instance's ceilings. Raises Forbidden for everybody but root's people and clients."""
+    _require_root(actor, "instance:read")
+    return _view(_row())
+
+
+@transaction
+def update_ceilings(
+    actor: Actor, partial: Mapping[str, Any], *, expected_version: int | None = None, dry_run: bool = False
+) -> UpdatedCeilings:
+    """The bounds sent hold for every organization at once, root included; ``null`` takes one away.
+
+    An organization that chose more keeps its choice stored and has what the ceiling makes of it. ``dry_run`` checks
+    all, counts whom it would touch, and changes nothing. Raises InvalidInput naming every wrong field, Forbidden,
+    PreconditionFailed, Conflict, WouldLockOut when root's own people could not come back to lift it. Audit:
+    ``instance.ceilings_updated`` in root.
+    """
+    _require_root(actor, "instance:write")
+    row = _row()
+    before = _view(row)
+    if expected_version is not None and before.version != expected_version:
+        raise PreconditionFailed("The ceilings were changed since you read them. Read them again.")
+    bounds = rules.merge_bounds(before.bounds, partial)
+    changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
+    root = root_organization()
+    own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
+    require_way_back(
+        settings.effective(own, before.bounds),
+        settings.effective(own, bounds),
+        caller_of(actor),
+        somebody_has_passkey=somebody_has_passkey(root.id),
+    )
+    if dry_run:
+        after = CeilingsView(bounds, before.version, before.updated_at, before.updated_by)
+        return UpdatedCeilings(after, changed, _impact(before.bounds, bounds, changed))
+    if not changed:
+        return UpdatedCeilings(before, ())
+    _store(actor, row, bounds, _MFA in changed)
+    view_changes.mark_all(root.id)
+    audit.record(
+        actor,
+        "instance.ceilings_updated",
+        target_type="instance",
+        target_id="settings-ceilings",
+        before={path: before.bounds.get(path) for path in changed},
+        after={path: bounds.get(path) for path in changed},
+    )
+    return UpdatedCeilings(_view(_row()), changed)
+
+
+def _store(actor: Actor, row: SettingsCeilings | None, bounds: dict[str, Any], mfa: bool) -> None:
+    now = clock.now()
+    values = {"bounds": bounds, "updated_at": now, "updated_by": actor.label[:200]}
+    if mfa:
+        values["factor_demanded_at"] = now if _MFA in bounds else None
+    if row is not None:
+        stored = count_changed(
+            update(SettingsCeilings)
+            .where(SettingsCeilings.name == _ROW, SettingsCeilings.version == row.version)
+            .values(**values, version=SettingsCeilings.version + 1)
+        )
+        if stored != 1:
+            raise _busy()
+        return
+    try:
+        with db.session.begin_nested():
+            # 1 is the version of what was never bounded.
+            db.session.add(SettingsCeilings(name=_ROW, version=2, **values))
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise _busy() from error
+
+
+def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...]) -> CeilingsImpact:
+    """Whoever has another value at one of the paths; what they stored is all that is read of them."""
+    rows = db.session.scalars(
+        select(Organization.settings)
+        .where(Organization.status.in_((organization_model.ACTIVE, organization_model.SUSPENDED)))
+        .limit(MOST_COUNTED)
+    ).all()
+    touched = sum(
+        any(
+            rules.value_within(overrides, path, before) != rules.value_within(overrides, path, after)
+            for path in changed
+        )
+        for overrides in rows
+    )
+    return CeilingsImpact(touched, len(rows))
+
+
+def _require_root(actor: Actor, permission: str) -> None:
+    actor.require(permission)
+    if actor.kind != "system" and not (actor.is_root and actor.organization_id == actor.home_organization_id):
+        raise Forbidden(f"This needs the permission {permission}, in root.", permission=permission)
+
+
+def _row() -> SettingsCeilings | None:
+    return db.session.get(SettingsCeilings, _ROW, populate_existing=True)
+
+
+def _view(row: SettingsCeilings | None) -> CeilingsView:
+    if row is None:
+        return CeilingsView({}, 1, None, None)
+    return CeilingsView(row.bounds, row.version, row.updated_at, row.updated_by)
+
+
+def _busy() -> Conflict:
+    return Conflict("The ceilings were changed at the same moment. Read them again.")

@@ -1,0 +1,387 @@
+"""Organizations: founded, renamed, suspended, deleted and restored; a deleted one keeps its slug."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
+from app.operations import view_changes
+from app.operations.clients.scopes import seed_identity_scopes
+from app.operations.directory.lookups import root_organization
+from app.operations.grants.grants import log_revocation
+from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.store import audit, clock, keyring
+from app.operations.store.pages import DEFAULT_LIMIT, Page
+from app.operations.store.transactions import count_changed, current_unit, is_duplicate_key, read, transaction
+from app.operations.users.invitations import NewInvitation, invite
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.identifiers import new_routing_key
+from app.rules.organizations.organizations import new_organization, organization_changes, slug_candidates
+
+
+class SlugTaken(Conflict):
+    """The id belongs to an organization that stands, or ever stood: slugs are never given again (TN-8)."""
+
+    code = "id_taken"
+
+
+@transaction
+def found_organization(
+    actor: Actor, *, slug: str, name: str, is_root: bool = False, overrides: Mapping[str, Any] | None = None
+) -> str:
+    """The bare organization stands: row, data key, identity scopes; part of set-up, demo and creation.
+
+    Returns its routing key. Raises SlugTaken. Audit: ``organization.created`` in its own log.
+    """
+    key: str = current_unit().once(f"organization {slug}", new_routing_key)
+    now = clock.now()
+    organization = Organization(
+        id=key,
+        slug=slug,
+        name=name,
+        is_root=is_root,
+        settings=dict(overrides or {}),
+        data_key=keyring.new_data_key(key),
+        created_at=now,
+        created_by=actor.label[:200],
+        updated_at=now,
+    )
+    try:
+        with db.session.begin_nested():
+            db.session.add(organization)
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise taken(slug) from error
+    seed_identity_scopes(key)
+    inside = (
+        Actor.system(key, actor.label) if actor.kind == "system" else actor.acting_in(key, actor.permissions)
+    )
+    audit.record(
+        inside, "organization.created", target_type="organization", target_id=slug, after={"name": name}
+    )
+    return key
+
+
+def was_ever_given(slug: str) -> bool:
+    """Whether an organization has the slug, or ever had it."""
+    return db.session.scalar(select(Organization.id).where(Organization.slug == slug)) is not None
+
+
+def taken(slug: str) -> SlugTaken:
+    """The refusal of a slug that was ever given."""
+    return SlugTaken(f"The id {slug} is taken, or was once; ids are never given again.", field="id")
+
+
+DELETION = "organization.deleted"
+
+
+def action_of(old_status: str, changed: Mapping[str, Any]) -> str:
+    """The name of a change of the fields ``changed`` to an organization that had ``old_status``."""
+    if "status" not in changed:
+        return "organization.updated"
+    if changed["status"] != ACTIVE:
+        return "organization.suspended"
+    return "organization.restored" if old_status == DELETED else "organization.resumed"
+
+
+def record_event(
+    actor: Actor, slug: str, action: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    """The event is part of the transaction under way: in the organization's log, and in root's.
+
+    Root's log has what root's people and clients did, and each deletion, whoever did it: the organization's own log
+    goes with its data. Both rows are of one transaction, so that neither is there without the other and the change.
+    """
+    logs = [actor]
+    if actor.home_organization_id != actor.organization_id or action == DELETION:
+        root = _root_id()
+        if root is not None and root != actor.organization_id:
+            # The same person, who may nothing there: the row says whose administrator it was.
+            logs.insert(0, actor.acting_in(root, frozenset()))
+    for log in logs:
+        audit.record(
+            log, action, target_type="organization", target_id=slug, before=dict(before), after=dict(after)
+        )
+
+
+def _root_id() -> str | None:
+    try:
+        return root_organization().id
+    except NotFound:
+        return None
+
+
+SHOWN_STATUSES = (ACTIVE, SUSPENDED, DELETED)
+KEPT_AFTER_DELETION = timedelta(days=30)
+
+
+class RootProtected(Conflict):
+    """The organization made at set-up can be neither suspended nor deleted."""
+
+    code = "root_protected"
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationRecord:
+    """An organization as its administrators see it; ``slug`` is what the API calls its id."""
+
+    id: str
+    slug: str
+    name: str
+    status: str
+    is_root: bool
+    version: int
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+    purge_at: datetime | None
+
+    def issuer(self, base_url: str) -> str:
+        """The issuer of its tokens; root's is the base URL itself."""
+        return base_url if self.is_root else f"{base_url}/organizations/{self.slug}"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedOrganization:
+    """The new organization, and the invitation of its first administrator when one was asked for."""
+
+    organization: OrganizationRecord
+    invitation: NewInvitation | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedOrganization:
+    """The organization after the change, and the fields that changed."""
+
+    organization: OrganizationRecord
+    changed: tuple[str, ...]
+
+
+@transaction
+def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrganization:
+    """The organization stands, with its keys, scopes and settings; its first administrator is invited.
+
+    ``fields`` are ``name`` and, if wanted, ``id``, ``admin: {email, name}`` and ``settings``. Raises InvalidInput
+    naming every wrong field, SlugTaken. Audit: ``organization.created``, in root's log and in its own.
+    """
+    actor.require("organizations:write")
+    _require_at_root(actor)
+    wanted = new_organization(fields)
+    slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
+    free = [slug for slug in slugs if not was_ever_given(slug)]
+    if not free:
+        raise taken(wanted.slug)
+    organization_id = found_organization(
+        actor, slug=free[0], name=wanted.name, is_root=False, overrides=wanted.overrides
+    )
+    audit.record(
+        actor,
+        "organization.created",
+        target_type="organization",
+        target_id=free[0],
+        after={"name": wanted.name, "settings": wanted.overrides},
+    )
+    invitation = None
+    if wanted.admin_email is not None:
+        inside = actor.acting_in(organization_id, actor.permissions)
+        invitation = invite(inside, free[0], email=wanted.admin_email, name=wanted.admin_name, role="admin")
+    return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation)
+
+
+@read
+def get_organization(actor: Actor, slug: str) -> OrganizationRecord:
+    """The organization. Raises NotFound for every one that is not the actor's; root sees deleted ones too."""
+    inside, row = _reach(actor, slug)
+    inside.require("organization:read")
+    return _record(row)
+
+
+@read
+def list_organizations(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: tuple[str, ...] | None = None,
+    query: str | None = None,
+    status: str | None = None,
+    descending: bool = False,
+) -> Page[OrganizationRecord]:
+    """Root sees every organization, others their own alone; by id.
+
+    ``query`` is the beginning of an id or a part of a name, ``status`` one of active, suspended and deleted; without
+    it deleted ones are left out.
+    """
+    if status is not None and status not in SHOWN_STATUSES:
+        allowed = ", ".join(SHOWN_STATUSES)
+        raise InvalidInput(f"This must be one of: {allowed}.", field="status", code="not_allowed")
+    if not actor.may("organizations:read"):
+        actor.require("organization:read")
+        own = _record(_row(Organization.id == actor.organization_id))
+        matches = (status in {None, own.status}) and _matches(own, query) and after is None
+        return Page((own,) if matches else ())
+    statement = select(Organization).order_by(Organization.slug.desc() if descending else Organization.slug)
+    shown = (Organization.status == status) if status else Organization.status.in_((ACTIVE, SUSPENDED))
+    statement = statement.where(shown, Organization.status != PURGED)
+    if query:
+        folded = query.lower()
+        # Slugs are ASCII below the tilde, so the range is every slug that begins with the query.
+        begins = Organization.slug.between(folded, f"{folded}~")
+        statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
+    if after is not None:
+        beyond = Organization.slug < after[0] if descending else Organization.slug > after[0]
+        statement = statement.where(beyond)
+    rows = db.session.scalars(statement.limit(limit + 1)).all()
+    items = tuple(_record(row) for row in rows[:limit])
+    return Page(items, (items[-1].slug,) if len(rows) > limit else None)
+
+
+@transaction
+def update_organization(
+    actor: Actor, slug: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> UpdatedOrganization:
+    """The fields sent hold; ``name`` needs ``organization:write``, ``status`` root's ``organizations:write``.
+
+    ``active`` resumes a suspended organization and restores a deleted one that is not yet purged. Raises InvalidInput,
+    NotFound, RootProtected, PreconditionFailed. After a restoration everybody signs in again and clients ask for new
+    tokens. Audit: ``organization.updated``, ``.suspended``, ``.resumed``, ``.restored``, as ``record_event`` says.
+    """
+    inside, row = _reach(actor, slug)
+    if "status" in fields or row.status == DELETED:
+        actor.require("organizations:write")
+    if row.status != DELETED and ("name" in fields or "status" not in fields):
+        inside.require("organization:write")
+    changes = organization_changes(fields)
+    _require_version(row, expected_version)
+    before = {name: getattr(row, name) for name in changes}
+    changed = {name: value for name, value in changes.items() if value != before[name]}
+    if row.status == DELETED and changed != {"status": ACTIVE}:
+        raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")
+    if not changed:
+        return UpdatedOrganization(_record(row), ())
+    if row.is_root and "status" in changed:
+        raise RootProtected("The root organization cannot be suspended.", field="status")
+    values: dict[str, Any] = dict(changed)
+    if row.status == DELETED:
+        values |= {"deleted_at": None, "purge_at": None, "tokens_valid_from": clock.now()}
+    _change(row, values, expected_version)
+    action = action_of(row.status, changed)
+    record_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
+    return UpdatedOrganization(_record(_row(Organization.id == row.id)), tuple(changed))
+
+
+@transaction
+def delete_organization(
+    actor: Actor, slug: str, *, expected_version: int | None = None
+) -> OrganizationRecord:
+    """All stops at once: sign-ins, tokens and API; the data is purged at ``purge_at``, 30 days later.
+
+    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for a person who signed in too long ago.
+    Audit: ``organization.deleted``, in its log and in root's.
+    """
+    inside, row = _reach(actor, slug)
+    if row.status == DELETED:
+        raise NotFound("There is no such organization.")
+    inside.require("organization:delete")
+    require_fresh_person(inside)
+    if row.is_root:
+        raise RootProtected("The root organization cannot be deleted.")
+    _require_version(row, expected_version)
+    now = clock.now()
+    purge_at = now + KEPT_AFTER_DELETION
+    _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at}, expected_version)
+    log_revocation(row.id, "organization", row.id.encode())
+    after = {"status": DELETED, "purge_at": purge_at.isoformat()}
+    record_event(inside, slug, "organization.deleted", {"status": row.status}, after)
+    return _record(_row(Organization.id == row.id))
+
+
+def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
+    """A deleted organization is active again, until it was purged; root alone. Audit: ``organization.restored``."""
+    return update_organization(actor, slug, {"status": ACTIVE}).organization
+
+
+def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
+    """The organization named, and the actor in it.
+
+    Whoever of root sees all organizations sees every one, deleted ones too until they are purged: to read it and
+    no more, since what they hold in root is nothing that they hold in it.
+    """
+    try:
+        inside, view = acting_in(actor, slug)
+        return inside, _row(Organization.id == view.id)
+    except NotFound:
+        found = _find(Organization.slug == slug)
+        if found is None or not _sees_all(actor):
+            raise
+        return actor.acting_in(found.id, frozenset({"organization:read"})), found
+
+
+def _require_at_root(actor: Actor) -> None:
+    """One instance has one list of organizations: it is changed by root's people and clients, in root."""
+    is_at_home = actor.is_root and actor.organization_id == actor.home_organization_id
+    if actor.kind != "system" and not is_at_home:
+        raise Forbidden("Organizations are created by root, in root.", permission="organizations:write")
+
+
+def _sees_all(actor: Actor) -> bool:
+    if actor.kind == "system":
+        return True
+    return actor.is_root and (actor.may("organizations:read") or actor.may("organizations:write"))
+
+
+def _find(condition: Any) -> Organization | None:
+    statement = select(Organization).where(condition, Organization.status != PURGED)
+    return db.session.scalar(statement, execution_options={"populate_existing": True})
+
+
+def _row(condition: Any) -> Organization:
+    row = _find(condition)
+    if row is None:
+        raise NotFound("There is no such organization.")
+    return row
+
+
+def _require_version(row: Organization, expected: int | None) -> None:
+    if expected is not None and row.version != expected:
+        raise PreconditionFailed("The organization was changed since you read it. Read it again.")
+
+
+def _change(row: Organization, values: Mapping[str, Any], expected_version: int | None) -> None:
+    """The change is made if the row is still as it was read: its row count decides, not the reading."""
+    statement = update(Organization).where(Organization.id == row.id, Organization.status == row.status)
+    if expected_version is not None:
+        statement = statement.where(Organization.version == expected_version)
+    statement = statement.values(**values, version=Organization.version + 1, updated_at=clock.now())
+    if count_changed(statement) != 1:
+        refusal = Conflict if expected_version is None else PreconditionFailed
+        raise refusal("The organization was changed at the same moment. Read it again.")
+    view_changes.mark(row.id)
+
+
+def _matches(own: OrganizationRecord, query: str | None) -> bool:
+    return not query or own.slug.startswith(query.lower()) or query.casefold() in own.name.casefold()
+
+
+def _record(row: Organization) -> OrganizationRecord:
+    return OrganizationRecord(
+        id=row.id,
+        slug=row.slug,
+        name=row.name,
+        status=row.status,
+        is_root=row.is_root,
+        version=row.version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        updated_at=row.updated_at,
+        purge_at=row.purge_at,
+    )

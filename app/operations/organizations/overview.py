@@ -1,0 +1,169 @@
+"""Overview: the figures of an organization's first page. Each query is bounded and follows an index.
+
+Counting stops at a ceiling, since nobody reads the difference between 10,000 and 12,000 here and everybody would
+wait for it. "Since when" costs no index of its own: ids are UUIDv7, so a time is a range of the primary key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, func, select
+
+from app.extensions import db
+from app.models import user as user_model
+from app.models.audit import AuditEvent
+from app.models.client import DELETED, Client
+from app.models.credential import Credential
+from app.models.token import AccessToken
+from app.models.user import Invitation, RoleAssignment, User
+from app.operations.store import clock
+from app.operations.store.transactions import read
+from app.rules.actor import Actor
+from app.rules.identifiers import client_id_of, first_id_at
+
+CEILING = 10_000
+_NEWEST_SECRETS = 1_000
+_SOON = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingSecret:
+    """A client secret that stops working soon."""
+
+    client_id: str
+    client_name: str
+    name: str
+    expires_at: datetime
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One line of the audit log."""
+
+    at: datetime
+    action: str
+    actor_label: str
+    target_type: str | None
+    target_id: str | None
+    is_from_root: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What stands in the organization now; a count of ``CEILING`` means that many or more."""
+
+    clients: int
+    users: int
+    tokens_last_day: int
+    sign_ins_last_week: int
+    administrators: int
+    has_invited: bool
+    ending_secrets: tuple[EndingSecret, ...]
+    happenings: tuple[Happening, ...] | None
+
+
+@read
+def get_overview(actor: Actor) -> Overview:
+    """The figures of the actor's organization; ``happenings`` is None for who may not read the audit log.
+
+    Raises Forbidden without ``organization:read``.
+    """
+    actor.require("organization:read")
+    here = actor.organization_id
+    now = clock.now()
+    return Overview(
+        clients=_count(select(Client.id).where(Client.organization_id == here, Client.status != DELETED)),
+        users=_count(select(User.id).where(User.organization_id == here, User.status != user_model.DELETED)),
+        tokens_last_day=_count(
+            select(AccessToken.id).where(
+                AccessToken.organization_id == here, AccessToken.id >= first_id_at(now - timedelta(days=1))
+            )
+        ),
+        sign_ins_last_week=_count(
+            select(AuditEvent.id).where(
+                AuditEvent.organization_id == here,
+                AuditEvent.action == "session.started",
+                AuditEvent.id >= first_id_at(now - timedelta(days=7)),
+            )
+        ),
+        administrators=_count(select(RoleAssignment.id).where(RoleAssignment.organization_id == here)),
+        has_invited=db.session.scalar(
+            select(Invitation.id).where(Invitation.organization_id == here).limit(1)
+        )
+        is not None,
+        ending_secrets=_ending_secrets(here, now) if actor.may("clients:read") else (),
+        happenings=_happenings(here) if actor.may("audit:read") else None,
+    )
+
+
+def _count(rows: Select[Any]) -> int:
+    bounded = rows.limit(CEILING).subquery()
+    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
+
+
+def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, ...]:
+    newest = (
+        select(
+            Credential.client_id,
+            Credential.name,
+            Credential.expires_at,
+            Credential.last_used_at,
+            Credential.revoked_at,
+        )
+        .where(Credential.organization_id == organization_id)
+        .order_by(Credential.id.desc())
+        .limit(_NEWEST_SECRETS)
+        .subquery()
+    )
+    rows = db.session.execute(
+        select(
+            newest.c.client_id,
+            newest.c.name,
+            newest.c.expires_at,
+            newest.c.last_used_at,
+            Client.name.label("client"),
+        )
+        .join(Client, (Client.organization_id == organization_id) & (Client.id == newest.c.client_id))
+        .where(
+            newest.c.revoked_at.is_(None),
+            newest.c.expires_at > now,
+            newest.c.expires_at < now + _SOON,
+            Client.status != DELETED,
+        )
+        .order_by(newest.c.expires_at)
+        .limit(5)
+    )
+    return tuple(
+        EndingSecret(
+            client_id_of(organization_id, row.client_id),
+            row.client,
+            row.name,
+            row.expires_at,
+            row.last_used_at,
+        )
+        for row in rows
+    )
+
+
+def _happenings(organization_id: str) -> tuple[Happening, ...]:
+    rows = db.session.scalars(
+        select(AuditEvent)
+        .where(AuditEvent.organization_id == organization_id)
+        .order_by(AuditEvent.id.desc())
+        .limit(8)
+    )
+    return tuple(
+        Happening(
+            row.at,
+            row.action,
+            row.actor_label,
+            row.target_type,
+            row.target_id,
+            row.actor_organization != organization_id,
+        )
+        for row in rows
+    )

@@ -1,0 +1,213 @@
+"""Set-up: the first run makes root, its administrator, the first organization and the first management client.
+
+Nothing is there by default: no account, no password, no key (BS-1). One set-up ever succeeds, since one row can be
+inserted once; afterwards the page and this operation answer as if they did not exist.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.event import InstanceFact
+from app.operations.clients.clients import register_client
+from app.operations.directory.users import create_user
+from app.operations.organizations.administrators import add_administrator
+from app.operations.organizations.organizations import create_organization, found_organization
+from app.operations.sign_in.passwords import new_password_hash
+from app.operations.store import audit, clock
+from app.operations.store.transactions import read, transaction
+from app.rules import token_values
+from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
+from app.rules.errors import NotFound
+from app.rules.fields import Findings, text_problem
+from app.rules.identifiers import public_id
+from app.rules.mail.email_addresses import canonical_email
+from app.rules.organizations import settings
+from app.rules.organizations.organizations import ROOT_SLUG, slug_from_name, slug_problem
+from app.rules.sign_in.passwords import find_password_errors
+
+TOKEN_LIFETIME = timedelta(hours=1)
+_DONE = "set-up"
+_TOKEN = "set-up token"
+# A set-up token belongs to no organization yet; this routing key is none that an organization can have.
+_NO_ORGANIZATION = "00000000"
+
+
+@dataclass(frozen=True, slots=True)
+class SetupResult:
+    """What set-up made; ``client_secret`` is in clear here alone."""
+
+    user_id: UUID
+    email: str
+    organization_id: str
+    organization_name: str
+    client_id: str
+    client_secret: str
+
+
+@read
+def is_set_up() -> bool:
+    """Whether this installation has its root."""
+    return db.session.get(InstanceFact, _DONE) is not None
+
+
+@transaction
+def issue_setup_token() -> str:
+    """A fresh set-up token, for one hour and one use; one issued before is void. Raises NotFound after set-up."""
+    if is_set_up():
+        raise _not_found()
+    token = token_values.new_token(token_values.SETUP, _NO_ORGANIZATION)
+    now = clock.now()
+    db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
+    ends = (now + TOKEN_LIFETIME).isoformat()
+    value = {"digest": token_values.digest(token).hex(), "expires_at": ends}
+    db.session.add(InstanceFact(name=_TOKEN, value=value, updated_at=now))
+    return token
+
+
+@read
+def is_setup_token(token: str) -> bool:
+    """Whether the token would be taken now. Constant time for all of the right form."""
+    parsed = token_values.parse_token(token)
+    fact = db.session.get(InstanceFact, _TOKEN)
+    if parsed is None or parsed.kind != token_values.SETUP or fact is None:
+        return False
+    is_same = hmac.compare_digest(fact.value["digest"], token_values.digest(token).hex())
+    return is_same and clock.now() < datetime.fromisoformat(fact.value["expires_at"])
+
+
+@transaction
+def withdraw_setup_token(token: str) -> bool:
+    """The token sets nothing up any more; says whether it would have. A restart of the service makes another."""
+    if not is_setup_token(token):
+        return False
+    db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
+    return True
+
+
+def complete_setup(
+    token: str | None,
+    *,
+    email: str,
+    name: str,
+    password: str,
+    organization_name: str,
+    organization_id: str | None = None,
+    address: str | None = None,
+    request_id: str | None = None,
+) -> SetupResult:
+    """Root, its administrator, the first organization and the first management client stand.
+
+    ``token`` is None from the command line, whose user holds the keys anyway. Raises NotFound when set-up was done
+    or the token is not the one that was issued, InvalidInput naming every wrong field. Audit:
+    ``instance.set_up`` in root, then ``organization.created`` and ``client.registered``.
+    """
+    if is_set_up() or (token is not None and not is_setup_token(token)):
+        raise _not_found()
+    slug = _check_fields(email, name, password, organization_name, organization_id)
+    # Hashing takes longer than a transaction may; its place is before.
+    password_hash = new_password_hash(
+        settings.defaults(), password, personal=(email, name, organization_name)
+    )
+    root_id, user_id = _make_root(token, email, name, password_hash, address, request_id)
+    actor = Actor(
+        kind="user",
+        organization_id=root_id,
+        home_organization_id=root_id,
+        permissions=frozenset(PERMISSIONS) | frozenset(ROOT_ONLY),
+        is_root=True,
+        user_id=user_id,
+        label=email.strip(),
+        address=address,
+        request_id=request_id,
+        authenticated_at=clock.now(),
+    )
+    organization = create_organization(actor, {"name": organization_name, "id": slug}).organization
+    registered = register_client(actor, management_client("Management"))
+    if registered.secret is None:
+        raise RuntimeError("a machine client has a secret")
+    return SetupResult(
+        user_id=user_id,
+        email=email.strip(),
+        organization_id=organization.slug,
+        organization_name=organization.name,
+        client_id=registered.client.client_id,
+        client_secret=registered.secret,
+    )
+
+
+def management_client(name: str) -> Mapping[str, Any]:
+    """The metadata of a client of root that may use the whole management API by client_credentials."""
+    return {
+        "name": name,
+        "type": "machine",
+        "grant_types": ["client_credentials"],
+        "scopes": sorted(frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)),
+        "trust": "first_party",
+        "description": "Calls the management API. Made at set-up.",
+    }
+
+
+@transaction
+def _make_root(
+    token: str | None, email: str, name: str, password_hash: str, address: str | None, request_id: str | None
+) -> tuple[str, UUID]:
+    try:
+        # The row that can be inserted once decides among all who came at the same time.
+        with db.session.begin_nested():
+            db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
+    except IntegrityError as taken:
+        raise _not_found() from taken
+    if token is not None and not is_setup_token(token):
+        raise _not_found()
+    db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
+    stranger = Actor.system(_NO_ORGANIZATION, "set-up")
+    root_id = found_organization(stranger, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
+    system = Actor(
+        "system", root_id, root_id, is_root=True, label="set-up", address=address, request_id=request_id
+    )
+    # The token came by the terminal, and the address was typed by whoever holds it: nobody else could prove it.
+    user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)
+    add_administrator(system, ROOT_SLUG, user_id=public_id("usr", user_id), role=ADMIN)
+    audit.record(system, "instance.set_up", target_type="user", target_id=public_id("usr", user_id))
+    return root_id, user_id
+
+
+def _check_fields(
+    email: str, name: str, password: str, organization_name: str, organization_id: str | None
+) -> str:
+    findings = Findings()
+    if canonical_email(email) is None:
+        findings.add("email", "invalid_email", "This is not an e-mail address.")
+    findings.add_problem("name", text_problem(name, longest=100))
+    findings.add_problem("organization_name", text_problem(organization_name, longest=100))
+    slug = organization_id or slug_from_name(organization_name)
+    if slug is None:
+        findings.add("organization_id", "required", "The name suggests no id; give one.")
+    else:
+        problem = slug_problem(slug)
+        if problem is not None:
+            findings.add("organization_id", "invalid_id", problem)
+    rules = settings.defaults()["authentication"]["password"]
+    for error in find_password_errors(
+        password, rules, personal=(email, name, organization_name), field="password"
+    ):
+        findings.add(error.field, error.code, error.message)
+    findings.raise_if_any()
+    if slug is None:
+        raise RuntimeError("unreachable: the findings were raised")
+    return slug
+
+
+def _not_found() -> NotFound:
+    return NotFound("There is nothing here.")

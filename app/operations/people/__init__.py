@@ -1,1 +1,0 @@
-"""Who signs in, with which rights, and how they come and go."""

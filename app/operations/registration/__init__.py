@@ -1,1 +1,0 @@
-"""Clients, their secrets, and the scopes they may ask for."""

@@ -1,1 +1,0 @@
-"""Assisted rotation to its end: progress from real use, steering it, and a word before the old secret ends in use."""

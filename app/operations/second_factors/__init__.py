@@ -1,1 +1,0 @@
-"""Second factors: what a sign-in needs beyond its first proof."""

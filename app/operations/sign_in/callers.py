@@ -1,0 +1,108 @@
+"""Which users an actor may act upon."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from app.operations.directory.lookups import OrganizationView, organization_by_id, organization_by_slug
+from app.operations.directory.permissions import rights_of_user, roles_everywhere, roles_of_user
+from app.operations.directory.users import UserView, get_user
+from app.operations.sign_in.passkeys import find_party, has_passkey_that_signs_in, some_passkey_signs_in
+from app.operations.sign_in.second_factors import methods_of
+from app.operations.store.transactions import read
+from app.rules.actor import Actor
+from app.rules.directory.permissions import cut_down, lacking, permissions_of
+from app.rules.errors import Forbidden, NotFound
+from app.rules.organizations.lock_out import Caller
+
+
+@read
+def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationView]:
+    """The actor as they act in the named organization, and that organization.
+
+    Raises NotFound for every other organization than the actor's own, whether it exists or not, unless the actor
+    is of root: an administrator of root is one everywhere, somebody of root with a role in the organization has
+    that role, and a client of root needs ``organizations:read`` or ``organizations:write``. Audit events then show
+    the home organization beside the one acted in.
+    """
+    if actor.kind == "system":
+        view = organization_by_slug(slug)
+        return actor.acting_in(view.id, actor.permissions), view
+    own = organization_by_id(actor.organization_id)
+    if own.slug == slug:
+        return actor, own
+    if not actor.is_root:
+        raise _unknown()
+    view = organization_by_slug(slug)
+    if actor.user_id is not None:
+        rights = rights_of_user(view, actor.home_organization_id, actor.user_id)
+        if not rights:
+            raise _unknown()
+        return actor.acting_in(view.id, cut_down(actor.permissions, rights)), view
+    if not actor.may("organizations:read") and not actor.may("organizations:write"):
+        raise _unknown()
+    return actor.acting_in(view.id, actor.permissions), view
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such organization.")
+
+
+@read
+def caller_of(actor: Actor) -> Caller | None:
+    """How the actor signs in, and the roles that bring them here; None for a client and for the service itself."""
+    if actor.kind != "user" or actor.user_id is None:
+        return None
+    user = get_user(actor.home_organization_id, actor.user_id)
+    return Caller(
+        roles=roles_of_user(actor.organization_id, actor.home_organization_id, actor.user_id),
+        # Root's people sign in at root, so nothing set here keeps them out.
+        is_root=actor.home_organization_id != actor.organization_id,
+        has_password=user.has_password,
+        has_passkey=has_passkey_that_signs_in(actor.home_organization_id, actor.user_id),
+        has_second_factor=bool(methods_of(actor.home_organization_id, actor.user_id)),
+    )
+
+
+@read
+def somebody_has_passkey(organization_id: str) -> bool:
+    """Whether anybody of the organization could sign in by a passkey alone, at the address that is configured."""
+    return find_party() is not None and some_passkey_signs_in(organization_id)
+
+
+def require_reach(actor: Actor, user_id: UUID) -> UserView:
+    """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor.
+
+    Wherever that is: whoever could choose the password of one of root's people would hold their roles elsewhere, too.
+    """
+    actor.require("users:write")
+    user = get_user(actor.organization_id, user_id)
+    for organization_id, role in roles_everywhere(user.organization_id, user_id):
+        try:
+            organization = organization_by_id(organization_id)
+        except NotFound:
+            continue  # It was deleted, and its roles with it.
+        require_holding(_as_known_in(organization, actor), organization, role)
+    return user
+
+
+def _as_known_in(organization: OrganizationView, actor: Actor) -> Actor:
+    """The actor with what they may do in the organization."""
+    try:
+        return acting_in(actor, organization.slug)[0]
+    except NotFound:
+        return actor.acting_in(organization.id, frozenset())
+
+
+def require_holding(actor: Actor, organization: OrganizationView, role: str) -> None:
+    """The actor holds all that the role holds. Raises Forbidden naming the first permission that is lacking."""
+    if actor.kind == "system":
+        return
+    missing = lacking(
+        actor.permissions, permissions_of(role, organization.settings, is_root=organization.is_root)
+    )
+    if missing:
+        raise Forbidden(
+            f"The role {role} holds {missing[0]}, which you do not: nobody grants or takes what they lack.",
+            permission=missing[0],
+        )

@@ -1,0 +1,259 @@
+"""Signing in with a passkey: alone, where it is both factors, or after the password, where it is the second.
+
+A counter that went back is refused and not only noted: either a copy of the key is about, or the authenticator lies,
+and its owner has other ways in. What is synced never counts, and is not touched by this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.second_factor import Passkey
+from app.models.user import ACTIVE
+from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.mail.notices import notify_user
+from app.operations.sign_in.passkeys import (
+    PREFIX,
+    SECOND_FACTOR,
+    SIGN_IN,
+    ChallengeEnded,
+    NoPasskeysHere,
+    NotVerified,
+    StoredKey,
+    UsedPasskey,
+    challenge_of,
+    descriptors_of,
+    find_key,
+    find_party,
+    get_party,
+    issue_challenge,
+    require_challenge,
+    use_challenge,
+    verify_used,
+)
+from app.operations.sign_in.second_step import PendingView, get_pending
+from app.operations.sign_in.sign_in import (
+    Browser,
+    SecondStep,
+    SignedIn,
+    complete_first_proof,
+    complete_second_proof,
+)
+from app.operations.store import audit, clock, rate_limits
+from app.operations.store.transactions import count_changed, transaction
+from app.rules.actor import Actor
+from app.rules.identifiers import public_id
+from app.rules.sign_in.passkeys import (
+    BadAnswer,
+    UsedAnswer,
+    counts_on,
+    may_sign_in_alone,
+    methods_proved,
+    read_used,
+    request_options,
+)
+
+MOST_FAILURES_AUDITED = 20
+"""Of one passkey in an hour: whoever knows its id must not fill the audit log."""
+
+Reason = Literal["expired", "unknown", "copied", "disabled", "suspended", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class PasskeyRefused:
+    """Why nobody was signed in. ``unknown`` is everything about the passkey itself, another organization's too."""
+
+    reason: Reason
+
+
+def is_offered(organization: OrganizationView) -> bool:
+    """Whether people of the organization may sign in by a passkey alone, at this address."""
+    return organization.is_active and may_sign_in_alone(organization.settings) and find_party() is not None
+
+
+def begin_sign_in(organization: OrganizationView, browser_id: str) -> Mapping[str, Any]:
+    """What the browser is asked, as JSON (PublicKeyCredentialRequestOptions), for a sign-in by a passkey alone.
+
+    It names nobody. Raises NoPasskeysHere where that is not offered.
+    """
+    if not is_offered(organization):
+        raise NoPasskeysHere
+    return request_options(get_party(), issue_challenge(organization, SIGN_IN, browser_id), alone=True)
+
+
+def sign_in_with_passkey(
+    actor: Actor, organization: OrganizationView, text: str, browser: Browser
+) -> SignedIn | SecondStep | PasskeyRefused:
+    """The sign-in of the person whose passkey answered, or why not; nothing is raised for a wrong passkey.
+
+    The authenticator must have verified them and say whose it is. ``actor`` is the anonymous one. Audit: that of
+    ``complete_first_proof``, ``sign_in.failed`` of a passkey that is known, ``passkey.counter_went_back``.
+    """
+    organization = organization_by_id(organization.id)
+    if not organization.is_active:
+        return PasskeyRefused("suspended")
+    if not is_offered(organization):
+        return PasskeyRefused("off")
+    key = None
+    try:
+        answer = read_used(text)
+        challenge = challenge_of(answer)
+        require_challenge(organization, SIGN_IN, browser.id, challenge)
+        key = find_key(organization.id, answer.credential_id)
+        used = _verify(key, answer, challenge, alone=True)
+        use_challenge(organization, challenge)
+    except ChallengeEnded:
+        return PasskeyRefused("expired")
+    except (BadAnswer, NotVerified):
+        _note_failure(actor, organization, key, "passkey")
+        return PasskeyRefused("unknown")
+    if key is None or key.user_status != ACTIVE:
+        _note_failure(actor, organization, key, "disabled")
+        return PasskeyRefused("disabled")
+    return _accept(actor, organization, key, used, browser)
+
+
+def begin_second_factor(
+    organization: OrganizationView, token: str, browser: Browser
+) -> Mapping[str, Any] | None:
+    """What the browser is asked, as JSON, for the sign-in that waits; None when its person has no passkey.
+
+    Raises SignInEnded.
+    """
+    pending = get_pending(organization, token, browser.id)
+    known = descriptors_of(organization.id, pending.user_id)
+    party = find_party()
+    if not known or party is None:
+        return None
+    challenge = issue_challenge(organization, SECOND_FACTOR, browser.id, str(pending.id))
+    return request_options(party, challenge, known=known, alone=False)
+
+
+def prove_with_passkey(
+    actor: Actor, organization: OrganizationView, token: str, text: str, browser: Browser
+) -> SignedIn | SecondStep | PasskeyRefused:
+    """The sign-in that waits goes on by a passkey of its person, or why not.
+
+    Whoever has one may use it here, also where no new ones may be registered. Raises SignInEnded. Audit: as
+    ``sign_in_with_passkey``, and ``second_factor.failed``.
+    """
+    pending = get_pending(organization, token, browser.id)
+    try:
+        answer = read_used(text)
+        challenge = challenge_of(answer)
+        require_challenge(organization, SECOND_FACTOR, browser.id, challenge, str(pending.id))
+        key = find_key(organization.id, answer.credential_id)
+        if key is None or key.user_id != pending.user_id:
+            raise NotVerified
+        used = _verify(key, answer, challenge, alone=False)
+        use_challenge(organization, challenge)
+    except ChallengeEnded:
+        return PasskeyRefused("expired")
+    except (BadAnswer, NotVerified):
+        _note_second_failure(actor, organization, pending)
+        return PasskeyRefused("unknown")
+    return _accept_second(actor, organization, pending, key, used, browser)
+
+
+def _verify(key: StoredKey | None, answer: UsedAnswer, challenge: str, *, alone: bool) -> UsedPasskey:
+    """What its authenticator says. Raises NotVerified for an unknown key and for one that is another person's."""
+    if key is None or answer.handle not in ((key.handle,) if alone else (key.handle, None)):
+        raise NotVerified
+    used = verify_used(get_party(), answer, challenge, key.public_key, alone=alone)
+    # Whether a key may be copied is settled when it is made (WebAuthn section 7.2, step 19).
+    if used.may_sync != key.may_sync:
+        raise NotVerified
+    return used
+
+
+@transaction
+def _accept(
+    actor: Actor, organization: OrganizationView, key: StoredKey, used: UsedPasskey, browser: Browser
+) -> SignedIn | SecondStep | PasskeyRefused:
+    refused = _count(actor, organization, key, used, alone=True)
+    if refused is not None:
+        return refused
+    amr = methods_proved(may_sync=key.may_sync, alone=True)
+    return complete_first_proof(actor, organization, key.user_id, amr=amr, browser=browser)
+
+
+@transaction
+def _accept_second(
+    actor: Actor,
+    organization: OrganizationView,
+    pending: PendingView,
+    key: StoredKey,
+    used: UsedPasskey,
+    browser: Browser,
+) -> SignedIn | SecondStep | PasskeyRefused:
+    refused = _count(actor, organization, key, used, alone=False)
+    if refused is not None:
+        return refused
+    proved = methods_proved(may_sync=key.may_sync, alone=False)
+    return complete_second_proof(actor, organization, pending, proved, browser)
+
+
+def _count(
+    actor: Actor, organization: OrganizationView, key: StoredKey, used: UsedPasskey, *, alone: bool
+) -> PasskeyRefused | None:
+    """The use is noted, unless the counter went back: the row count decides between two at once."""
+    # Whoever signed in alone by it has shown that it can, whatever the browser said when it was made.
+    learned = {"signs_in_alone": True} if alone else {}
+    moved = Passkey.sign_count < used.sign_count if used.sign_count else Passkey.sign_count == 0
+    noted = count_changed(
+        update(Passkey)
+        .where(
+            Passkey.organization_id == organization.id,
+            Passkey.id == key.id,
+            moved,
+        )
+        .values(sign_count=used.sign_count, is_synced=used.is_synced, last_used_at=clock.now(), **learned)
+    )
+    if noted:
+        return None
+    stored = db.session.scalar(
+        select(Passkey.sign_count).where(Passkey.organization_id == organization.id, Passkey.id == key.id)
+    )
+    if stored is None or counts_on(stored, used.sign_count):
+        return PasskeyRefused("unknown")
+    owner = Actor.anonymous(organization.id, actor.address, actor.request_id)
+    audit.record(
+        owner,
+        "passkey.counter_went_back",
+        target_type="user",
+        target_id=public_id("usr", key.user_id),
+        before={"passkey": public_id(PREFIX, key.id), "sign_count": stored},
+        after={"sign_count": used.sign_count},
+    )
+    notify_user(actor, key.user_id, "passkey_refused", passkey=key.name)
+    return PasskeyRefused("copied")
+
+
+@transaction
+def _note_failure(actor: Actor, organization: OrganizationView, key: StoredKey | None, reason: str) -> None:
+    if key is None or not _is_worth_noting(organization, key.id):
+        return
+    after = {"email": key.email, "reason": reason, "passkey": public_id(PREFIX, key.id)}
+    audit.record(
+        actor, "sign_in.failed", target_type="user", target_id=public_id("usr", key.user_id), after=after
+    )
+
+
+@transaction
+def _note_second_failure(actor: Actor, organization: OrganizationView, pending: PendingView) -> None:
+    if _is_worth_noting(organization, pending.user_id):
+        audit.record(
+            actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
+        )
+
+
+def _is_worth_noting(organization: OrganizationView, of: UUID) -> bool:
+    bucket = rate_limits.bucket_of("passkey failure", str(of))
+    return rate_limits.is_within(organization.id, bucket, MOST_FAILURES_AUDITED, timedelta(hours=1))

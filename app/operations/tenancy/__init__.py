@@ -1,1 +1,0 @@
-"""Organizations, their settings, and the instance that holds them."""

@@ -1,0 +1,258 @@
+"""Introspection: whether a token lives, for a client that may know (RFC 7662)."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from app.config import current
+from app.models import user as user_model
+from app.models.grant import Consent, Grant
+from app.models.user import User
+from app.operations.clients import dpop_proofs
+from app.operations.clients.resources import get_resource
+from app.operations.directory.lookups import ClientView, OrganizationView, organization_by_id
+from app.operations.directory.permissions import rights_of_user
+from app.operations.directory.snapshots import is_before
+from app.operations.grants import signing_keys
+from app.operations.grants.grants import CONSENT_OF_GRANT
+from app.operations.statements import Statement
+from app.operations.store import clock, keyring
+from app.operations.store.transactions import read
+from app.operations.tokens import tokens
+from app.operations.tokens.access_tokens import management_audience
+from app.operations.tokens.id_tokens import subject_of
+from app.rules.actor import Actor
+from app.rules.authorization.consents import asks_people
+from app.rules.authorization.interaction import MULTI_FACTOR
+from app.rules.clients import dpop
+from app.rules.clients.client_requirements import algorithm_for
+from app.rules.directory.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, cut_down
+from app.rules.identifiers import public_id
+from app.rules.oauth_errors import InvalidClient
+from app.rules.organizations.settings_effects import end_of_family
+from app.rules.sign_in.second_factors import MULTIPLE
+from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
+from app.rules.tokens.protected_resources import PresentedToken, challenge_of, metadata_address, metadata_of
+
+SIGNED_TYPE = "token-introspection+jwt"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveToken:
+    """A living token as an introspecting client is told of it."""
+
+    is_access_token: bool
+    client_id: str
+    subject: str
+    username: str | None
+    scopes: tuple[str, ...]
+    audience: tuple[str, ...]
+    issued_at: datetime
+    expires_at: datetime
+    jti: str
+    auth_time: datetime | None
+    acr: str | None = None
+    dpop_jkt: str | None = None
+    act: Mapping[str, Any] | None = None
+
+
+_FIND_FAMILY = Statement(
+    select(
+        Grant.client_id,
+        Grant.user_id,
+        Grant.scope,
+        Grant.auth_time,
+        Grant.created_at,
+        Grant.rotated_at,
+        Grant.expires_at,
+        Grant.idle_expires_at,
+        Grant.refreshed_at,
+        Grant.refresh_digest,
+        Grant.revoked_at,
+        Grant.allowed_at,
+        Grant.credential_id,
+        User.status,
+        User.email,
+        User.tokens_not_before,
+        Consent.id,
+    )
+    .join(User, (User.organization_id == Grant.organization_id) & (User.id == Grant.user_id))
+    .outerjoin(Consent, CONSENT_OF_GRANT)
+    .where(Grant.organization_id == bindparam("organization_id"), Grant.id == bindparam("grant_id"))
+)
+
+
+def introspect(caller: ClientView, token: str) -> ActiveToken | None:
+    """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
+
+    Raises InvalidClient for a public client, which anybody could be.
+    """
+    if caller.is_public:
+        raise InvalidClient().because(
+            "auth_method_mismatch", received="none", expected="a secret or an assertion"
+        )
+    parsed = parse_token(token)
+    if parsed is not None and parsed.kind == REFRESH_TOKEN:
+        return _refresh_token(caller, token, parsed)
+    view = tokens.introspect(caller, token)
+    if view is None:
+        return None
+    client_id = view.client.client_id
+    return ActiveToken(
+        is_access_token=True,
+        client_id=client_id,
+        subject=subject_of(view.client, view.user_id) if view.user_id is not None else view.origin.client_id,
+        username=view.user_email,
+        scopes=view.scopes,
+        audience=view.audience,
+        issued_at=view.issued_at,
+        expires_at=view.expires_at,
+        jti=public_id("tok", view.id),
+        auth_time=view.authenticated_at,
+        acr=view.acr,
+        dpop_jkt=view.dpop_jkt,
+        act=view.act,
+    )
+
+
+def sign(caller: ClientView, document: Mapping[str, Any]) -> str:
+    """The answer as a JWT for the caller, by the algorithm it chose or RS256 (RFC 9701 sections 5 and 6).
+
+    ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
+    """
+    chosen = caller.document.get("introspection_signed_response_alg") or "RS256"
+    algorithm = algorithm_for(caller.document, caller.organization.settings, chosen)
+    claims = {
+        "iss": caller.organization.issuer,
+        "aud": caller.client_id,
+        "iat": int(clock.now().timestamp()),
+        "token_introspection": dict(document),
+    }
+    return signing_keys.sign(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
+
+
+def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> ActiveToken | None:
+    if parsed.organization_id != caller.organization.id:
+        return None
+    row = _FIND_FAMILY.first(organization_id=caller.organization.id, grant_id=parsed.grant_id)
+    if row is None:
+        return None
+    (
+        client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
+        refreshed_at, refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
+        consent_id,
+    ) = row  # fmt: skip
+    if client_id != caller.id or refresh_digest is None:
+        return None
+    if not has_own_tag(token, keyring.refresh_tag_key(caller.organization.id)):
+        return None
+    if not hmac.compare_digest(digest(token), refresh_digest):
+        return None
+    ends = end_of_family(
+        caller.organization.settings,
+        created_at=created_at,
+        expires_at=expires_at,
+        refreshed_at=refreshed_at,
+        idle_expires_at=idle_expires_at,
+        allowed_at=allowed_at,
+        is_consented=consent_id is not None and asks_people(caller.trust, caller.organization.settings),
+    )
+    if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
+        return None
+    if is_before(allowed_at, user_not_before) or caller.forgot_grant(allowed_at, auth_time, redeemed_with):
+        return None
+    return ActiveToken(
+        is_access_token=False,
+        client_id=caller.client_id,
+        subject=subject_of(caller, user_id),
+        username=email,
+        scopes=tuple(scope.split()),
+        audience=(),
+        issued_at=rotated_at or created_at,
+        expires_at=ends,
+        jti=public_id("grt", parsed.grant_id) if parsed.grant_id is not None else "",
+        auth_time=auth_time,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """The document, where it belongs, and the header that leads there; None for what is no web address."""
+
+    document: dict[str, Any]
+    address: str | None
+    challenge: str | None
+
+
+@read
+def metadata_for(actor: Actor, resource_id: str) -> ResourceMetadata:
+    """What the resource should serve about itself. Raises NotFound, Forbidden."""
+    record = get_resource(actor, resource_id)
+    issuer = organization_by_id(actor.organization_id).issuer
+    scopes = [scope.name for scope in record.scopes]
+    address = metadata_address(record.identifier)
+    return ResourceMetadata(
+        metadata_of(record.identifier, issuer=issuer, scopes=scopes, name=record.name),
+        address,
+        None if address is None else challenge_of(address),
+    )
+
+
+def management_metadata() -> dict[str, Any]:
+    """The document of the management API; the endpoints at the base URL serve every organization's clients."""
+    scopes = (*PERMISSIONS, *ROOT_ONLY)
+    document = metadata_of(
+        management_audience(), issuer=current().base_url, scopes=scopes, name="Gatehouse management API"
+    )
+    return document | {"dpop_signing_alg_values_supported": list(dpop.ALGORITHMS)}
+
+
+def management_metadata_address() -> str:
+    """Where that document stands."""
+    return metadata_address(management_audience()) or ""
+
+
+def find_token_actor(
+    presented: PresentedToken, *, address: str | None, request_id: str | None, is_proven: bool = False
+) -> tuple[Actor, OrganizationView] | None:
+    """Who acts by the token, in its organization; None when it is not alive or meant for somebody else (TK-6).
+
+    Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6). ``is_proven`` when that was
+    found in the same request already: a proof counts once.
+    The actor of a user's token has no ``session_id``: a token is no browser's sign-in.
+    """
+    view = tokens.find_bearer(presented.token, management_audience())
+    if view is None:
+        return None
+    if not is_proven:
+        dpop_proofs.require_holder(view, presented)
+    client = view.client
+    organization = client.organization
+    granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & EVERY_PERMISSION
+    if view.user_id is not None:
+        held = rights_of_user(organization, organization.id, view.user_id)
+    else:
+        held = EVERY_PERMISSION if organization.is_root else EVERY_PERMISSION - frozenset(ROOT_ONLY)
+    actor = Actor(
+        "user" if view.user_id is not None else "client",
+        organization.id,
+        organization.id,
+        permissions=cut_down(granted, held),
+        is_root=organization.is_root,
+        user_id=view.user_id,
+        client_id=client.id,
+        label=(view.user_email if view.user_id is not None else client.name) or "",
+        address=address,
+        request_id=request_id,
+        authenticated_at=view.authenticated_at,
+        token_id=view.id,
+        token_expires_at=view.expires_at,
+        amr=(MULTIPLE,) if view.acr == MULTI_FACTOR else (),
+    )
+    return actor, organization

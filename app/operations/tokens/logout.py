@@ -1,0 +1,236 @@
+"""Logout requests of clients (OpenID Connect RP-Initiated Logout 1.0)."""
+
+from __future__ import annotations
+
+import binascii
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from joserfc.errors import JoseError
+from joserfc.jwk import import_key
+from joserfc.jws import JWSRegistry
+
+from app.config import current
+from app.operations.clients.client_authentication import find_authenticating_client
+from app.operations.directory import lookups
+from app.operations.directory.lookups import ClientView, OrganizationView
+from app.operations.grants import signing_keys
+from app.operations.grants.logout import KIND
+from app.operations.grants.signing_keys import ALGORITHMS, public_keys
+from app.operations.store import clock, outbox, outgoing_http
+from app.operations.store.outbox import Message, Refused
+from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.tokens import id_tokens
+from app.operations.tokens.id_tokens import subject_of
+from app.rules.clients.redirect_uris import with_parameters
+from app.rules.errors import NotFound, TooManyRequests
+from app.rules.identifiers import parse_client_id, parse_public_id, public_id
+from app.rules.tokens.claims import unverified_claim
+
+LONGEST = 4 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HintedSignIn:
+    """What an ID token of ours said: ``subject`` is the ``sub`` by which the client knows the user."""
+
+    client_id: str
+    subject: str
+    session_id: str | None
+
+
+def read_hint(organization: OrganizationView, hint: str) -> HintedSignIn | None:
+    """The sign-in that an ID token of the organization tells of, or None when it is none of its own.
+
+    One that has expired is as good as any, and so is one whose key signs no more, as long as that key is published.
+    """
+    parts = hint.split(".")
+    if len(parts) != 3 or len(hint) > LONGEST or not hint.isascii():
+        return None
+    header, claims = _json(parts[0]), _json(parts[1])
+    if not _is_id_token(header, claims) or claims["iss"] != organization.issuer:
+        return None
+    if not _is_signed(organization, header, f"{parts[0]}.{parts[1]}".encode(), parts[2]):
+        return None
+    sid = claims.get("sid")
+    return HintedSignIn(claims["aud"], claims["sub"], sid if isinstance(sid, str) else None)
+
+
+def _is_id_token(header: Any, claims: Any) -> bool:
+    """Access and logout tokens are signed by the same keys; they have another type and other claims."""
+    if not isinstance(header, dict) or not isinstance(claims, dict) or header.get("typ") != "JWT":
+        return False
+    texts = all(isinstance(claims.get(name), str) for name in ("iss", "aud", "sub"))
+    return texts and "at_hash" in claims and "auth_time" in claims
+
+
+def _is_signed(organization: OrganizationView, header: dict[str, Any], signed: bytes, signature: str) -> bool:
+    algorithm = header.get("alg")
+    if algorithm not in ALGORITHMS:
+        return False
+    for jwk in public_keys(organization.id):
+        if jwk["kid"] == header.get("kid") and jwk["alg"] == algorithm:
+            try:
+                key: Any = import_key({name: jwk[name] for name in jwk if name not in {"use", "alg"}})
+                return bool(JWSRegistry.algorithms[algorithm].verify(signed, _bytes(signature), key))
+            except (JoseError, ValueError):
+                return False
+    return False
+
+
+def _json(part: str) -> Any:
+    try:
+        return json.loads(_bytes(part))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _bytes(part: str) -> bytes:
+    try:
+        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error as error:
+        raise ValueError("this is no base64url") from error
+
+
+_ROOT = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class LogoutRequest:
+    """What a client asked for. ``client`` is who the request says it is; only ``hint`` proves it.
+
+    ``redirect_to`` is where the browser may go afterwards, with ``state``; None when it stays here.
+    """
+
+    organization: OrganizationView
+    client: ClientView | None
+    hint: HintedSignIn | None
+    redirect_to: str | None
+
+    def may_end_at_once(self, user_id: UUID) -> bool:
+        """Whether the sign-in of this user may end without a question: the client was told of it (CF-4)."""
+        if self.client is None or self.hint is None:
+            return False
+        return self.hint.subject == subject_of(self.client, user_id)
+
+
+def read_logout_request(
+    sent: Mapping[str, str], *, organization_id: str | None = None
+) -> LogoutRequest | None:
+    """The request, or None when nothing in it tells which organization it is about.
+
+    With ``organization_id`` it is about that one, and only its clients count (MX-3). Nothing that is wrong stops the
+    logout: a hint that proves nothing means a question, and a ``post_logout_redirect_uri`` that the client did not
+    register, or that comes without a good hint, is not followed (OR-4).
+    """
+    organization = _organization(sent, organization_id)
+    if organization is None or not organization.is_active:
+        return None
+    given, named = sent.get("id_token_hint"), sent.get("client_id")
+    hint = read_hint(organization, given) if given is not None else None
+    if hint is not None and named not in (None, hint.client_id):
+        hint = None  # Section 2: a hint for another client than the one that is named counts for nothing.
+    client = _client(organization, hint.client_id if hint is not None else named)
+    if client is None:
+        hint = None
+    return LogoutRequest(organization, client, hint, _redirect(sent, client) if hint is not None else None)
+
+
+def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationView | None:
+    """That of the path; else that of the issuer which the hint names, or of the client."""
+    try:
+        if organization_id is not None:
+            return lookups.organization_by_id(organization_id, fresh=False)
+        issuer = unverified_claim(sent.get("id_token_hint", ""), "iss")
+        base = current().base_url
+        if issuer == base:
+            return lookups.organization_by_slug(_ROOT, fresh=False)
+        if issuer is not None and issuer.startswith(f"{base}/organizations/"):
+            return lookups.organization_by_slug(issuer.removeprefix(f"{base}/organizations/"), fresh=False)
+    except NotFound:
+        return None
+    client = lookups.find_client(sent.get("client_id", ""))
+    return client.organization if client is not None else None
+
+
+def _client(organization: OrganizationView, client_id: str | None) -> ClientView | None:
+    if client_id is None:
+        return None
+    try:
+        client = find_authenticating_client(client_id, organization_id=organization.id)
+    except TooManyRequests:
+        return None
+    return client if client is not None and client.is_active else None
+
+
+def _redirect(sent: Mapping[str, str], client: ClientView | None) -> str | None:
+    wanted = sent.get("post_logout_redirect_uri")
+    if client is None or wanted is None or wanted not in client.document["post_logout_redirect_uris"]:
+        return None
+    return with_parameters(wanted, {"state": sent.get("state")})
+
+
+EVENT = "http://schemas.openid.net/event/backchannel-logout"
+TYPE = "logout+jwt"
+LIFE = timedelta(minutes=2)
+_FORM = "application/x-www-form-urlencoded"
+_MOST_BYTES = 4096
+
+
+def register() -> None:
+    """The outbox delivers logout tokens."""
+    outbox.register_delivery(KIND, deliver, to_strangers=True)
+
+
+def deliver(message: Message) -> None:
+    """The client knows that the sign-in is over (section 2.5).
+
+    The token is signed now: it lives two minutes, and the message may have waited for hours. Raises Refused when the
+    client asks for no news any more or says that the token is wrong (section 2.8), OutgoingFailed when it should be
+    tried again.
+    """
+    client = _client_of_logout(message)
+    uri = client.document.get("backchannel_logout_uri") if client is not None else None
+    if client is None or not client.is_active or not uri:
+        raise Refused("there is nobody to tell")
+    body = urlencode({"logout_token": sign_logout_token(client, message)}).encode()
+    reply = outgoing_http.post(
+        uri, organization_id=client.organization.id, body=body, content_type=_FORM, most_bytes=_MOST_BYTES
+    )
+    if reply.status == 400:
+        raise Refused("it answered 400")
+    if not 200 <= reply.status < 300:
+        raise OutgoingFailed(f"The client answered {reply.status} to a logout token.")
+
+
+def sign_logout_token(client: ClientView, message: Message) -> str:
+    """A logout token (section 2.4) with ``sub`` and ``sid`` as the client's ID token had them.
+
+    ``jti`` is the message's own: a client that heard it and whose answer was lost may know it again.
+    """
+    user_id = parse_public_id("usr", message.payload["user"])
+    if user_id is None:
+        raise ValueError("the message names no user")
+    now = clock.now()
+    claims: dict[str, Any] = {
+        "iss": client.organization.issuer,
+        "sub": subject_of(client, user_id),
+        "aud": client.client_id,
+        "iat": int(now.timestamp()),
+        "exp": int((now + LIFE).timestamp()),
+        "jti": public_id("out", message.id),
+        "sid": message.payload["session"],
+        "events": {EVENT: {}},
+    }
+    return signing_keys.sign(client.organization, id_tokens.algorithm_of(client), claims, token_type=TYPE)
+
+
+def _client_of_logout(message: Message) -> ClientView | None:
+    named = parse_client_id(message.payload["client"])
+    return lookups.client_of_row(*named, fresh=True) if named is not None else None

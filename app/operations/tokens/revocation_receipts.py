@@ -1,0 +1,136 @@
+"""Receipts of wider revocations: written with them, listed for who may see tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.event import RevocationReceipt
+from app.operations.directory.lookups import OrganizationView
+from app.operations.sign_in.callers import acting_in
+from app.operations.store import clock
+from app.operations.store.audit import actor_public_id
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import current_unit, read
+from app.operations.tokens.revocation_subjects import Subject
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.tokens.revocation import ORGANIZATION, RevocationOrder
+
+PREFIX = "rev"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a wider revocation ended, or would end: then ``public_id`` is None.
+
+    ``counts`` are what was alive and issued before the moment; each stops at 10,000, which then means "or more".
+    """
+
+    public_id: str | None
+    organization_slug: str
+    kind: str
+    subject: str
+    issued_before: datetime
+    sessions: bool
+    reason: str | None
+    counts: Mapping[str, int]
+    created_at: datetime
+    created_by: str | None
+    created_by_id: str | None
+
+
+def draft_receipt(
+    actor: Actor,
+    organization: OrganizationView,
+    subject: Subject,
+    order: RevocationOrder,
+    counts: Mapping[str, int],
+    moment: datetime,
+) -> Receipt:
+    """The receipt as it would be; nothing is written."""
+    return Receipt(
+        public_id=None,
+        organization_slug=organization.slug,
+        kind=subject.kind,
+        subject=subject.public_id,
+        issued_before=moment,
+        sessions=order.sessions,
+        reason=order.reason,
+        counts=counts,
+        created_at=clock.now(),
+        created_by=actor.label[:200] or None,
+        created_by_id=actor_public_id(actor),
+    )
+
+
+def write_receipt(organization: OrganizationView, draft: Receipt) -> Receipt:
+    """The receipt stands with the revocation; part of the unit under way."""
+    receipt_id = current_unit().once(f"receipt {draft.kind} {draft.subject}", new_id)
+    # Sign-ins of a whole organization are dead at once; their rows, and the news to clients, follow in batches.
+    is_settled = not (draft.kind == ORGANIZATION and draft.sessions)
+    row = RevocationReceipt(
+        organization_id=organization.id,
+        id=receipt_id,
+        kind=draft.kind,
+        subject=draft.subject,
+        issued_before=draft.issued_before,
+        sessions=draft.sessions,
+        reason=draft.reason,
+        counts=dict(draft.counts),
+        created_at=draft.created_at,
+        created_by=draft.created_by,
+        created_by_id=draft.created_by_id,
+        settled_at=draft.created_at if is_settled else None,
+        expires_at=draft.created_at + timedelta(days=organization.settings["audit"]["retention_days"]),
+    )
+    db.session.add(row)
+    db.session.flush()
+    return _receipt(row, organization)
+
+
+@read
+def list_receipts(
+    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[Receipt]:
+    """A page of the organization's wider revocations, the newest first. Raises NotFound, Forbidden."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("tokens:read")
+    statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
+    limit = min(limit, MOST)
+    rows = db.session.scalars(in_order(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
+    items = tuple(_receipt(row, organization) for row in rows[:limit])
+    return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
+
+
+@read
+def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
+    """One wider revocation. Raises NotFound, Forbidden."""
+    inside, organization = acting_in(actor, slug)
+    inside.require("tokens:read")
+    row_id = parse_public_id(PREFIX, receipt_id)
+    row = None if row_id is None else db.session.get(RevocationReceipt, (organization.id, row_id))
+    if row is None:
+        raise NotFound("There is no such revocation.")
+    return _receipt(row, organization)
+
+
+def _receipt(row: RevocationReceipt, organization: OrganizationView) -> Receipt:
+    return Receipt(
+        public_id=public_id(PREFIX, row.id),
+        organization_slug=organization.slug,
+        kind=row.kind,
+        subject=row.subject,
+        issued_before=row.issued_before,
+        sessions=row.sessions,
+        reason=row.reason,
+        counts=row.counts,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        created_by_id=row.created_by_id,
+    )

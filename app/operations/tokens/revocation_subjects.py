@@ -1,0 +1,261 @@
+"""How much a wider revocation would end: bounded counts, each of which stops at a ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, func, or_, select, true
+
+from app.extensions import db
+from app.models.base import Base
+from app.models.client import DELETED, Client
+from app.models.credential import Credential
+from app.models.grant import AuthorizationCode, Grant
+from app.models.session import Session
+from app.models.token import AccessToken
+from app.operations.clients.client_records import get_row
+from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.users import get_user
+from app.operations.grants.grants import (
+    LONGEST_ACCESS,
+    is_living,
+    outlives_moments,
+    still_refreshes,
+    token_outlives_moments,
+)
+from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.sessions import living
+from app.operations.store import clock
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, NotFound
+from app.rules.identifiers import first_id_at, parse_public_id
+from app.rules.tokens.revocation import (
+    CLIENT,
+    CREDENTIAL,
+    GRANT,
+    ORGANIZATION,
+    PREFIXES,
+    SESSION,
+    USER,
+    RevocationOrder,
+)
+
+REVOKE = "tokens:revoke"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was selected: ``public_id`` is written on the receipt, ``row_id`` is None for the organization itself."""
+
+    kind: str
+    public_id: str
+    row_id: UUID | None
+    client_id: UUID | None = None
+    user_id: UUID | None = None
+
+
+def find_subject(actor: Actor, slug: str, order: RevocationOrder) -> Subject:
+    """The thing that the order names, which the actor may end in the organization acted in.
+
+    Needs ``tokens:revoke``, or its ``:own`` form for what hangs from a client of the actor's own. Sign-ins need
+    ``users:write``, and that the actor holds every role of the user. Raises Forbidden, NotFound.
+    """
+    actor.require_some(REVOKE)
+    if order.kind in {CLIENT, CREDENTIAL, GRANT}:
+        return _of_a_client(actor, order)
+    actor.require(REVOKE)
+    if order.kind in {USER, SESSION}:
+        return _of_a_user(actor, order)
+    if order.sessions:
+        actor.require("users:write")
+    return Subject(order.kind, slug, None)
+
+
+def _of_a_client(actor: Actor, order: RevocationOrder) -> Subject:
+    if order.kind == CLIENT:
+        row = get_row(actor, order.subject, REVOKE)
+        return Subject(CLIENT, order.subject, row.id, client_id=row.id)
+    model: Any = Credential if order.kind == CREDENTIAL else Grant
+    row_id = parse_public_id(PREFIXES[order.kind], order.subject)
+    found = (
+        None
+        if row_id is None
+        else db.session.execute(
+            select(model.client_id, Client.created_by_user_id)
+            .join(Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id))
+            .where(
+                model.organization_id == actor.organization_id, model.id == row_id, Client.status != DELETED
+            )
+        ).first()
+    )
+    # For who holds it for own clients alone, what hangs from others' does not exist.
+    if found is None or not actor.may(REVOKE, owner_id=found.created_by_user_id):
+        raise NotFound("There is no such secret." if order.kind == CREDENTIAL else "There is no such grant.")
+    return Subject(order.kind, order.subject, row_id, client_id=found.client_id)
+
+
+def _of_a_user(actor: Actor, order: RevocationOrder) -> Subject:
+    if order.kind == USER:
+        user_id = parse_public_id("usr", order.subject)
+        if user_id is None:
+            raise NotFound("There is no such user.")
+        _reach(actor, user_id, order)
+        return Subject(USER, order.subject, user_id, user_id=user_id)
+    row_id = parse_public_id("ses", order.subject)
+    # The row goes with the sign-in; what was given in it may live on.
+    found = None if row_id is None else _user_of_session(actor.organization_id, row_id)
+    if found is None:
+        raise NotFound("There is no such sign-in.")
+    _reach(actor, found, order)
+    return Subject(SESSION, order.subject, row_id, user_id=found)
+
+
+def _reach(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
+    if not order.sessions:
+        get_user(actor.organization_id, user_id)
+        return
+    try:
+        require_reach(actor, user_id)
+    except Forbidden as refusal:
+        if order.kind == USER and not actor.may("users:write"):
+            words = (
+                "Ending sign-ins needs the permission users:write. Send sessions: false to end tokens alone."
+            )
+            raise Forbidden(words, permission="users:write") from refusal
+        raise
+
+
+def _user_of_session(organization_id: str, session_id: UUID) -> UUID | None:
+    for model, column in ((Session, Session.id), (Grant, Grant.session_id)):
+        user_id: UUID | None = db.session.scalar(
+            select(model.user_id)
+            .where(model.organization_id == organization_id, column == session_id)
+            .limit(1)
+        )
+        if user_id is not None:
+            return user_id
+    return None
+
+
+COUNTED = ("access_tokens", "refresh_tokens", "grants", "sessions", "codes")
+CEILING = 10_000
+# Of a whole organization no more than the newest rows are looked at: a count is an estimate, and never a scan.
+MOST_LOOKED_AT = 50_000
+
+
+def count(
+    organization: OrganizationView, subject: Subject, before: datetime, *, sessions: bool
+) -> Mapping[str, int]:
+    """What is alive of the selection and was issued before the moment, by kind; each stops at CEILING."""
+    grants = _grants(organization, subject, before)
+    refreshable = grants.where(still_refreshes(organization.settings))
+    return {
+        "access_tokens": _number(_tokens(organization, subject, before)),
+        "refresh_tokens": _number(refreshable),
+        "grants": _number(grants),
+        "sessions": _number(_sessions(organization, subject, before)) if sessions else 0,
+        "codes": _codes(organization, subject, before),
+    }
+
+
+def _number(rows: Select[Any]) -> int:
+    bounded = rows.limit(CEILING).subquery()
+    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
+
+
+def _newest(model: type[Base], organization_id: str, since: datetime | None = None) -> ColumnElement[bool]:
+    """A condition that holds for the newest rows of the organization: its bound is read through the primary key."""
+    table: Any = model
+    rows = select(table.id).where(table.organization_id == organization_id).order_by(table.id.desc())
+    bound = db.session.scalar(rows.offset(MOST_LOOKED_AT).limit(1))
+    after = [] if since is None else [first_id_at(since)]
+    after += [] if bound is None else [bound]
+    condition: ColumnElement[bool] = table.organization_id == organization_id
+    return condition & (table.id > max(after)) if after else condition
+
+
+def _tokens(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+    now = clock.now()
+    selected: dict[str, Any] = {
+        GRANT: AccessToken.grant_id == subject.row_id,
+        CLIENT: AccessToken.client_id == subject.row_id,
+        CREDENTIAL: (AccessToken.client_id == subject.client_id)
+        & or_(AccessToken.credential_id == subject.row_id, Grant.credential_id == subject.row_id),
+        USER: Grant.user_id == subject.row_id,
+        SESSION: Grant.session_id == subject.row_id,
+    }
+    of = selected.get(subject.kind, true())
+    if subject.kind == ORGANIZATION:
+        of = _newest(AccessToken, organization.id, now - LONGEST_ACCESS)
+    return (
+        select(AccessToken.id)
+        .outerjoin(
+            Grant, (Grant.organization_id == AccessToken.organization_id) & (Grant.id == AccessToken.grant_id)
+        )
+        .where(
+            AccessToken.organization_id == organization.id,
+            of,
+            AccessToken.expires_at > now,
+            AccessToken.revoked_at.is_(None),
+            or_(AccessToken.issued_at < before, Grant.allowed_at < before),
+            Grant.revoked_at.is_(None),
+            token_outlives_moments(),
+            or_(Grant.id.is_(None), outlives_moments()),
+        )
+    )
+
+
+def _grants(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+    selected: dict[str, Any] = {
+        GRANT: Grant.id == subject.row_id,
+        CLIENT: Grant.client_id == subject.row_id,
+        CREDENTIAL: (Grant.client_id == subject.client_id) & (Grant.credential_id == subject.row_id),
+        USER: Grant.user_id == subject.row_id,
+        SESSION: Grant.session_id == subject.row_id,
+    }
+    of = selected.get(subject.kind, true())
+    if subject.kind == ORGANIZATION:
+        of = _newest(Grant, organization.id)
+    return select(Grant.id).where(
+        Grant.organization_id == organization.id,
+        of,
+        Grant.allowed_at < before,
+        is_living(organization.settings),
+    )
+
+
+def _sessions(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+    of: Any
+    if subject.kind == ORGANIZATION:
+        of = _newest(Session, organization.id)
+    else:
+        of = Session.user_id == subject.row_id if subject.kind == USER else Session.id == subject.row_id
+    return select(Session.id).where(
+        Session.organization_id == organization.id, of, living(organization), Session.created_at < before
+    )
+
+
+def _codes(organization: OrganizationView, subject: Subject, before: datetime) -> int:
+    selected: dict[str, Any] = {
+        CLIENT: AuthorizationCode.client_id == subject.row_id,
+        USER: AuthorizationCode.user_id == subject.row_id,
+        SESSION: (AuthorizationCode.user_id == subject.user_id)
+        & (AuthorizationCode.session_id == subject.row_id),
+    }
+    of = selected.get(subject.kind)
+    if subject.kind == ORGANIZATION:
+        of = _newest(AuthorizationCode, organization.id)
+    if of is None:
+        return 0
+    rows = select(AuthorizationCode.id).where(
+        AuthorizationCode.organization_id == organization.id,
+        of,
+        AuthorizationCode.used_at.is_(None),
+        AuthorizationCode.expires_at > clock.now(),
+        AuthorizationCode.issued_at < before,
+    )
+    return _number(rows)

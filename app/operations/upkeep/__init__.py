@@ -1,1 +1,0 @@
-"""What keeps an installation healthy: the janitor, the doctor, the demo."""

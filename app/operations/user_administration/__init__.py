@@ -1,1 +1,0 @@
-"""People as administrators see them: listed, made, changed, deleted."""

@@ -1,0 +1,1 @@
+"""Users: accounts, invitations, email verification, password resets, imports."""

@@ -1,0 +1,131 @@
+"""Second factors of others: what an administrator sees of them, and the way back in for who lost theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import exists, func, select
+
+from app.extensions import db
+from app.models.second_factor import AuthenticatorApp, Passkey
+from app.models.user import ACTIVE, RoleAssignment, User
+from app.operations.directory.users import get_user
+from app.operations.grants.revocation import revoke_grants_of_user
+from app.operations.mail.notices import notify_user
+from app.operations.sign_in import known_browsers, passkeys, second_factors, second_step
+from app.operations.sign_in import second_factors as totp
+from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.store import audit
+from app.operations.store.transactions import read, transaction
+from app.operations.users.users import user_id_of
+from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN
+from app.rules.sign_in.second_factors import PASSKEY, TOTP
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRecord:
+    """A second factor of a user, without anything that proves it; ``name`` tells passkeys apart."""
+
+    method: str
+    name: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FactorsOfUser:
+    """All second factors of a user, and how many recovery codes are left."""
+
+    factors: tuple[FactorRecord, ...]
+    codes_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactorsReset:
+    """Which methods were taken away, and what ended with them."""
+
+    methods: tuple[str, ...]
+    sessions: int
+    grants: int
+
+
+@read
+def list_user_factors(actor: Actor, user_id: str) -> FactorsOfUser:
+    """What the user proves a sign-in with beside the password. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    user = get_user(actor.organization_id, user_id_of(user_id))
+    app = totp.find_app(user.organization_id, user.id)
+    found = [] if app is None else [FactorRecord(TOTP, "", app.created_at, app.last_used_at)]
+    found += [
+        FactorRecord(PASSKEY, passkey.name, passkey.created_at, passkey.last_used_at)
+        for passkey in passkeys.passkeys_of(user.organization_id, user.id)
+    ]
+    return FactorsOfUser(tuple(found), second_factors.count_left(user.organization_id, user.id))
+
+
+@transaction
+def reset_user_factors(actor: Actor, user_id: str) -> FactorsReset:
+    """The user has no second factor and no recovery code any more, and is signed in nowhere (SS-6).
+
+    The password stays what it is. The user is told by mail. Repeating changes nothing. Raises Forbidden (also when the
+    user holds a role that the actor lacks), NotFound, FreshSignInRequired for a person who signed in too long ago.
+    Audit: ``second_factors.reset``.
+    """
+    actor.require("users:write")
+    user = require_reach(actor, user_id_of(user_id))
+    require_fresh_person(actor)
+    here = user.organization_id
+    methods = remove_every_factor(here, user.id)
+    if not methods:
+        return FactorsReset((), 0, 0)
+    sessions = end_sessions_of_user(here, user.id)
+    grants = revoke_grants_of_user(actor, user.id, reason="second_factors_reset")
+    audit.record(
+        actor,
+        "second_factors.reset",
+        target_type="user",
+        target_id=user.public_id,
+        before={"methods": list(methods)},
+        after={"ended_sessions": sessions, "ended_grants": grants},
+    )
+    notify_user(actor, user.id, "second_factors_reset")
+    return FactorsReset(methods, sessions, grants)
+
+
+@transaction
+def remove_every_factor(organization_id: str, user_id: UUID) -> tuple[str, ...]:
+    """The methods that the user had; nothing of them is left. Part of the change that audits it."""
+    methods = methods_of(organization_id, user_id)
+    totp.remove_app(organization_id, user_id)
+    passkeys.remove_all(organization_id, user_id)
+    second_factors.remove_codes(organization_id, user_id)
+    second_step.forgive_tries(organization_id, user_id)
+    known_browsers.forget_factors(organization_id, user_id)
+    return methods
+
+
+@read
+def count_without_factor(organization_id: str, *, admins_alone: bool = False) -> int:
+    """How many active users of the organization have no second factor, by one question."""
+    has_app = exists().where(
+        AuthenticatorApp.organization_id == User.organization_id, AuthenticatorApp.user_id == User.id
+    )
+    has_passkey = exists().where(Passkey.organization_id == User.organization_id, Passkey.user_id == User.id)
+    statement = select(func.count()).where(
+        User.organization_id == organization_id, User.status == ACTIVE, ~has_app, ~has_passkey
+    )
+    if admins_alone:
+        is_admin = exists().where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id == organization_id,
+            RoleAssignment.user_id == User.id,
+            RoleAssignment.role == ADMIN,
+        )
+        statement = statement.where(is_admin)
+    return db.session.scalar(statement) or 0

@@ -1,0 +1,112 @@
+"""An invitation that is accepted with a passkey, where nobody signs in with a password: it is the only way in.
+
+The invited person has no account before, so what authenticators call them is made from the invitation, and kept once
+there is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert
+
+from app.extensions import db
+from app.models.second_factor import PasskeyHandle
+from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verified_passkey
+from app.operations.sign_in.passkeys import INVITATION, get_party, issue_challenge
+from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_first_proof
+from app.operations.store import keyring
+from app.operations.store.transactions import transaction
+from app.operations.users.invitations import InvitationView, accept_invitation, takes_passkeys
+from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.sign_in.passkeys import creation_options, methods_proved
+from app.rules.users.sign_up import has_passwords
+
+
+def begin_joining(actor: Actor, invitation: InvitationView, browser: Browser) -> Mapping[str, Any] | None:
+    """What the browser is asked, as JSON, for the passkey of the invited person; None where they choose a password.
+
+    ``actor`` is the anonymous one.
+    """
+    organization = organization_by_id(actor.organization_id)
+    if has_passwords(organization.settings) or not takes_passkeys(organization):
+        return None
+    return creation_options(
+        get_party(),
+        issue_challenge(organization, INVITATION, browser.id, invitation.public_id),
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        handle=_handle_of(organization, invitation),
+        email=invitation.email,
+        name=invitation.name,
+        known=(),
+        alone=True,
+    )
+
+
+def join_with_passkey(
+    actor: Actor, invitation: InvitationView, token: str, text: str, name: str, browser: Browser
+) -> SignedIn | SecondStep:
+    """The invited person has the account with the role and the passkey of the browser's answer, and is signed in.
+
+    ``actor`` is the anonymous one. Raises BadAnswer, NotVerified, ChallengeEnded, Conflict where the passkey could not
+    sign in alone or people choose passwords, and as ``accept_invitation``. Audit: that of ``accept_invitation``,
+    ``passkey.registered``, ``session.started``.
+    """
+    organization = organization_by_id(actor.organization_id)
+    if has_passwords(organization.settings) or not takes_passkeys(organization):
+        raise Conflict("Choose a password to join.", code="passwords_on")
+    verified = verified_passkey(organization, INVITATION, invitation.public_id, text, "", browser)
+    if not (verified.made.was_verified and verified.answer.is_discoverable):
+        raise Conflict(
+            "This passkey cannot sign in by itself: it did not ask who you are, or does not keep your account. Use "
+            "another device.",
+            code="passkey_not_alone",
+        )
+    return _join(actor, organization, invitation, token, name, verified, browser)
+
+
+@transaction
+def _join(
+    actor: Actor,
+    organization: OrganizationView,
+    invitation: InvitationView,
+    token: str,
+    name: str,
+    verified: VerifiedPasskey,
+    browser: Browser,
+) -> SignedIn | SecondStep:
+    user_id = accept_invitation(token, name=name, password_hash=None)
+    _keep_handle(organization, invitation, user_id)
+    person = Actor(
+        "user",
+        organization.id,
+        organization.id,
+        user_id=user_id,
+        label=invitation.email,
+        address=actor.address,
+        request_id=actor.request_id,
+    )
+    store_passkey(person, organization, user_id, verified)
+    amr = methods_proved(may_sync=verified.made.may_sync, alone=True)
+    return complete_first_proof(actor, organization, user_id, amr=amr, browser=browser)
+
+
+def _keep_handle(organization: OrganizationView, invitation: InvitationView, user_id: UUID) -> None:
+    handle = _handle_of(organization, invitation)
+    db.session.execute(
+        insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
+    )
+
+
+def _handle_of(organization: OrganizationView, invitation: InvitationView) -> str:
+    """256 bits that say nothing of the person (MF-5), the same on each page of the invitation."""
+    key = keyring.derive_for(organization.id, "passkey handles of invitations")
+    made = hmac.new(key, invitation.id.bytes, hashlib.sha256).digest()
+    return urlsafe_b64encode(made).rstrip(b"=").decode()

@@ -1,0 +1,80 @@
+"""One's own profile: what apps that may see it are told (OpenID Connect Core 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.users import LONGEST_NAME, UserView, get_user
+from app.operations.store import audit, clock
+from app.operations.store.transactions import count_changed, transaction
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.fields import Findings, text_problem
+from app.rules.identifiers import public_id
+from app.rules.users.profile import checked_profile
+
+
+def may_change_profile(actor: Actor) -> bool:
+    """Whether the organization lets the person change their profile."""
+    settings = organization_by_id(actor.organization_id).settings
+    return bool(settings["user_permissions"]["members_can_edit_profile"]) or actor.may("users:write")
+
+
+@transaction
+def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> UserView:
+    """The actor's own name and profile are the given ones; claims left out are unknown from now on.
+
+    Raises Forbidden where the organization does not let members change their profile, InvalidInput naming every
+    wrong claim, Conflict when it was changed at the same moment. Audit: ``user.updated`` with what differs.
+    """
+    if actor.user_id is None or actor.organization_id != actor.home_organization_id:
+        raise Forbidden("Only a person has a profile.")
+    if not may_change_profile(actor):
+        raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
+    wanted = _checked(name.strip(), profile)
+    user = get_user(actor.organization_id, actor.user_id)
+    standing = {"name": user.name, **user.profile}
+    changed = sorted(key for key in {*standing, *wanted} if standing.get(key) != wanted.get(key))
+    if not changed:
+        return user
+    stored = count_changed(
+        update(User)
+        .where(
+            User.organization_id == actor.organization_id, User.id == user.id, User.version == user.version
+        )
+        .values(
+            name=wanted["name"],
+            profile={key: value for key, value in wanted.items() if key != "name"},
+            updated_at=clock.now(),
+            version=user.version + 1,
+        )
+    )
+    if stored != 1:
+        raise Conflict("Your profile was changed at the same moment. Look at it again.")
+    audit.record(
+        actor,
+        "user.updated",
+        target_type="user",
+        target_id=public_id("usr", user.id),
+        before={key: standing.get(key) for key in changed},
+        after={key: wanted.get(key) for key in changed},
+    )
+    db.session.expire_all()
+    return get_user(actor.organization_id, actor.user_id)
+
+
+def _checked(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
+    findings = Findings()
+    findings.add_problem("name", text_problem(name, longest=LONGEST_NAME))
+    try:
+        checked = checked_profile(profile)
+    except InvalidInput as wrong:
+        raise InvalidInput.of((*findings.errors, *wrong.errors)) from wrong
+    findings.raise_if_any()
+    return {"name": name, **checked}

@@ -1,0 +1,150 @@
+"""Role assignments: who holds which role in an organization. Nobody grants what they lack, and one admin remains."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from app.extensions import db
+from app.models.organization import Organization
+from app.models.user import ACTIVE, RoleAssignment, User
+from app.operations.directory.lookups import OrganizationView, touch_organization
+from app.operations.sign_in.callers import require_holding
+from app.operations.store import audit, clock
+from app.operations.store.transactions import current_unit, is_duplicate_key, transaction
+from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN, roles_of
+from app.rules.errors import Conflict
+from app.rules.fields import Findings, suggestion, text_problem
+from app.rules.identifiers import new_id, public_id
+
+# Roles one person may hold in one organization.
+MOST_ROLES = 20
+
+
+class LastAdministrator(Conflict):
+    """The organization would be left without an administrator who can sign in."""
+
+    code = "last_administrator"
+
+
+class AlreadyAssigned(Conflict):
+    """The person holds the role."""
+
+    code = "already_administrator"
+
+
+def require_grantable(actor: Actor, organization: OrganizationView, role: str, found: Findings) -> None:
+    """The role exists in the organization, and the actor holds all that it holds (TN-11).
+
+    Raises InvalidInput with everything ``found`` so far, Forbidden naming the first permission that is lacking.
+    """
+    problem = text_problem(role, longest=64)
+    roles = roles_of(organization.settings)
+    if not found.add_problem("role", problem) and role not in roles:
+        known = ", ".join(roles)
+        found.add(
+            "role", "unknown_role", f"There is no such role.{suggestion(role, roles)} There are: {known}."
+        )
+    found.raise_if_any()
+    require_holding(actor, organization, role)
+
+
+@transaction
+def assign_role(
+    actor: Actor, organization_id: str, user_organization_id: str, user_id: UUID, role: str
+) -> UUID:
+    """The user holds the role; part of adding an administrator, of an invitation, and of sign-up.
+
+    Raises AlreadyAssigned, Conflict when the person has too many roles. Audit: ``administrator.added``.
+    """
+    held = db.session.scalar(
+        select(func.count()).where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id == user_organization_id,
+            RoleAssignment.user_id == user_id,
+        )
+    )
+    if (held or 0) >= MOST_ROLES:
+        raise Conflict("This person has too many roles.", code="too_many_roles")
+    row_id: UUID = current_unit().once(f"assignment {user_id} {role}", new_id)
+    try:
+        with db.session.begin_nested():
+            db.session.add(
+                RoleAssignment(
+                    organization_id=organization_id,
+                    id=row_id,
+                    user_organization_id=user_organization_id,
+                    user_id=user_id,
+                    role=role,
+                    created_at=clock.now(),
+                    created_by=actor.label[:200],
+                )
+            )
+    except IntegrityError as error:
+        if not is_duplicate_key(error):
+            raise
+        raise AlreadyAssigned(f"This person has the role {role} already.") from error
+    audit.record(
+        actor,
+        "administrator.added",
+        target_type="administrator",
+        target_id=public_id("adm", row_id),
+        after={"user_id": public_id("usr", user_id), "role": role},
+    )
+    return row_id
+
+
+@transaction
+def require_other_administrator(organization_id: str, user_organization_id: str, user_id: UUID) -> None:
+    """Somebody else is an active administrator; call it before the user is removed, demoted or disabled.
+
+    The organization's row is written first, so that two administrators who remove each other at the same moment
+    come one after the other, on a cluster too: the second sees that only one is left. Raises LastAdministrator.
+    """
+    touch_organization(organization_id)
+    others = db.session.scalar(
+        select(func.count())
+        .select_from(RoleAssignment)
+        .join(
+            User,
+            and_(
+                User.organization_id == RoleAssignment.user_organization_id, User.id == RoleAssignment.user_id
+            ),
+        )
+        .where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.role == ADMIN,
+            User.status == ACTIVE,
+            or_(
+                RoleAssignment.user_organization_id != user_organization_id, RoleAssignment.user_id != user_id
+            ),
+        )
+    )
+    if not others:
+        slug = db.session.scalar(select(Organization.slug).where(Organization.id == organization_id))
+        raise LastAdministrator(
+            f"This is the last administrator of the organization {slug}. Add another one first."
+        )
+
+
+@transaction
+def require_no_last_administrator(user_organization_id: str, user_id: UUID) -> None:
+    """Wherever the user administers, somebody else does too: at home, and for root's people anywhere.
+
+    Call it before the user is disabled or deleted. In the order of the organizations' keys, so that two who go at the
+    same moment wait for each other and not in a circle. Raises LastAdministrator naming the organization.
+    """
+    administered = db.session.scalars(
+        select(RoleAssignment.organization_id)
+        .where(
+            RoleAssignment.user_organization_id == user_organization_id,
+            RoleAssignment.user_id == user_id,
+            RoleAssignment.role == ADMIN,
+        )
+        .order_by(RoleAssignment.organization_id)
+    ).all()
+    for organization_id in administered:
+        require_other_administrator(organization_id, user_organization_id, user_id)

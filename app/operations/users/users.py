@@ -1,0 +1,179 @@
+"""The list of users: searched, narrowed, ordered, one bounded page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, exists, func, literal, or_, select
+
+from app.extensions import db
+from app.models.user import DELETED, RoleAssignment, User
+from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.permissions import roles_of_user
+from app.operations.directory.users import UserView, find_user_by_email, get_user, view_of
+from app.operations.sign_in.second_factors import methods_of, methods_of_users
+from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.transactions import read
+from app.rules.actor import Actor
+from app.rules.directory.permissions import roles_of
+from app.rules.errors import FieldError, InvalidInput, NotFound
+from app.rules.identifiers import encode_uuid, parse_public_id
+from app.rules.users.profile import STATUSES
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """A user with the names of their roles and the methods of their second factors.
+
+    ``organization_slug`` is where they belong.
+    """
+
+    user: UserView
+    organization_slug: str
+    roles: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+
+
+@read
+def get_user_record(actor: Actor, user_id: str) -> UserRecord:
+    """The user with the id ``usr_…``. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    return record_of(actor, user_id_of(user_id))
+
+
+@read
+def find_user_record(actor: Actor, user: str) -> UserRecord:
+    """The user with the id ``usr_…`` or the address, in any spelling. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    found = find_user_by_email(actor.organization_id, user) if "@" in user else None
+    return record_of(actor, found.id if found else user_id_of(user))
+
+
+@read
+def record_of(actor: Actor, user_id: UUID) -> UserRecord:
+    """The user of the actor's organization, after the permission was asked. Raises NotFound."""
+    here = actor.organization_id
+    view = get_user(here, user_id)
+    roles, methods = roles_of_user(here, here, user_id), methods_of(here, user_id)
+    return UserRecord(view, organization_by_id(here).slug, roles, methods)
+
+
+def user_id_of(text: str) -> UUID:
+    """The id behind ``usr_…``. Raises NotFound for anything else."""
+    found = parse_public_id("usr", text)
+    if found is None:
+        raise NotFound("There is no such user.")
+    return found
+
+
+@read
+def roles_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
+    """The roles of each of at most a page of users, by one question."""
+    roles: dict[UUID, tuple[str, ...]] = {}
+    if not user_ids:
+        return roles
+    rows = db.session.execute(
+        select(RoleAssignment.user_id, RoleAssignment.role)
+        .where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id == organization_id,
+            RoleAssignment.user_id.in_(user_ids),
+        )
+        .order_by(RoleAssignment.role)
+    )
+    for user_id, role in rows:
+        roles[user_id] = (*roles.get(user_id, ()), role)
+    return roles
+
+
+# The id is time-ordered, as in the list of clients.
+SORTS = ("email", "-email", "created_at", "-created_at")
+FILTERS = ("status", "role")
+
+
+@read
+def list_users(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+    filters: Mapping[str, str] | None = None,
+    sort: str = "email",
+) -> Page[UserRecord]:
+    """A page of the organization's users, without the deleted ones.
+
+    ``query`` is a part of an address or a name, or a whole ``usr_…``; ``filters`` are ``status`` and ``role``;
+    ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
+    """
+    actor.require("users:read")
+    organization = organization_by_id(actor.organization_id)
+    _check(filters or {}, sort, tuple(roles_of(organization.settings)))
+    statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
+    statement = _narrowed(statement, organization.id, filters or {})
+    if query:
+        statement = _search(statement, query)
+    limit = min(limit, MOST)
+    ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
+    roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
+    methods = methods_of_users(organization.id, [row.id for row in rows[:limit]])
+    items = tuple(
+        UserRecord(view_of(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ()))
+        for row in rows[:limit]
+    )
+    return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
+
+
+def _check(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> None:
+    errors = []
+    allowed = {"status": STATUSES, "role": roles}
+    for name, value in filters.items():
+        if name not in allowed:
+            errors.append(FieldError(name, "unknown_parameter", "There is no such filter."))
+        elif value not in allowed[name]:
+            message = f"This must be one of: {', '.join(allowed[name])}."
+            errors.append(FieldError(name, "not_allowed", message))
+    if sort not in SORTS:
+        errors.append(FieldError("sort", "not_allowed", f"This must be one of: {', '.join(SORTS)}."))
+    if errors:
+        raise InvalidInput.of(errors)
+
+
+def _narrowed(statement: Select[Any], organization_id: str, filters: Mapping[str, str]) -> Select[Any]:
+    if "status" in filters:
+        statement = statement.where(User.status == filters["status"])
+    if "role" in filters:
+        held = exists().where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id == User.organization_id,
+            RoleAssignment.user_id == User.id,
+            RoleAssignment.role == filters["role"],
+        )
+        statement = statement.where(held)
+    return statement
+
+
+def _search(statement: Select[Any], query: str) -> Select[Any]:
+    user_id = parse_public_id("usr", query)
+    if user_id is not None:
+        return statement.where(User.id == user_id)
+    part = query.strip().lower()
+    # INSTR compares bytes on both engines and knows no wildcards to escape.
+    return statement.where(
+        or_(
+            func.instr(User.email_canonical, literal(part, User.email_canonical.type)) > 0,
+            func.instr(func.lower(User.name), part) > 0,
+        )
+    )
+
+
+def _columns(sort: str) -> tuple[Any, ...]:
+    return (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
+
+
+def _key(row: User, sort: str) -> CursorKey:
+    return (row.email_canonical, encode_uuid(row.id)) if sort.endswith("email") else (encode_uuid(row.id),)

@@ -1,1 +1,0 @@
-"""Webhooks: an organization's endpoints hear of its events, signed, at least once, in no promised order."""

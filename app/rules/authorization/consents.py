@@ -1,0 +1,169 @@
+"""Requests of members that an administrator allow a client: what they may say, and how long they wait."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
+from app.rules.fields import Findings, find_unknown, text_problem, type_name
+
+FIRST_PARTY = "first_party"
+TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
+# Whose day it is depends on where the person is, which nobody here knows: "today" is a day of 24 hours.
+_SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end that may be chosen; ``at`` is None for a consent that lasts until it is removed."""
+
+    name: str
+    at: datetime | None
+
+
+def longest_life(settings: Mapping[str, Any]) -> int | None:
+    """For how many seconds an organization lets a consent stand at most; None: for ever."""
+    seconds: int | None = settings["oauth"]["consent"]["ttl_seconds"]
+    return seconds
+
+
+def asks_people(trust: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a client of that trust gets its scopes from people's own consents, its organization's own as it says."""
+    return trust != FIRST_PARTY or bool(settings["oauth"]["consent"]["policy"] == "always")
+
+
+def ends_offered(asked_at: datetime, now: datetime, ttl_seconds: int | None) -> tuple[End, ...]:
+    """The ends that a person may choose from, the last one the longest that the organization allows.
+
+    Those of the person's choice count from when the app asked: so the page shows the very time that will hold.
+    ``ttl_seconds`` is the organization's bound, which counts from the decision; None is none.
+    """
+    longest = None if ttl_seconds is None else now + timedelta(seconds=ttl_seconds)
+    chosen = [End(name, asked_at + span) for name, span in _SPANS.items()]
+    shorter = [end for end in chosen if end.at is not None and (longest is None or end.at < longest)]
+    return (*shorter, End(UNTIL_REMOVED, longest))
+
+
+def end_of_consent(given_at: datetime, written: datetime | None, ttl_seconds: int | None) -> datetime | None:
+    """When a consent ends: as was written down, or sooner where the organization's bound was shortened since."""
+    longest = None if ttl_seconds is None else given_at + timedelta(seconds=ttl_seconds)
+    return min((end for end in (longest, written) if end is not None), default=None)
+
+
+def end_chosen(name: str, offered: tuple[End, ...]) -> End | None:
+    """The end of that name, or None when it was not offered."""
+    return next((end for end in offered if end.name == name), None)
+
+
+NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
+    "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
+)  # fmt: skip
+SCOPES = "scopes"
+_KEPT = 22
+
+
+def as_shown(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a client a consent rests on: its name, and short digests of the rest.
+
+    Its scopes are no reason to ask again: the consent names those it covers, and more is asked for anyway. Their
+    digest says until when what a person left out stays left out.
+    """
+    return {
+        NAME: name,
+        LOGO: _digest(document.get("logo_uri")),
+        REDIRECTS: _digest(sorted(document.get("redirect_uris") or ())),
+        POLICY: _digest(document.get("policy_uri")),
+        TERMS: _digest(document.get("tos_uri")),
+        REVIEWED: trust != "unverified",
+        SCOPES: _digest([sorted(document.get(name) or ()) for name in ("scopes", "optional_scopes")]),
+    }
+
+
+def changes_since(shown: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts that differ from what was shown; nothing for a consent that kept no account of it.
+
+    A mark of review counts when it was taken away: that it was given is no reason to doubt.
+    """
+    if shown is None:
+        return ()
+    return tuple(
+        part
+        for part in (NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED)
+        if shown.get(part) != now[part] and not (part == REVIEWED and now[part])
+    )
+
+
+def page_digest(client_id: str, version: int, session_id: str, asked: Iterable[str]) -> bytes:
+    """The digest of all that a consent page says; the client's version covers its name, logo and redirects."""
+    return hashlib.sha256("|".join((client_id, str(version), session_id, *asked)).encode()).digest()
+
+
+def _digest(value: Any) -> str | None:
+    if not value:
+        return None
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:_KEPT]
+
+
+LONGEST_REASON = 300
+OPEN, APPROVED, DECLINED = "open", "approved", "declined"
+STATUSES = (OPEN, APPROVED, DECLINED)
+WAITS = timedelta(days=90)
+KEPT_DECIDED = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What an administrator says yes to: members may allow the client, and whether it gets the mark of review.
+
+    ``client_version`` is the client's as the administrator saw it; None for whoever does not say.
+    """
+
+    verified: bool
+    client_version: int | None = None
+
+
+def check_reason(text: str) -> str:
+    """The reason in one piece. Raises InvalidInput when it is missing, too long or holds what no text should."""
+    reason = text.replace("\r\n", "\n").strip()
+    findings = Findings()
+    if not reason:
+        findings.add("reason", "required", "Say in a sentence what you need the app for.")
+    else:
+        findings.add_problem("reason", text_problem(reason, longest=LONGEST_REASON, lines=True))
+    findings.raise_if_any()
+    return reason
+
+
+def check_approval(fields: Mapping[str, Any]) -> Approval:
+    """What the approver sent. Raises InvalidInput naming every wrong field."""
+    findings = Findings()
+    find_unknown(findings, fields, ("verified", "client_version"))
+    verified = fields.get("verified", False)
+    if not isinstance(verified, bool):
+        findings.add("verified", "wrong_type", f"This must be true or false, not {type_name(verified)}.")
+    version = fields.get("client_version")
+    if version is not None and type(version) is not int:
+        findings.add("client_version", "wrong_type", f"This must be a number, not {type_name(version)}.")
+    findings.raise_if_any()
+    return Approval(bool(verified), version)
+
+
+def check_refusal(fields: Mapping[str, Any]) -> str | None:
+    """The words for the member, or None. Raises InvalidInput naming every wrong field."""
+    findings = Findings()
+    find_unknown(findings, fields, ("message",))
+    message = fields.get("message")
+    if message is not None and message != "":
+        findings.add_problem("message", text_problem(message, longest=LONGEST_REASON, lines=True))
+    findings.raise_if_any()
+    return message or None
+
+
+def approval_after(before: str | None) -> str:
+    """What stands of the client once a request for it was approved; more than that stays as it is."""
+    return PRE_APPROVED if before == PRE_APPROVED else ALLOWED

@@ -1,1 +1,0 @@
-"""What proves a client or a key: assertions and DPoP proofs."""

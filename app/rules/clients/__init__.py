@@ -1,0 +1,1 @@
+"""Clients: secrets, APIs and scopes, self-registration, client authentication."""

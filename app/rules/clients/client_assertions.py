@@ -1,0 +1,267 @@
+"""A JWT that a client signed (RFC 7515, RFC 7519): an assertion of who it is, or a request object.
+
+What stands in the header beside ``alg``, ``kid`` and ``typ`` decides nothing: keys come from the client's registration
+alone, never from ``jku``, ``jwk``, ``x5c`` or ``x5u`` (KY-4).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
+
+from app.rules.clients.client_fields import SIGNING_ALGORITHMS
+from app.rules.oauth_errors import InvalidClient
+from app.rules.strict_json import InvalidJson, load_object
+
+# Ed25519 is RFC 9864's name of what EdDSA is here.
+ED25519 = "Ed25519"
+ALGORITHMS = (*SIGNING_ALGORITHMS, ED25519)
+# A caller's clock may be this far from ours (protocol.md: 10 to 30 s).
+LEEWAY = timedelta(seconds=30)
+# 31 December 9999: no time of ours is later.
+LATEST = 253_402_300_799
+
+_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+_FITTING = {
+    "RS256": ("RSA", None),
+    "PS256": ("RSA", None),
+    "ES256": ("EC", "P-256"),
+    "EdDSA": ("OKP", ED25519),
+}
+_KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
+_MEMBERS = {"EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "RSA": ("n", "e")}
+# Nobody's: a client that is unknown, or has no key, costs the work of one signature too (CA-3).
+_NOBODY = {
+    "kty": "EC",
+    "crv": "P-256",
+    "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+}
+
+
+class MalformedJwt(Exception):
+    """It is no signed JWT as this service takes it; the text says why, and quotes nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientJwt:
+    """A JWT that was read and not believed yet. ``algorithm`` is one of SIGNING_ALGORITHMS."""
+
+    algorithm: str
+    key_id: str | None
+    type: str | None
+    claims: Mapping[str, Any] = field(repr=False)
+    signed: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+
+
+def is_unsigned(text: str) -> bool:
+    """Whether it says of itself that nobody signed it (RFC 7519 section 6)."""
+    try:
+        return _object(text.partition(".")[0], "header").get("alg") == "none"
+    except MalformedJwt:
+        return False
+
+
+def read(text: str, *, longest: int) -> ClientJwt:
+    """The parts of a compact JWS of at most ``longest`` characters. Raises MalformedJwt.
+
+    Unsigned, encrypted and symmetrically signed ones are refused here, and so is every extension that the header
+    calls critical.
+    """
+    match = _COMPACT.fullmatch(text) if len(text) <= longest else None
+    if match is None:
+        raise MalformedJwt(f"It must be a signed JWT in compact form, of at most {longest} characters.")
+    header = _object(match[1], "header")
+    algorithm, key_id, kind = header.get("alg"), header.get("kid"), header.get("typ")
+    if algorithm not in ALGORITHMS:
+        raise MalformedJwt(f"Its alg must be one of: {', '.join(ALGORITHMS)}.")
+    if "crit" in header or "b64" in header:
+        raise MalformedJwt("It uses an extension that is not known here.")
+    if not all(value is None or isinstance(value, str) for value in (key_id, kind)):
+        raise MalformedJwt("Its kid and typ must be strings.")
+    return ClientJwt(
+        algorithm="EdDSA" if algorithm == ED25519 else algorithm,
+        key_id=key_id,
+        type=_media_type(kind),
+        claims=_object(match[2], "payload"),
+        signed=f"{match[1]}.{match[2]}".encode(),
+        signature=_decoded(match[3]),
+    )
+
+
+def is_signed_by(jwt: ClientJwt, keys: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of the client's public keys (JWKs) made the signature.
+
+    The ``kid`` picks the key; keys without one are tried when their kind fits the algorithm.
+    """
+    fitting = [key for key in keys if _fits(jwt, key)]
+    if not fitting:
+        _is_made_by(jwt, "ES256", _NOBODY)
+    return any(_is_made_by(jwt, jwt.algorithm, key) for key in fitting)
+
+
+def time_of(claims: Mapping[str, Any], name: str) -> float | None:
+    """A NumericDate (RFC 7519 section 2) in seconds, None without one. Raises MalformedJwt for anything else."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LATEST:
+        raise MalformedJwt(f"Its {name} must be a number of seconds since 1970.")
+    return float(value)
+
+
+def skew(claims: Mapping[str, Any], now: datetime, *, longest: timedelta | None) -> str | None:
+    """What is wrong with ``exp``, ``nbf`` and ``iat`` by the clock here, in words; None when nothing is.
+
+    ``longest`` is how far ahead ``exp`` may lie; with it, ``exp`` must be there. Raises MalformedJwt for a time that
+    is no number.
+    """
+    seconds, leeway = now.timestamp(), LEEWAY.total_seconds()
+    expires = time_of(claims, "exp")
+    if expires is None and longest is not None:
+        return "exp is missing"
+    if expires is not None and expires <= seconds - leeway:
+        return f"exp was {seconds - expires:.0f} s ago"
+    if expires is not None and longest is not None and expires > seconds + longest.total_seconds() + leeway:
+        return f"exp is {expires - seconds:.0f} s ahead"
+    for name in ("nbf", "iat"):
+        begins = time_of(claims, name)
+        if begins is not None and begins > seconds + leeway:
+            return f"{name} is {begins - seconds:.0f} s ahead"
+    return None
+
+
+def _fits(jwt: ClientJwt, key: Mapping[str, Any]) -> bool:
+    kind, curve = _FITTING[jwt.algorithm]
+    if key.get("kty") != kind or (curve is not None and key.get("crv") != curve):
+        return False
+    if key.get("use", "sig") != "sig" or key.get("alg", jwt.algorithm) not in _names(jwt.algorithm):
+        return False
+    return jwt.key_id is None or key.get("kid", jwt.key_id) == jwt.key_id
+
+
+def _names(algorithm: str) -> tuple[str, ...]:
+    return (algorithm, ED25519) if algorithm == "EdDSA" else (algorithm,)
+
+
+def _is_made_by(jwt: ClientJwt, algorithm: str, key: Mapping[str, Any]) -> bool:
+    kind = str(key["kty"])
+    members: dict[str, str | list[str]] = {"kty": kind}
+    for name in _MEMBERS[kind]:
+        value = key.get(name)
+        if not isinstance(value, str):
+            return False
+        members[name] = value
+    try:
+        public = _KINDS[kind].import_key(members)
+        return bool(JWSRegistry.algorithms[algorithm].verify(jwt.signed, jwt.signature, public))
+    except (JoseError, ValueError):
+        return False  # A point that is not on the curve, for one, is found only when the key is used.
+
+
+def _media_type(kind: str | None) -> str | None:
+    """``typ`` without the prefix that may be left out (RFC 7515 section 4.1.9), in small letters."""
+    return None if kind is None else kind.lower().removeprefix("application/")
+
+
+def _object(encoded: str, part: str) -> dict[str, Any]:
+    try:
+        return load_object(_decoded(encoded))
+    except InvalidJson:
+        raise MalformedJwt(f"Its {part} is no JSON object.") from None
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    except ValueError:
+        raise MalformedJwt("It is not base64url.") from None
+
+
+TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+LONGEST = 8192
+LONGEST_JTI = 256
+LONGEST_LIFE = timedelta(minutes=5)
+# A JWT that was made for something else says so in its typ.
+_TYPES = (None, "jwt", "client-authentication+jwt")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An assertion that was found good. ``until`` is when its age ends it, so that ``jti`` may be forgotten."""
+
+    jti: str
+    until: datetime
+
+
+def read_assertion(text: str) -> ClientJwt:
+    """The parts of an assertion, believed by nobody yet. Raises InvalidClient."""
+    try:
+        jwt = read(text, longest=LONGEST)
+    except MalformedJwt as malformed:
+        raise InvalidClient().because("client_assertion_malformed", received=str(malformed)) from None
+    if jwt.type not in _TYPES:
+        raise InvalidClient().because("client_assertion_malformed", expected="typ: JWT, or none")
+    return jwt
+
+
+def subject_of_assertion(text: str) -> str:
+    """The ``client_id`` that the assertion claims to be of. Raises InvalidClient."""
+    subject = read_assertion(text).claims.get("sub")
+    if not isinstance(subject, str):
+        raise InvalidClient().because("client_assertion_malformed", received="sub is missing or no string")
+    return subject
+
+
+def judge(
+    jwt: ClientJwt, *, client_id: str, issuer: str, endpoints: Collection[str], algorithms: Collection[str],
+    now: datetime,
+) -> Judged:  # fmt: skip
+    """The assertion, when all of its claims are right; its signature is for others to verify.
+
+    The one audience is the issuer, as a string (CA-6). Of clients that are not held to that, ``endpoints`` are the
+    addresses that count as well, and a list with one entry does. Raises InvalidClient.
+    """
+    if jwt.algorithm not in algorithms:
+        raise InvalidClient().because(
+            "client_assertion_malformed", received=f"alg {jwt.algorithm}", expected=algorithms
+        )
+    if jwt.claims.get("iss") != client_id or jwt.claims.get("sub") != client_id:
+        raise InvalidClient().because(
+            "client_assertion_malformed",
+            received="iss or sub is not the client_id",
+            expected=f"iss and sub: {client_id}",
+        )
+    _require_audience(jwt, issuer, endpoints)
+    jti = jwt.claims.get("jti")
+    if not isinstance(jti, str) or not 1 <= len(jti) <= LONGEST_JTI:
+        raise InvalidClient().because(
+            "client_assertion_malformed", received=f"jti is not 1 to {LONGEST_JTI} characters"
+        )
+    try:
+        skewed = skew(jwt.claims, now, longest=LONGEST_LIFE)
+        expires = time_of(jwt.claims, "exp")
+    except MalformedJwt as malformed:
+        raise InvalidClient().because("client_assertion_malformed", received=str(malformed)) from None
+    if skewed is not None or expires is None:
+        raise InvalidClient().because(
+            "client_assertion_clock_skew", received=skewed, expected="exp at most 5 minutes ahead"
+        )
+    return Judged(jti, datetime.fromtimestamp(expires, UTC) + LEEWAY)
+
+
+def _require_audience(jwt: ClientJwt, issuer: str, endpoints: Collection[str]) -> None:
+    audience = jwt.claims.get("aud")
+    if endpoints and isinstance(audience, list) and len(audience) == 1:
+        audience = audience[0]
+    if not isinstance(audience, str) or audience not in {issuer, *endpoints}:
+        raise InvalidClient().because("client_assertion_audience", expected=issuer)

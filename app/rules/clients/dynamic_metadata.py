@@ -1,0 +1,251 @@
+"""Client metadata in the words of RFC 7591, for clients that register themselves: read into ours, and told back.
+
+Unlike the management API, which refuses what it does not know, this reads what strangers wrote for many servers:
+unknown names are ignored (RFC 7591 section 2), what cannot be had is left out or refused, and the answer says what
+the client got. Nothing here lets a caller choose a ``client_id``, its trust, its audiences or a management scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.rules.clients.client_metadata import ClientMetadata
+from app.rules.clients.client_types import (
+    AUTHORIZATION_CODE,
+    BASIC,
+    CLIENT_TYPES,
+    DEVICE_CODE,
+    NONE,
+    POST,
+    PRIVATE_KEY_JWT,
+    REFRESH_TOKEN,
+    SECRET_METHODS,
+)
+from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
+from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.errors import InvalidInput
+from app.rules.fields import Findings
+from app.rules.mail.email_addresses import is_email
+from app.rules.scopes import IDENTITY_SCOPES, format_scope, narrow, parse_scope
+
+# A person stands behind each of these and is asked. With client_credentials a stranger would give itself tokens.
+GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
+NATIVE, SPA, WEB, DEVICE = "native", "spa", "web", "device"
+UNNAMED = "Unnamed app"
+# In bytes. Every worker keeps thousands of clients in its memory, and strangers choose how large these are.
+LARGEST = 16 * 1024
+
+# Taken as they come: the checks of every client decide about them.
+_AS_SENT = (
+    "redirect_uris", "post_logout_redirect_uris", "jwks_uri", "client_uri", "logo_uri", "policy_uri", "tos_uri",
+    "backchannel_logout_uri", "backchannel_logout_session_required", "initiate_login_uri", "subject_type",
+    "sector_identifier_uri", "default_max_age", "require_auth_time", "default_acr_values",
+    "id_token_signed_response_alg", "userinfo_signed_response_alg", "introspection_signed_response_alg",
+    "request_object_signing_alg", "require_signed_request_object", "token_endpoint_auth_signing_alg",
+    "dpop_bound_access_tokens", "require_pushed_authorization_requests", "software_id", "software_version",
+)  # fmt: skip
+_READ = ("contacts", "jwks", "scopes", "grant_types", "response_types", "token_endpoint_auth_method")
+FIELDS = ("name", "type", *_READ, *_AS_SENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an organization lets clients have that register themselves (DC-2).
+
+    ``scopes`` are all that it knows; ``default_scopes`` what a client gets that names none.
+    """
+
+    scopes: tuple[str, ...]
+    default_scopes: tuple[str, ...]
+    grant_types: tuple[str, ...]
+    auth_methods: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, settings: Mapping[str, Any], registry: tuple[str, ...], *, apis_by_default: bool = False
+    ) -> Offer:
+        """The offer of an organization with these effective settings and these scopes in its registry.
+
+        ``apis_by_default``: a client that names no scope may ask for those of the organization's APIs too.
+        """
+        scopes = tuple(name for name in registry if name not in EVERY_PERMISSION)
+        oauth = settings["oauth"]
+        return cls(
+            scopes=scopes,
+            default_scopes=scopes if apis_by_default else narrow(IDENTITY_SCOPES, scopes),
+            grant_types=tuple(name for name in GRANTS if name in oauth["grant_types"]),
+            auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
+        )
+
+
+def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
+    """The fields of ``register_client`` for metadata as RFC 7591 has it; ``null`` counts as not sent.
+
+    Raises InvalidInput for what the client could not work without; values of a wrong type are left to the checks
+    that every client's fields go through.
+    """
+    given = {name: value for name, value in sent.items() if value is not None}
+    findings = Findings()
+    fields = {name: given[name] for name in _AS_SENT if name in given}
+    fields["name"] = given.get("client_name") or _name_from(given)
+    fields |= _tolerantly(given)
+    fields["token_endpoint_auth_method"] = _method(given, offer, findings)
+    fields["type"] = _type(given, fields["token_endpoint_auth_method"])
+    fields["grant_types"] = _grant_types(given, offer, fields["type"], findings)
+    if "response_types" in given:
+        fields["response_types"] = _response_types(given["response_types"], fields["grant_types"], findings)
+    fields["scopes"] = _scopes(given, offer, fields["grant_types"], findings)
+    findings.raise_if_any()
+    return fields
+
+
+def replacing(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``update_client`` that leave nothing from before: what is not there has its default again."""
+    return {name: None for name in FIELDS if name not in ("name", "type")} | dict(fields)
+
+
+def as_document(client: ClientMetadata, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the client is, in the words of RFC 7591; only what it has."""
+    oauth = settings["oauth"]
+    document: dict[str, Any] = {
+        "client_name": client.name,
+        "application_type": NATIVE if client.type in (NATIVE, DEVICE) else WEB,
+        "scope": format_scope(client.scopes),
+        "grant_types": list(client.grant_types),
+        "response_types": list(client.response_types),
+        "token_endpoint_auth_method": client.token_endpoint_auth_method,
+        "contacts": list(client.contacts) or None,
+        "jwks": client.jwks,
+    }
+    for name in _AS_SENT:
+        value = getattr(client, name)
+        document[name] = (list(value) or None) if isinstance(value, tuple) else value
+    document["id_token_signed_response_alg"] = (
+        client.id_token_signed_response_alg or oauth["signing"]["algorithm"]
+    )
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def refusal_code(error: InvalidInput) -> str:
+    """The error code of RFC 7591 section 3.2.2 for a refusal of metadata."""
+    return (
+        "invalid_redirect_uri"
+        if (error.field or "").startswith("redirect_uris")
+        else "invalid_client_metadata"
+    )
+
+
+def refusal_words(error: InvalidInput) -> str:
+    """The refusal in characters that an ``error_description`` may have (RFC 6749 section 5.2); quotes no input.
+
+    Messages name fields and the values that are allowed; what was sent stands in none of them.
+    """
+    words = error.errors[0].message if error.errors else error.description
+    named = f"{_WIRE_NAMES.get(error.field or '', error.field)}: {words}" if error.field else words
+    return "".join(char for char in named.replace('"', "'") if " " <= char <= "~" and char != "\\")
+
+
+_WIRE_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
+
+
+def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Contacts that are e-mail addresses and keys that sign: others are meant for servers that use them."""
+    fields: dict[str, Any] = {}
+    contacts, jwks = given.get("contacts"), given.get("jwks")
+    if isinstance(contacts, list):
+        fields["contacts"] = [item for item in contacts if isinstance(item, str) and is_email(item)][:10]
+    if isinstance(jwks, dict) and isinstance(jwks.get("keys"), list):
+        keys = [key for key in jwks["keys"] if not (isinstance(key, dict) and key.get("use") == "enc")]
+        fields["jwks"] = {"keys": keys} if keys else None
+    elif jwks is not None:
+        fields["jwks"] = jwks
+    return fields
+
+
+def _method(given: Mapping[str, Any], offer: Offer, findings: Findings) -> Any:
+    wanted = given.get("token_endpoint_auth_method")
+    if wanted is None:
+        keys = "jwks" in given or "jwks_uri" in given
+        order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
+        wanted = next((name for name in order if name in offer.auth_methods), order[0])
+    # RFC 8252 section 8.5: an app on somebody's device keeps no secret, whatever it says.
+    if not isinstance(wanted, str):
+        return wanted
+    if wanted in SECRET_METHODS and any(is_private_scheme(uri) for uri in _texts(given.get("redirect_uris"))):
+        wanted = NONE
+    if wanted not in offer.auth_methods:
+        listed = ", ".join(offer.auth_methods)
+        findings.add(
+            "token_endpoint_auth_method", "not_allowed", f"Clients may authenticate here by: {listed}."
+        )
+    return wanted
+
+
+def _type(given: Mapping[str, Any], method: Any) -> str:
+    grants = _texts(given.get("grant_types"))
+    if grants and AUTHORIZATION_CODE not in grants and DEVICE_CODE in grants:
+        return DEVICE
+    if method != NONE:
+        return WEB
+    uris = _texts(given.get("redirect_uris"))
+    is_native = given.get("application_type") == NATIVE or any(
+        is_loopback(uri) or is_private_scheme(uri) for uri in uris
+    )
+    return NATIVE if is_native else SPA
+
+
+def _grant_types(given: Mapping[str, Any], offer: Offer, kind: str, findings: Findings) -> Any:
+    asked = given.get("grant_types", [AUTHORIZATION_CODE])
+    if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
+        return asked
+    possible = CLIENT_TYPES[kind].possible_grant_types
+    kept = [name for name in dict.fromkeys(asked) if name in offer.grant_types and name in possible]
+    if AUTHORIZATION_CODE not in kept and DEVICE_CODE not in kept:
+        usable = ", ".join(name for name in offer.grant_types if name != REFRESH_TOKEN) or "none"
+        findings.add(
+            "grant_types", "not_allowed", f"Clients that register themselves can use here: {usable}."
+        )
+    return kept
+
+
+def _response_types(asked: Any, grants: Any, findings: Findings) -> Any:
+    if not isinstance(asked, list) or not isinstance(grants, list):
+        return asked
+    if AUTHORIZATION_CODE not in grants:
+        return []
+    if "code" not in asked:
+        findings.add("response_types", "not_allowed", "The only response type here is code.")
+    return ["code"]
+
+
+def _scopes(given: Mapping[str, Any], offer: Offer, grants: Any, findings: Findings) -> list[str]:
+    without = () if REFRESH_TOKEN in _texts(grants) else ("offline_access",)
+    sent = given.get("scope")
+    if not sent:
+        return [name for name in offer.default_scopes if name not in without]
+    asked = parse_scope(sent) if isinstance(sent, str) else None
+    if asked is None:
+        findings.add("scopes", "invalid_scope", "This must be one string of scopes, separated by spaces.")
+        return []
+    kept = [name for name in narrow(asked, offer.scopes) if name not in without]
+    if not kept:
+        findings.add("scopes", "unknown_scope", "None of these scopes can be had here.")
+    return kept
+
+
+def _name_from(given: Mapping[str, Any]) -> str:
+    for address in (given.get("client_uri"), *_texts(given.get("redirect_uris"))):
+        try:
+            host = urlsplit(address).hostname if isinstance(address, str) else None
+        except ValueError:
+            continue
+        if host and host.isascii():
+            return host[:100]
+    return UNNAMED
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,0 +1,1 @@
+"""Snapshots of clients and organizations, users by id, permissions."""

@@ -1,1 +1,0 @@
-"""Evidence: what a change was, and how its record is kept from being changed."""

@@ -1,0 +1,1 @@
+"""Organizations: creation, settings, instance limits, roles, branding."""

@@ -1,1 +1,0 @@
-"""Whom we speak to, and how often again."""

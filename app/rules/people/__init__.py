@@ -1,1 +1,0 @@
-"""Addresses, passwords, permissions and the limits of trying."""

@@ -1,1 +1,0 @@
-"""What a client may say of itself, and what its secrets are like."""

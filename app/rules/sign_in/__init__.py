@@ -1,0 +1,1 @@
+"""Sign-in: sessions, passwords, second factors, passkeys, known browsers."""

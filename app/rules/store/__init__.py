@@ -1,0 +1,1 @@
+"""Transactions, clock, outbox, audit.record, limits, outgoing HTTP."""

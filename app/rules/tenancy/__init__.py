@@ -1,1 +1,0 @@
-"""Organizations' names and settings."""

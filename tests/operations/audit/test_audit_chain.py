@@ -1,0 +1,250 @@
+"""The hash chain of audit events: one sealer, retention, and every change found (AU-2, AU-3, AU-4)."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flask import Flask
+from sqlalchemy import delete, insert, update
+
+from app.models.audit import AuditEvent
+from app.operations.audit import chain
+from app.operations.audit import chain as verification
+from app.operations.audit.chain import (
+    Head,
+    Verification,
+    checkpoint_fits,
+    remove_before,
+    seal_waiting,
+    verify_audit_log,
+)
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store import clock
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden
+from app.rules.identifiers import first_id_at
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.intruder import CHAINS, EVENTS, LINKS, Intruder, put_back, snapshot, write
+
+SEALER = Actor.system("", "tests")
+
+
+def seal() -> dict[str, Head]:
+    grown = seal_waiting(SEALER, holder="tests")
+    assert grown is not None
+    return grown
+
+
+def verified(organization: OrganizationView, **more: int) -> Verification:
+    return verify_audit_log(Actor.system(organization.id), **more)
+
+
+def kinds(organization: OrganizationView) -> list[str]:
+    return [problem.kind for problem in verified(organization).problems]
+
+
+def happen(organization: OrganizationView, count: int, hours_ago: float = 0) -> None:
+    """So many events, a second apart, as they were written so long ago."""
+    rows = []
+    for number in range(count):
+        at = clock.now() - timedelta(hours=hours_ago) + timedelta(seconds=number * bool(hours_ago))
+        row_id = UUID(int=first_id_at(at).int | random.getrandbits(60))
+        common = {"actor_kind": "system", "actor_label": "tests", "actor_organization": organization.id}
+        after = {"name": f"é{number}", "on": bool(number % 2), "n": None}
+        rows.append(
+            {"organization_id": organization.id, "id": row_id, "at": at, "action": "thing.made", **common}
+            | {"target_id": f"thg_{number}", "before": None, "after": after}
+        )
+    write(insert(AuditEvent).values(rows))
+
+
+def test_what_was_written_is_sealed_once_and_verifies(context: Flask, make: Factory) -> None:
+    acme, globex = make.organization(), make.organization()
+    happen(acme, 5)
+    grown = seal()
+    assert set(grown) >= {acme.id, globex.id}
+    assert seal() == {}
+    found = verified(acme)
+    assert found.is_intact and found.checked == found.length == grown[acme.id].length >= 6
+    happen(acme, 2)
+    assert verified(acme).waiting == 2 and verified(acme).is_intact
+    assert set(seal()) == {acme.id}
+    assert verified(acme).checked == found.checked + 2
+
+
+def test_an_event_committed_late_is_sealed_still(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    seal()
+    happen(acme, 1, hours_ago=1 / 60)
+    assert set(seal()) == {acme.id} and verified(acme).is_intact
+
+
+def test_many_events_are_sealed_batch_by_batch(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "BATCH", 3)
+    acme = make.organization()
+    happen(acme, 20)
+    seal()
+    assert verified(acme).is_intact and verified(acme).length == 21
+
+
+def test_while_one_worker_seals_another_does_not(context: Flask, make: Factory) -> None:
+    make.organization()
+    assert seal_waiting(SEALER, holder="first")
+    assert seal_waiting(SEALER, holder="second") is None
+
+
+def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> None:
+    """Whatever a lease is worth: the chain itself lets one in."""
+    acme = make.organization()
+    happen(acme, 3)
+    rows = chain._unsealed(None, ())
+    assert chain._appended(acme.id, [row for row in rows if row.organization_id == acme.id])
+    assert chain._appended(acme.id, [row for row in rows if row.organization_id == acme.id]) is None
+    assert verified(acme).is_intact
+
+
+def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is by then: nothing that waited is taken for slipped in."""
+    acme, globex = make.organization(), make.organization()
+    happen(acme, 3, hours_ago=1)
+    with monkeypatch.context() as busy:
+        real = chain._appended
+        busy.setattr(chain, "_appended", lambda here, rows: None if here == acme.id else real(here, rows))
+        assert globex.id in seal()
+    assert not verified(acme).problems and verified(acme).waiting == 4
+    assert set(seal()) == {acme.id}
+    assert verified(acme).is_intact and verified(acme).length == 4
+
+
+def test_retention_moves_the_beginning_and_the_chain_still_verifies(context: Flask, make: Factory) -> None:
+    """AU-2: the oldest go, and no other."""
+    acme = make.organization()
+    happen(acme, 10, hours_ago=48)
+    seal()
+    bound = clock.now() - timedelta(hours=24)
+    assert remove_before(acme.id, bound, 4) == 4
+    assert remove_before(acme.id, bound, 100) == 6
+    assert remove_before(acme.id, bound, 100) == 0
+    found = verified(acme)
+    assert found.is_intact and (found.removed, found.checked) == (10, found.length - 10)
+    happen(acme, 1)
+    seal()
+    assert verified(acme).is_intact
+
+
+def test_an_event_that_was_never_sealed_outlives_retention(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    seal()
+    happen(acme, 1, hours_ago=48)
+    seal()
+    assert remove_before(acme.id, clock.now() - timedelta(hours=24), 100) == 0
+    assert kinds(acme) == ["inserted"]
+
+
+def test_retention_in_the_middle_of_a_verification_is_no_damage(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = make.organization()
+    happen(acme, 10, hours_ago=48)
+    seal()
+    real = verification._mac_at
+
+    def meanwhile(*given: Any) -> bytes:
+        mac = real(*given)
+        remove_before(acme.id, clock.now() - timedelta(hours=24), 5)
+        return mac
+
+    monkeypatch.setattr(verification, "_mac_at", meanwhile)
+    assert verified(acme).is_intact
+
+
+def test_a_long_chain_is_verified_piece_by_piece(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    happen(acme, 10)
+    seal()
+    found, checked = verified(acme, most=4), 0
+    while True:
+        assert found.is_intact
+        checked += found.checked
+        if found.next_position is None:
+            break
+        found = verified(acme, after=found.next_position, most=4)
+    assert checked == found.length
+
+
+def test_a_chain_that_is_gone_altogether_is_missed(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = make.organization()
+    seal()
+    monkeypatch.setattr(verification, "LATE", timedelta(seconds=-1))
+    write(*(delete(table).where(table.c.organization_id == acme.id) for table in (EVENTS, LINKS, CHAINS)))
+    assert kinds(acme) == ["chain_missing"]
+
+
+def test_a_checkpoint_finds_a_log_that_was_put_back_whole(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    seal()
+    earlier = snapshot(acme)
+    happen(acme, 3)
+    head = seal()[acme.id]
+    actor = Actor.system(acme.id)
+    assert checkpoint_fits(actor, head.length, head.mac)
+    put_back(earlier)
+    assert verified(acme).is_intact
+    assert not checkpoint_fits(actor, head.length, head.mac)
+    happen(acme, 3)
+    seal()
+    assert not checkpoint_fits(actor, head.length, head.mac)
+
+
+def test_who_may_not_read_the_log_may_not_verify_it(context: Flask, make: Factory) -> None:
+    with pytest.raises(Forbidden):
+        verify_audit_log(make.actor(make.organization(), "clients:read"))
+
+
+def test_au4_each_of_a_thousand_mutations_is_found(context: Flask, make: Factory, database: Database) -> None:
+    """Edit, delete, insert, reorder, truncate, swap between organizations, whatever of the chain goes with it.
+
+    Each engine tries half of them.
+    """
+    acme, globex = make.organization(), make.organization()
+    for organization in (acme, globex):
+        happen(organization, 12, hours_ago=1)
+    # What pretends to be of this very moment is sealed as it is found: nothing here is as young.
+    write(update(EVENTS).values(at=clock.now() - timedelta(hours=1)))
+    seal()
+    untouched = snapshot(acme, globex)
+    missed = []
+    for seed in range(database.engine == "sqlite", 1000, 2):
+        Intruder(acme, globex, untouched, seed).mutate()
+        if not kinds(acme) and not kinds(globex):
+            missed.append(seed)
+        put_back(untouched)
+    assert missed == []
+    assert kinds(acme) == kinds(globex) == []
+
+
+def test_the_kind_of_damage_and_its_place_are_told(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    happen(acme, 10, hours_ago=1)
+    seal()
+    links = snapshot(acme)[LINKS]
+    third = next(row for row in links if row["position"] == 3)
+    fifth = next(row for row in links if row["position"] == 5)
+    write(
+        update(EVENTS).where(EVENTS.c.id == third["id"]).values(action="thing.kept"),
+        delete(EVENTS).where(EVENTS.c.id == fifth["id"]),
+    )
+    found = [(problem.kind, problem.position) for problem in verified(acme).problems]
+    assert found == [("changed", 3), ("missing", 5)]
+    assert verified(acme).problems[0].words

@@ -1,0 +1,206 @@
+"""Which events reach which webhook: those of the audit log, in their transaction, and nothing secret in them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event as sqlalchemy_event
+
+from app.database import engines
+from app.operations.audit import webhook_announcements
+from app.operations.audit.webhook_announcements import forget_listeners
+from app.operations.audit.webhook_deliveries import list_deliveries
+from app.operations.audit.webhooks import SignedWebhook, create_webhook, update_webhook
+from app.operations.clients.credentials import create_credential
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.passwords import change_password
+from app.operations.store import audit
+from app.operations.store.transactions import transaction
+from app.operations.users.user_status import disable_user
+from app.rules.actor import Actor
+from app.rules.audit.events import CHOICES, EVENT_TYPES, action_of_type, is_chosen
+from app.rules.audit.webhooks import LARGEST_BODY, body_of
+from tests.factories import PASSWORD
+from tests.support.databases import Database
+from tests.support.webhook_receiver import Receiver
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+OPERATIONS = Path(__file__).resolve().parents[4] / "app" / "operations"
+
+
+def types_told(actor: Any, hook: SignedWebhook) -> list[str]:
+    return [one.event_type for one in list_deliveries(actor, hook.record.public_id).items]
+
+
+def test_who_chose_users_hears_of_users_and_of_nothing_else(
+    make: Any, acme: Any, ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
+    user = make.user(acme)
+    make.client(acme)
+    disable_user(ada, user.id)
+    deliver()
+    told = receiver.events(hook.secret)
+    assert [event["type"] for event in told] == ["user.disabled"]
+    data = told[0]["data"]
+    assert data["organization_id"] == "acme" and data["target"] == {"type": "user", "id": user.public_id}
+    assert data["actor"] == {
+        "type": "user",
+        "id": f"usr_{data['actor']['id'][4:]}",
+        "label": ada.label,
+        "organization_id": "acme",
+    }
+    assert data["address"] == ada.address and data["truncated"] is False
+    assert re.fullmatch(r"evt_[0-9a-z]{26}", data["id"])
+    assert told[0]["timestamp"].endswith("Z")
+
+
+def test_another_organizations_events_are_its_own(
+    make: Any, hook: SignedWebhook, ada: Any, deliver: Deliver
+) -> None:
+    globex = make.organization(name="Globex")
+    disable_user(make.actor(globex), make.user(globex).id)
+    assert types_told(ada, hook) == []
+
+
+def test_what_was_rolled_back_is_told_to_nobody(ada: Any, hook: SignedWebhook, database: Database) -> None:
+    @transaction
+    def fails() -> None:
+        audit.record(ada, "user.disabled", target_type="user", target_id="usr_x")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    assert database.count("webhook_deliveries") == 0 and database.count("outbox") == 0
+
+
+def test_a_webhook_hears_from_the_moment_it_is_enabled(
+    make: Any, acme: Any, ada: Any, receiver: Receiver
+) -> None:
+    """No view that a worker keeps outlives the change."""
+    disable_user(ada, make.user(acme).id)
+    made = create_webhook(ada, {"url": receiver.url, "event_types": ["user.disabled"], "status": "disabled"})
+    disable_user(ada, make.user(acme).id)
+    assert types_told(ada, made) == []
+    update_webhook(ada, made.record.public_id, {"status": "enabled"})
+    disable_user(ada, make.user(acme).id)
+    assert types_told(ada, made) == ["user.disabled"]
+    update_webhook(ada, made.record.public_id, {"event_types": ["client.*"]})
+    disable_user(ada, make.user(acme).id)
+    assert types_told(ada, made) == ["user.disabled"]
+
+
+def test_a_webhook_that_was_rolled_back_listens_nowhere(
+    make: Any, acme: Any, ada: Any, receiver: Receiver, database: Database
+) -> None:
+    """What a unit sees of its own change is no view for others."""
+
+    @transaction
+    def fails() -> None:
+        create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
+        audit.record(ada, "user.disabled", target_type="user", target_id="usr_x")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        fails()
+    disable_user(ada, make.user(acme).id)
+    assert database.count("webhook_deliveries") == 0
+
+
+def test_where_nobody_listens_an_event_costs_no_query(make: Any, acme: Any, ada: Any) -> None:
+    """Hot paths pay nothing: the second event finds in memory that there is nobody."""
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        asked.append(statement)
+
+    @transaction
+    def happens() -> None:
+        audit.record(ada, "session.started", target_type="user", target_id="usr_x")
+
+    calls: list[str] = []
+    real = webhook_announcements._LISTENING.rows
+
+    def counted(**values: Any) -> Any:
+        calls.append(values["organization_id"])
+        return real(**values)
+
+    forget_listeners()
+    engine = engines()[1]
+    sqlalchemy_event.listen(engine, "before_cursor_execute", note)
+    webhook_announcements._LISTENING.rows = counted  # type: ignore[method-assign]
+    try:
+        for _ in range(5):
+            happens()
+    finally:
+        webhook_announcements._LISTENING.rows = real  # type: ignore[method-assign]
+        sqlalchemy_event.remove(engine, "before_cursor_execute", note)
+    assert calls == [acme.id]
+    assert not [statement for statement in asked if "webhook" in statement]
+
+
+def test_no_secret_leaves_by_a_webhook(
+    make: Any, acme: Any, ada: Any, receiver: Receiver, deliver: Deliver
+) -> None:
+    """LG-1 for webhooks: secrets that came to be while everything was told are in no request."""
+    hook = create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
+    client = make.client(acme)
+    made = create_credential(ada, client.client_id)
+    user = make.user(acme)
+    session = make.sign_in(user)
+    herself = Actor("user", acme.id, acme.id, user_id=user.id, label=user.email)
+    change_password(herself, PASSWORD, "nine quiet owls on the mill")
+    update_settings(ada, "acme", {"branding": {"theme": "dark"}})
+    other = create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
+    deliver()
+    told = {json.loads(request.body)["type"] for request in receiver.heard}
+    assert {"client.registered", "credential.created", "session.started", "settings.updated"} <= told
+    everything = b"".join(request.body + repr(request.headers).encode() for request in receiver.heard)
+    for secret in (
+        client.secret, made.secret, session.token, PASSWORD, "nine quiet owls on the mill", hook.secret, other.secret,
+    ):  # fmt: skip
+        assert secret and secret.encode() not in everything
+
+
+def test_even_what_an_event_should_never_hold_is_not_told() -> None:
+    token = "gth_at_abcdefgh" + "x" * 51
+    body = body_of(
+        "user.updated", "2026-11-21T00:00:00Z", {"after": {"note": [f"see {token}"]}, "before": None}
+    )
+    assert token not in json.dumps(body) and "redacted" in json.dumps(body)
+
+
+def test_an_event_that_is_too_large_is_told_without_its_changes() -> None:
+    body = body_of(
+        "user.updated", "2026-11-21T00:00:00Z", {"before": {"x": "y" * 30_000}, "after": {"x": 1}, "id": "e"}
+    )
+    assert body["data"] == {"before": None, "after": None, "id": "e", "truncated": True}
+    assert len(json.dumps(body)) < LARGEST_BODY
+
+
+def test_names_groups_and_everything_are_chosen_alike() -> None:
+    for name in EVENT_TYPES:
+        assert (
+            is_chosen(name, {name})
+            and is_chosen(name, {"*"})
+            and is_chosen(name, {f"{name.split('.')[0]}.*"})
+        )
+        assert not is_chosen(name, {choice for choice in CHOICES if "*" not in choice and choice != name})
+    assert not is_chosen("user.disabled", {"use.*", "user", "user."})
+
+
+def test_every_event_type_is_an_action_that_is_recorded() -> None:
+    """What is offered happens: each name stands in an operation."""
+    texts = set()
+    for path in OPERATIONS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+    made_up = {name for name in EVENT_TYPES if action_of_type(name) not in texts}
+    assert {name for name in made_up if not name.startswith("signing_key.")} == set()

@@ -1,0 +1,89 @@
+"""The deliveries of a webhook: until when they are tried, again by hand, within bounds, and who sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.models.event import OutboxMessage
+from app.operations.audit import webhook_deliveries
+from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
+from app.operations.audit.webhooks import SignedWebhook, create_webhook
+from app.rules.errors import NotFound, TooManyRequests
+from tests.operations.audit.webhooks.conftest import ago, change
+from tests.support.databases import Database
+from tests.support.https_server import Response
+from tests.support.webhook_receiver import Receiver
+
+pytestmark = pytest.mark.usefixtures("context")
+Deliver = Callable[[], int]
+
+
+def told(actor: Any, hook: SignedWebhook) -> Any:
+    """The one delivery of the webhook."""
+    [found] = list_deliveries(actor, hook.record.public_id).items
+    return found
+
+
+def test_trying_ends_after_three_days(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
+    receiver.act = lambda: Response(500)
+    send_test(ada, hook.record.public_id)
+    change(OutboxMessage, expires_at=ago(seconds=-5))
+    assert deliver() == 1
+    found = told(ada, hook)
+    assert (found.status, found.next_attempt_at) == ("failed", None)
+    receiver.act = Response
+    again = redeliver(ada, hook.record.public_id, found.public_id)
+    assert again.status in {"pending", "retrying"}
+    assert deliver() == 1
+    assert told(ada, hook).status == "delivered"
+    first, second = receiver.heard
+    assert first.headers["webhook-id"] == second.headers["webhook-id"] and first.body == second.body
+
+
+def test_what_was_delivered_is_sent_again_on_demand_and_what_waits_is_hurried(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, database: Database
+) -> None:
+    sent = send_test(ada, hook.record.public_id)
+    deliver()
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    assert deliver() == 1, "one that waits is not sent twice"
+    receiver.act = lambda: Response(503)
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    deliver()
+    change(OutboxMessage, available_at=ago(hours=-1))
+    assert deliver() == 0
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    assert deliver() == 1
+    assert database.count("webhook_deliveries") == 1
+
+
+def test_by_hand_there_is_a_bound(ada: Any, hook: SignedWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_deliveries, "MOST_BY_HAND_AN_HOUR", 3)
+    for _ in range(3):
+        send_test(ada, hook.record.public_id)
+    with pytest.raises(TooManyRequests):
+        send_test(ada, hook.record.public_id)
+
+
+def test_what_was_sent_is_for_those_who_may_read_the_audit_log(
+    make: Any, acme: Any, ada: Any, hook: SignedWebhook
+) -> None:
+    sent = send_test(ada, hook.record.public_id)
+    assert get_delivery(ada, hook.record.public_id, sent.public_id).body is not None
+    looker = make.actor(acme, "webhooks:read")
+    assert get_delivery(looker, hook.record.public_id, sent.public_id).body is None
+
+
+def test_a_delivery_is_found_under_its_own_webhook_alone(
+    ada: Any, hook: SignedWebhook, receiver: Receiver
+) -> None:
+    other = create_webhook(ada, {"url": receiver.url, "event_types": ["*"]})
+    sent = send_test(ada, hook.record.public_id)
+    with pytest.raises(NotFound):
+        get_delivery(ada, other.record.public_id, sent.public_id)

@@ -1,0 +1,42 @@
+"""Failed client authentications are counted by organization, client and network."""
+
+from __future__ import annotations
+
+import pytest
+from flask import Flask
+
+from app.operations.clients.client_authentication import MOST, forget_failures, note_failure, require_room
+from app.rules.errors import TooManyRequests
+from app.rules.identifiers import client_id_of, new_id
+from app.rules.sign_in.lockout import WIDER
+
+ADDRESS = "192.0.2.7"
+
+
+def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_s(context: Flask) -> None:
+    """TN-9: whoever names another organization's client at their own address does not use up its tries."""
+    forget_failures()
+    client_id = client_id_of("acme0001", new_id())
+    for _ in range(MOST):
+        note_failure("theirs01", client_id, ADDRESS)
+    with pytest.raises(TooManyRequests):
+        require_room("theirs01", client_id, ADDRESS)
+    require_room(None, client_id, ADDRESS)
+    require_room("acme0001", client_id, ADDRESS)
+    for _ in range(MOST):
+        note_failure(None, client_id, ADDRESS)
+    with pytest.raises(TooManyRequests):
+        require_room("acme0001", client_id, ADDRESS)
+    forget_failures()
+
+
+def test_a_customer_s_many_networks_wait_together(context: Flask) -> None:
+    """LK-1: of an IPv6 address the /48 counts too, with more let through."""
+    forget_failures()
+    for number in range(MOST * WIDER):
+        require_room("acme0001", "x", f"2001:db8:1:{number:x}::1")
+        note_failure("acme0001", "x", f"2001:db8:1:{number:x}::1")
+    with pytest.raises(TooManyRequests):
+        require_room("acme0001", "x", "2001:db8:1:ffff::1")
+    require_room("acme0001", "x", "2001:db8:2::1")
+    forget_failures()

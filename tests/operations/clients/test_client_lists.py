@@ -1,0 +1,125 @@
+"""The list of clients: order, search, filters, pages, and a number of queries that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from flask import Flask
+from sqlalchemy import event
+
+from app.database import engines
+from app.operations.clients import clients
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, InvalidInput
+from tests.factories import Factory
+
+NAMES = ["apple", "Banana", "cherry", "Äpfel", "apple", "date", "elder_berry", "100% fig"]
+
+
+@pytest.fixture
+def admin(context: Flask, make: Factory) -> Actor:
+    organization = make.organization()
+    actor = make.actor(organization)
+    for number, name in enumerate(NAMES):
+        kind = "machine" if number % 2 else "web"
+        make.client(
+            organization,
+            name=name,
+            type=kind,
+            scopes=[],
+            redirect_uris=[] if kind == "machine" else ["https://a.example/cb"],
+        )
+    make.client(make.organization(), name="apple")
+    return actor
+
+
+@contextmanager
+def counted_queries() -> Iterator[list[str]]:
+    statements: list[str] = []
+    engine = engines()[0]
+
+    def note(_connection, _cursor, statement, *_rest) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def pages(actor: Actor, limit: int, **how) -> list[str]:
+    names, after = [], None
+    while True:
+        page = clients.list_clients(actor, limit=limit, after=after, **how)
+        assert len(page.items) <= limit
+        names += [client.name for client in page.items]
+        after = page.next_cursor_key
+        if after is None:
+            return names
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+@pytest.mark.parametrize("sort", ["name", "-name", "created_at", "-created_at"])
+def test_pages_hold_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
+    whole = [client.name for client in clients.list_clients(admin, limit=100, sort=sort).items]
+    assert pages(admin, limit, sort=sort) == whole
+    assert sorted(whole) == sorted(NAMES)
+    if sort.endswith("created_at"):
+        assert whole == (NAMES if sort == "created_at" else NAMES[::-1])
+    else:
+        assert [name.casefold() for name in whole] == sorted(
+            (name.casefold() for name in NAMES), key=str.encode, reverse=sort == "-name"
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("apple", {"apple"}),
+        ("BANANA", {"Banana"}),
+        ("äpf", {"Äpfel"}),
+        ("an", {"Banana"}),
+        ("%", {"100% fig"}),
+        ("_", {"elder_berry"}),
+        ("nothing", set()),
+        ("' OR 1=1 --", set()),
+    ],
+)
+def test_a_search_finds_parts_of_names(admin: Actor, query: str, found: set[str]) -> None:
+    assert {client.name for client in clients.list_clients(admin, query=query).items} == found
+
+
+def test_a_search_finds_a_client_by_its_id_within_the_organization(admin: Actor, make: Factory) -> None:
+    [first, *_] = clients.list_clients(admin).items
+    assert clients.list_clients(admin, query=first.client_id).items == (first,)
+    foreign = make.client(make.organization()).client_id
+    assert clients.list_clients(admin, query=foreign).items == ()
+
+
+def test_filters_are_exact(admin: Actor) -> None:
+    assert len(clients.list_clients(admin, filters={"type": "machine"}).items) == 4
+    assert clients.list_clients(admin, filters={"status": "disabled"}).items == ()
+    for wrong in ({"type": "server"}, {"colour": "red"}):
+        with pytest.raises(InvalidInput):
+            clients.list_clients(admin, filters=wrong)
+    with pytest.raises(InvalidInput):
+        clients.list_clients(admin, sort="colour")
+
+
+@pytest.mark.parametrize("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
+def test_a_position_of_another_list_is_refused(admin: Actor, after: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput):
+        clients.list_clients(admin, after=after)
+
+
+def test_who_may_not_read_gets_no_list(context: Flask, make: Factory) -> None:
+    with pytest.raises(Forbidden):
+        clients.list_clients(make.actor(make.organization(), "clients:write"))
+
+
+def test_the_list_takes_one_query_however_long_it_is(admin: Actor) -> None:
+    for limit in (1, 100):
+        with counted_queries() as statements:
+            clients.list_clients(admin, limit=limit)
+        assert len([text for text in statements if text.startswith("SELECT")]) == 1

@@ -1,0 +1,257 @@
+"""Client secrets (SE-1, SE-2): made, told apart, rotated, revoked, and what each leaves in the database."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import clients, credentials
+from app.operations.directory import lookups
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.store import clock
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from tests.factories import Factory, MadeClient
+from tests.support.databases import Database
+
+
+@pytest.fixture
+def client(context: Flask, make: Factory) -> MadeClient:
+    return make.client(make.organization())
+
+
+@pytest.fixture
+def admin(client: MadeClient, make: Factory) -> Actor:
+    return make.actor(client.organization, user=make.user(client.organization))
+
+
+def entries(actor: Actor, client: MadeClient) -> dict[str, credentials.CredentialRecord]:
+    return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id)}
+
+
+def first_of(client: MadeClient) -> str:
+    assert client.registered.credential is not None
+    return client.registered.credential.public_id
+
+
+def works(client: MadeClient, secret: str, make: Factory) -> bool:
+    from app.operations.clients.client_authentication import Presented, authenticate_client
+    from app.rules.oauth_errors import InvalidClient
+
+    try:
+        authenticate_client(Presented("client_secret_basic", client.client_id, secret))
+    except InvalidClient:
+        return False
+    return True
+
+
+def actions(database: Database) -> list[str]:
+    return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
+
+
+def test_a_secret_is_ours_random_and_stored_as_a_digest(
+    admin: Actor, client: MadeClient, make: Factory, database: Database
+) -> None:
+    """SE-0, SE-1, TK-2."""
+    made = credentials.create_credential(admin, client.client_id, name="deploy")
+    form = rf"gth_cs_{admin.organization_id}[A-Za-z0-9_-]{{43}}[0-9a-f]{{8}}"
+    assert re.fullmatch(form, made.secret)
+    assert made.credential.hint == made.secret[-12:-8]
+    assert made.secret.encode() not in database.dump()
+    assert works(client, made.secret, make)
+    assert works(client, client.secret, make)
+
+
+def test_the_ledger_tells_secrets_apart_and_shows_none(admin: Actor, client: MadeClient) -> None:
+    """SE-2."""
+    made = credentials.create_credential(admin, client.client_id)
+    listed = entries(admin, client)
+    assert set(listed) == {first_of(client), made.credential.public_id}
+    entry = listed[made.credential.public_id]
+    assert (entry.status, entry.verdict, entry.live_tokens) == ("active", "not used yet", 0)
+    assert entry.created_by == admin.label
+    assert made.secret not in repr(entry)
+    names = [entry.name for entry in listed.values()]
+    assert len(set(names)) == 2
+
+
+def test_use_is_seen_in_the_ledger(admin: Actor, client: MadeClient, make: Factory, app: Flask) -> None:
+    machine = make.machine(client.organization, "clients:read")
+    for address in ("192.0.2.1", "192.0.2.2"):
+        answer = app.test_client().post(
+            "/oauth/token",
+            data={"grant_type": "client_credentials"},
+            headers=machine.basic,
+            environ_overrides={"REMOTE_ADDR": address},
+        )
+        assert answer.status_code == 200
+    [entry] = entries(admin, machine).values()
+    assert entry.last_used_address == "192.0.2.2"
+    assert {use.address for use in entry.addresses} == {"192.0.2.1", "192.0.2.2"}
+    assert entry.live_tokens == 2
+    assert entry.verdict.startswith("used ")
+    assert entry.verdict.endswith("from 2 addresses: still needed")
+
+
+def test_a_client_has_as_many_live_secrets_as_its_organization_allows(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    organization = make.organization(settings={"oauth": {"clients": {"max_secrets": 2}}})
+    client, admin = make.client(organization), make.actor(organization)
+    second = credentials.create_credential(admin, client.client_id)
+    count = database.count("client_credentials")
+    with pytest.raises(Conflict) as refusal:
+        credentials.create_credential(admin, client.client_id)
+    assert refusal.value.code == "too_many_secrets"
+    assert database.count("client_credentials") == count
+    credentials.revoke_credentials(admin, client.client_id, credential_id=second.credential.public_id)
+    assert credentials.create_credential(admin, client.client_id).secret
+
+
+def test_a_secret_ends_when_it_was_told_to(admin: Actor, client: MadeClient, make: Factory) -> None:
+    ends = clock.now() + timedelta(days=3)
+    made = credentials.create_credential(admin, client.client_id, expires_at=ends)
+    assert made.credential.expires_at == ends
+    assert made.credential.status == "expiring"
+
+
+def test_the_organization_may_end_every_new_secret(context: Flask, make: Factory) -> None:
+    organization = make.organization(settings={"oauth": {"clients": {"secret_ttl_seconds": 86_400}}})
+    client = make.client(organization)
+    assert client.registered.credential is not None
+    ends = client.registered.credential.expires_at
+    assert ends is not None
+    assert ends - clock.now() <= timedelta(days=1)
+
+
+def test_a_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClient, make: Factory) -> None:
+    made = credentials.rotate_credential(admin, client.client_id)
+    assert [entry.public_id for entry in made.retired] == [first_of(client)]
+    old = entries(admin, client)[first_of(client)]
+    assert old.status == "expiring"
+    assert old.expires_at is not None
+    assert timedelta(hours=23) < old.expires_at - clock.now() <= timedelta(days=1)
+    assert works(client, client.secret, make)
+    assert works(client, made.secret, make)
+    credentials.cancel_rotation(admin, client.client_id)
+    assert {entry.status for entry in entries(admin, client).values()} == {"active"}
+    assert {entry.expires_at for entry in entries(admin, client).values()} == {None}
+    with pytest.raises(Conflict):
+        credentials.cancel_rotation(admin, client.client_id)
+
+
+def test_cancelling_a_second_rotation_restores_what_was_before_the_first(
+    admin: Actor, client: MadeClient
+) -> None:
+    ends = clock.now() + timedelta(days=300)
+    kept = credentials.create_credential(admin, client.client_id, expires_at=ends).credential.public_id
+    credentials.create_credential(admin, client.client_id, retire_others_in_seconds=7200)
+    credentials.create_credential(admin, client.client_id, retire_others_in_seconds=3600)
+    credentials.cancel_rotation(admin, client.client_id)
+    assert entries(admin, client)[kept].expires_at == ends
+    assert entries(admin, client)[first_of(client)].expires_at is None
+
+
+def test_retiring_at_once_ends_the_others_now(admin: Actor, client: MadeClient, make: Factory) -> None:
+    made = credentials.create_credential(admin, client.client_id, retire_others_in_seconds=0)
+    assert [entry.status for entry in made.retired] == ["expired"]
+    assert not works(client, client.secret, make)
+    assert works(client, made.secret, make)
+
+
+def test_a_disabled_client_gets_no_secret(admin: Actor, client: MadeClient) -> None:
+    clients.update_client(admin, client.client_id, {"status": "disabled"})
+    with pytest.raises(Conflict) as refusal:
+        credentials.create_credential(admin, client.client_id)
+    assert refusal.value.code == "client_disabled"
+
+
+def test_a_revoked_secret_is_refused_at_once_and_the_others_work(
+    admin: Actor, client: MadeClient, make: Factory, database: Database
+) -> None:
+    made = credentials.create_credential(admin, client.client_id)
+    counts = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
+    assert (counts.credentials, counts.tokens) == (1, 0)
+    assert not works(client, client.secret, make)
+    assert works(client, made.secret, make)
+    again = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
+    assert again.credentials == 0
+    assert actions(database).count("credential.revoked") == 1
+    assert credentials.revoke_credentials(admin, client.client_id).credentials == 1
+    assert credentials.revoke_credentials(admin, client.client_id).credentials == 0
+    assert {entry.status for entry in entries(admin, client).values()} == {"revoked"}
+
+
+@pytest.mark.parametrize("takes_tokens", [False, True])
+def test_tokens_of_a_revoked_secret_live_unless_they_are_taken(
+    client: MadeClient, make: Factory, app: Flask, takes_tokens: bool
+) -> None:
+    machine = make.machine(client.organization, "clients:read")
+    admin = make.actor(client.organization)
+    answer = app.test_client().post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic
+    )
+    token = answer.get_json()["access_token"]
+    counts = credentials.revoke_credentials(admin, machine.client_id, revoke_tokens=takes_tokens)
+    assert (counts.credentials, counts.tokens) == (1, 1 if takes_tokens else 0)
+    reply = app.test_client().get("/clients", headers={"Authorization": f"Bearer {token}"})
+    assert reply.status_code == (401 if takes_tokens else 200)
+    [entry] = entries(admin, machine).values()
+    assert entry.live_tokens == (0 if takes_tokens else 1)
+    later = credentials.revoke_credentials(
+        admin, machine.client_id, credential_id=entry.public_id, revoke_tokens=True
+    )
+    assert (later.credentials, later.tokens) == (0, 0 if takes_tokens else 1)
+
+
+@pytest.mark.parametrize("credential_id", ["", "sec_x", "cli_x", "sec_00000000000000000000000000", "x" * 300])
+def test_an_unknown_secret_is_not_found(admin: Actor, client: MadeClient, credential_id: str) -> None:
+    for act in (
+        lambda: credentials.get_credential(admin, client.client_id, credential_id),
+        lambda: credentials.reveal_credential(admin, client.client_id, credential_id),
+        lambda: credentials.revoke_credentials(admin, client.client_id, credential_id=credential_id),
+    ):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_another_clients_secret_is_not_found(admin: Actor, client: MadeClient, make: Factory) -> None:
+    other = make.client(client.organization)
+    for act in (
+        lambda: credentials.get_credential(admin, client.client_id, first_of(other)),
+        lambda: credentials.reveal_credential(admin, client.client_id, first_of(other)),
+        lambda: credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(other)),
+    ):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_cached_views_of_the_client_see_each_change(admin: Actor, client: MadeClient) -> None:
+    versions = []
+    for act in (
+        lambda: credentials.create_credential(admin, client.client_id),
+        lambda: credentials.rotate_credential(admin, client.client_id),
+        lambda: credentials.cancel_rotation(admin, client.client_id),
+        lambda: credentials.revoke_credentials(admin, client.client_id),
+    ):
+        act()
+        view = lookups.find_client(client.client_id, fresh=True)
+        assert view is not None
+        versions.append(view.version)
+    assert versions == [2, 3, 4, 5]
+
+
+def test_a_person_makes_a_secret_only_after_a_fresh_sign_in(
+    context: Flask, client: MadeClient, make: Factory, database: Database
+) -> None:
+    """PO-4: what it makes can replace every secret that works today."""
+    user = make.user(client.organization)
+    stale = make.actor(client.organization, user=user, authenticated_ago_seconds=5 * 3600)
+    with pytest.raises(FreshSignInRequired):
+        credentials.create_credential(stale, client.client_id, retire_others_in_seconds=0)
+    assert database.count("client_credentials") == 1
+    fresh = make.actor(client.organization, user=user)
+    assert credentials.create_credential(fresh, client.client_id).secret

@@ -1,0 +1,127 @@
+"""Clients that registered themselves and that nobody uses end by themselves (DC-1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.client import DELETED, Client, ClientRegistration
+from app.operations.clients.clients import update_client
+from app.operations.clients.dynamic_registration import register
+from app.operations.directory.lookups import OrganizationView
+from app.operations.maintenance.janitor import purge
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
+from app.rules.identifiers import client_id_of
+from tests.factories import Factory
+
+DAY = timedelta(days=1)
+METADATA: dict[str, Any] = {
+    "client_name": "Weather Bot",
+    "redirect_uris": ["https://weather.example/callback"],
+}
+
+
+@pytest.fixture
+def organization(context: Flask, make: Factory) -> OrganizationView:
+    make.root()
+    rules = {"mode": "open", "idle_ttl_seconds": 10 * 86_400}
+    return make.organization(settings={"oauth": {"dynamic_registration": rules}})
+
+
+def age(*, made: timedelta, used: timedelta | None) -> None:
+    """Every client is so old and was last used so long ago, and it is time to look."""
+
+    @transaction
+    def act() -> None:
+        now = clock.now()
+        last = None if used is None else now - used
+        db.session.execute(update(Client).values(created_at=now - made, last_used_at=last))
+        db.session.execute(update(ClientRegistration).values(idle_check_at=now - timedelta(seconds=1)))
+
+    act()
+
+
+def run_janitor() -> int:
+    gone = purge(Actor.system("", "janitor"), pause=0)
+    assert gone is not None
+    return gone["idle clients"]
+
+
+def statuses() -> dict[str, str]:
+    return {row.name: row.status for row in db.session.scalars(select(Client))}
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "ends"),
+    [
+        (11 * DAY, None, True),
+        (9 * DAY, None, False),
+        (100 * DAY, 11 * DAY, True),
+        (100 * DAY, 9 * DAY, False),
+    ],
+)
+def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
+    context: Flask, organization: OrganizationView, made: timedelta, used: timedelta | None, ends: bool
+) -> None:
+    """protocol: idle clients end."""
+    register(Actor.anonymous(organization.id), METADATA, None)
+    age(made=made, used=used)
+    assert run_janitor() == (1 if ends else 0)
+    assert statuses()["Weather Bot"] == (DELETED if ends else "active")
+    actions = list(db.session.scalars(select(AuditEvent.action)))
+    assert actions.count("client.deleted") == (1 if ends else 0)
+
+
+def test_a_client_that_people_made_never_ends_by_itself(
+    context: Flask, organization: OrganizationView, make: Factory
+) -> None:
+    make.client(organization)
+    age(made=3650 * DAY, used=3000 * DAY)
+    assert run_janitor() == 0
+    assert statuses()["Orchard"] == "active"
+
+
+def test_a_client_is_looked_at_once_a_day(context: Flask, organization: OrganizationView) -> None:
+    register(Actor.anonymous(organization.id), METADATA, None)
+    age(made=9 * DAY, used=None)
+    run_janitor()
+    due = db.session.scalars(select(ClientRegistration.idle_check_at)).one()
+    assert due is not None and timedelta(hours=23) < due - clock.now() <= DAY
+
+
+def test_a_client_that_somebody_disabled_stays_disabled(
+    context: Flask, organization: OrganizationView, make: Factory
+) -> None:
+    """Ended, it could come back by its address as if nothing had been."""
+    registration = register(Actor.anonymous(organization.id), METADATA, None)
+    update_client(make.actor(organization), registration.client.client_id, {"status": "disabled"})
+    age(made=100 * DAY, used=None)
+    assert run_janitor() == 0
+    assert statuses()["Weather Bot"] == "disabled"
+
+
+def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: OrganizationView) -> None:
+    registration = register(Actor.anonymous(organization.id), METADATA, None)
+    age(made=11 * DAY, used=None)
+    run_janitor()
+    row_id = registration.client.id
+    assert client_id_of(organization.id, row_id) == registration.client.client_id
+
+    @transaction
+    def long_ago() -> None:
+        db.session.execute(
+            update(Client).where(Client.id == row_id).values(deleted_at=clock.now() - 31 * DAY)
+        )
+
+    long_ago()
+    run_janitor()
+    assert db.session.scalars(select(ClientRegistration)).all() == []
+    assert "Weather Bot" not in statuses()

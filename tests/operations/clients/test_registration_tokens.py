@@ -1,0 +1,129 @@
+"""Initial access tokens (RFC 7591 section 3): who makes them, on which terms, and what is kept of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.client import RegistrationToken
+from app.operations.clients import initial_access_tokens
+from app.operations.clients.initial_access_tokens import (
+    create_registration_token,
+    get_registration_token,
+    list_registration_tokens,
+    revoke_registration_token,
+)
+from app.operations.directory.lookups import OrganizationView
+from app.operations.store import clock
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from tests.factories import Factory
+
+
+@pytest.fixture
+def organization(context: Flask, make: Factory) -> OrganizationView:
+    return make.organization()
+
+
+def actions() -> list[str]:
+    return [
+        row for row in db.session.scalars(select(AuditEvent.action)) if row.startswith("registration_token")
+    ]
+
+
+def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationView, make: Factory) -> None:
+    made = create_registration_token(make.actor(organization), {"name": "CI", "max_uses": 3})
+    assert made.token.startswith(f"gth_ia_{organization.id}")
+    assert (made.record.status, made.record.uses, made.record.max_uses) == ("live", 0, 3)
+    assert made.record.expires_at - clock.now() > timedelta(days=29)
+    assert actions() == ["registration_token.created"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "field"),
+    [
+        ({}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "CI", "max_uses": 0}, "max_uses"),
+        ({"name": "CI", "max_uses": True}, "max_uses"),
+        ({"name": "CI", "max_uses": "3"}, "max_uses"),
+        ({"name": "CI", "expires_in_days": 366}, "expires_in_days"),
+        ({"name": "CI", "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        ({"name": "CI", "expires_at": "2999-01-01T00:00:00Z"}, "expires_at"),
+        ({"name": "CI", "expires_at": "soon"}, "expires_at"),
+        ({"name": "CI", "expires_at": "2026-12-01T00:00:00Z", "expires_in_days": 3}, "expires_at"),
+        ({"name": "CI", "uses": 3}, "uses"),
+        ({"name": "CI", "max_use": 3}, "max_use"),
+    ],
+)
+def test_wrong_terms_are_refused_by_field(
+    organization: OrganizationView, make: Factory, terms: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        create_registration_token(make.actor(organization), terms)
+    assert refused.value.field == field
+    assert db.session.scalars(select(RegistrationToken)).all() == [] and actions() == []
+
+
+def test_who_may_write_clients_makes_them_and_who_may_read_sees_them(
+    organization: OrganizationView, make: Factory
+) -> None:
+    made = create_registration_token(make.actor(organization, "clients:write"), {"name": "CI"})
+    reader = make.actor(organization, "clients:read")
+    assert [token.name for token in list_registration_tokens(reader).items] == ["CI"]
+    for permission in ("clients:read", "clients:write:own"):
+        with pytest.raises(Forbidden):
+            create_registration_token(make.actor(organization, permission), {"name": "CI"})
+        with pytest.raises(Forbidden):
+            revoke_registration_token(make.actor(organization, permission), made.record.public_id)
+
+
+def test_a_revoked_token_is_there_no_more(organization: OrganizationView, make: Factory) -> None:
+    actor = make.actor(organization)
+    made = create_registration_token(actor, {"name": "CI"}).record
+    with pytest.raises(PreconditionFailed):
+        revoke_registration_token(actor, made.public_id, expected_version=made.version + 1)
+    assert revoke_registration_token(actor, made.public_id, expected_version=made.version).status == "revoked"
+    for again in (get_registration_token, revoke_registration_token):
+        with pytest.raises(NotFound):
+            again(actor, made.public_id)
+    assert list_registration_tokens(actor).items == ()
+    assert actions() == ["registration_token.created", "registration_token.revoked"]
+
+
+def test_another_organizations_token_is_not_found(organization: OrganizationView, make: Factory) -> None:
+    """TN-2."""
+    made = create_registration_token(make.actor(organization), {"name": "CI"}).record
+    other = make.actor(make.organization())
+    for act in (get_registration_token, revoke_registration_token):
+        with pytest.raises(NotFound):
+            act(other, made.public_id)
+
+
+def test_so_many_live_at_a_time(
+    organization: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initial_access_tokens, "MOST_LIVE", 2)
+    actor = make.actor(organization)
+    first = create_registration_token(actor, {"name": "1"}).record
+    create_registration_token(actor, {"name": "2"})
+    with pytest.raises(Conflict):
+        create_registration_token(actor, {"name": "3"})
+    revoke_registration_token(actor, first.public_id)
+    create_registration_token(actor, {"name": "3"})
+
+
+def test_a_list_has_pages(organization: OrganizationView, make: Factory) -> None:
+    actor = make.actor(organization)
+    for number in range(3):
+        create_registration_token(actor, {"name": str(number)})
+    page = list_registration_tokens(actor, limit=2)
+    assert page.next_cursor_key is not None
+    rest = list_registration_tokens(actor, limit=2, after=page.next_cursor_key)
+    assert {token.name for token in (*page.items, *rest.items)} == {"0", "1", "2"}
+    assert rest.next_cursor_key is None

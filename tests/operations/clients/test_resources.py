@@ -1,0 +1,299 @@
+"""Resources: defined, changed and deleted, by whom, and what that does to clients that hold their scopes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import clients, resources, scopes
+from app.operations.clients.resource_scopes import InUse
+from app.operations.clients.resources import catalog_of
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from tests.factories import Factory
+from tests.support.applications import BASE_URL
+from tests.support.databases import Database
+
+GOOD: dict[str, Any] = {
+    "identifier": "https://orders.example/api",
+    "name": "Orders",
+    "scopes": [
+        {"name": "orders:read", "title": "See your orders", "description": "All of them."},
+        {"name": "orders:write"},
+    ],
+}
+GOOD_CLIENT = {"name": "Plain", "redirect_uris": ["https://plain.example/cb"], "scopes": ["openid"]}
+
+
+@pytest.fixture
+def admin(context: Flask, make: Factory) -> Actor:
+    return make.actor(make.organization())
+
+
+@pytest.fixture
+def developer(admin: Actor, make: Factory) -> Actor:
+    """Who defines own resources alone."""
+    organization = clients._acting_organization(admin)
+    user = make.user(organization)
+    return make.actor(organization, "resources:read:own", "resources:write:own", "clients:write", user=user)
+
+
+def actions(database: Database) -> list[str]:
+    return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
+
+
+def refused(database: Database, kind: type[DomainError], act: Any) -> DomainError:
+    """The refusal, which has left nothing behind."""
+    tables = ("resources", "scopes", "clients", "audit_events")
+    before = [database.query(f"SELECT * FROM {table}") for table in tables]
+    with pytest.raises(kind) as refusal:
+        act()
+    assert before == [database.query(f"SELECT * FROM {table}") for table in tables]
+    return refusal.value
+
+
+def test_a_defined_resource_stands_with_its_scopes(admin: Actor, database: Database) -> None:
+    made = resources.define_resource(admin, GOOD)
+    assert resources.get_resource(admin, made.public_id) == made
+    assert [(scope.name, scope.title) for scope in made.scopes] == [
+        ("orders:read", "See your orders"),
+        ("orders:write", None),
+    ]
+    assert (made.status, made.access_token_format, made.version, made.created_by) == (
+        "active",
+        None,
+        1,
+        "tests",
+    )
+    assert actions(database)[-1] == "resource.defined"
+    listed = {scope.name: scope for scope in scopes.list_scopes(admin)}
+    assert listed["orders:read"].resource_public_id == made.public_id
+    assert listed["orders:read"].resource_name == "Orders"
+    catalog = catalog_of(admin.organization_id)
+    assert catalog.owners == {"orders:read": GOOD["identifier"], "orders:write": GOOD["identifier"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "code"),
+    [
+        ({"identifier": None}, "identifier", "required"),
+        ({"name": None}, "name", "required"),
+        ({"identifier": "orders"}, "identifier", "invalid_resource"),
+        ({"identifier": "https://orders.example/#x"}, "identifier", "invalid_resource"),
+        ({"identifier": f"{BASE_URL}/management"}, "identifier", "own_resource"),
+        ({"name": ""}, "name", "too_short"),
+        ({"audience": "x"}, "audience", "unknown_field"),
+        ({"id": "res_x"}, "id", "read_only"),
+        ({"status": "off"}, "status", "not_allowed"),
+        ({"access_token_format": "jwe"}, "access_token_format", "not_allowed"),
+        ({"access_token_ttl_seconds": 59}, "access_token_ttl_seconds", "out_of_range"),
+        ({"access_token_ttl_seconds": 60.0}, "access_token_ttl_seconds", "wrong_type"),
+        ({"access_token_ttl_seconds": True}, "access_token_ttl_seconds", "wrong_type"),
+        (
+            {"access_token_format": "jwt", "access_token_ttl_seconds": 3601},
+            "access_token_ttl_seconds",
+            "out_of_range",
+        ),
+        ({"scopes": "a"}, "scopes", "wrong_type"),
+        ({"scopes": ["a"]}, "scopes[0]", "wrong_type"),
+        ({"scopes": [{"name": "a b"}]}, "scopes[0].name", "invalid_scope"),
+        ({"scopes": [{"name": "openid"}]}, "scopes[0].name", "reserved"),
+        ({"scopes": [{"name": "clients:read"}]}, "scopes[0].name", "reserved"),
+        ({"scopes": [{"name": "a"}, {"name": "a"}]}, "scopes[1].name", "duplicate"),
+        ({"scopes": [{"name": "a", "word": "x"}]}, "scopes[0].word", "unknown_field"),
+        ({"scopes": [{"name": "a", "title": "x\n"}]}, "scopes[0].title", "surrounding_space"),
+        ({"scopes": [{"name": f"s{number}"} for number in range(101)]}, "scopes", "too_many"),
+    ],
+)
+def test_a_wrong_field_is_named(
+    admin: Actor, database: Database, changes: dict[str, Any], field: str, code: str
+) -> None:
+    error = refused(database, InvalidInput, lambda: resources.define_resource(admin, {**GOOD, **changes}))
+    assert (error.errors[0].field, error.errors[0].code) == (field, code)
+
+
+def test_an_identifier_names_one_resource_of_an_organization(
+    admin: Actor, make: Factory, database: Database
+) -> None:
+    """DC-5: each organization has its own; the same identifier elsewhere is another resource."""
+    first = resources.define_resource(admin, GOOD)
+    error = refused(
+        database, Conflict, lambda: resources.define_resource(admin, GOOD | {"scopes": [], "name": "Other"})
+    )
+    assert (error.code, error.field) == ("taken", "identifier")
+    globex = make.actor(make.organization())
+    second = resources.define_resource(globex, GOOD)
+    assert second.public_id != first.public_id
+    with pytest.raises(NotFound):
+        resources.get_resource(globex, first.public_id)
+
+
+def test_a_change_replaces_what_is_sent(admin: Actor, database: Database) -> None:
+    made = resources.define_resource(admin, GOOD | {"access_token_ttl_seconds": 120})
+    updated = resources.update_resource(
+        admin,
+        made.public_id,
+        {
+            "name": "Order book",
+            "access_token_ttl_seconds": None,
+            "identifier": GOOD["identifier"],
+            "scopes": [{"name": "orders:write", "title": "Change orders"}, {"name": "orders:void"}],
+        },
+    )
+    assert updated.changed == ["name", "access_token_ttl_seconds", "scopes"]
+    assert updated.resource.version == 2
+    assert {scope.name: scope.title for scope in updated.resource.scopes} == {
+        "orders:write": "Change orders",
+        "orders:void": None,
+    }
+    assert actions(database)[-1] == "resource.updated"
+    assert set(catalog_of(admin.organization_id).owners) == {"orders:write", "orders:void"}
+    assert resources.update_resource(admin, made.public_id, {"name": "Order book"}).changed == []
+
+
+def test_a_change_that_nobody_may_make_leaves_nothing(admin: Actor, database: Database) -> None:
+    there = resources.define_resource(admin, GOOD).public_id
+    error = refused(
+        database,
+        InvalidInput,
+        lambda: resources.update_resource(admin, there, {"identifier": "urn:other", "name": None}),
+    )
+    assert [(wrong.field, wrong.code) for wrong in error.errors] == [
+        ("identifier", "fixed"),
+        ("name", "required"),
+    ]
+    refused(
+        database,
+        PreconditionFailed,
+        lambda: resources.update_resource(admin, there, {"name": "X"}, expected_version=7),
+    )
+    refused(database, PreconditionFailed, lambda: resources.delete_resource(admin, there, expected_version=7))
+    refused(database, NotFound, lambda: resources.update_resource(admin, "res_x", {"name": "X"}))
+
+
+def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
+    admin: Actor, make: Factory, database: Database
+) -> None:
+    made = resources.define_resource(admin, GOOD)
+    fields = {
+        "name": "Shop",
+        "redirect_uris": ["https://shop.example/cb"],
+        "scopes": ["openid", "orders:read", "orders:write"],
+        "optional_scopes": ["orders:read"],
+        "resources": [GOOD["identifier"]],
+    }
+    shop = clients.register_client(admin, fields).client.client_id
+    other = clients.register_client(admin, GOOD_CLIENT).client
+    without_read = {"scopes": [{"name": "orders:write"}]}
+    held = refused(database, InUse, lambda: resources.update_resource(admin, made.public_id, without_read))
+    assert (held.code, held.details) == ("in_use", {"clients": 1})
+    resources.update_resource(admin, made.public_id, without_read, confirmed=True)
+    assert clients.get_client(admin, shop).scopes == ("openid", "orders:write")
+    assert clients.get_client(admin, shop).optional_scopes == ()
+    refused(database, InUse, lambda: resources.delete_resource(admin, made.public_id))
+    assert [holder.name for holder in resources.holders_of_resource(admin, made.public_id)] == ["Shop"]
+    ended = resources.delete_resource(admin, made.public_id, confirmed=True)
+    assert (ended.scopes, ended.clients) == (1, 1)
+    assert clients.get_client(admin, shop).scopes == ("openid",)
+    assert clients.get_client(admin, shop).resources == ()
+    assert clients.get_client(admin, other.client_id) == other
+    assert actions(database)[-2:] == ["client.updated", "resource.deleted"]
+    assert "orders:write" not in {scope.name for scope in scopes.list_scopes(admin)}
+    assert catalog_of(admin.organization_id).resources == {}
+
+
+def test_a_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database: Database) -> None:
+    resources.define_resource(admin, GOOD)
+    other = {"identifier": "urn:other", "name": "Other", "scopes": [{"name": "orders:read"}]}
+    error = refused(database, InvalidInput, lambda: resources.define_resource(admin, other))
+    assert (error.field, error.errors[0].code) == ("scopes[0].name", "taken")
+    scopes.add_scopes(admin, ["plain"])
+    takes_plain = other | {"scopes": [{"name": "plain"}]}
+    # Others' clients hold it: making it one's own would send their tokens here.
+    refused(database, InvalidInput, lambda: resources.define_resource(developer, takes_plain))
+    made = resources.define_resource(admin, takes_plain)
+    assert [scope.name for scope in made.scopes] == ["plain"]
+
+
+def test_who_may_define_own_resources_alone_sees_and_changes_those(
+    admin: Actor, developer: Actor, database: Database
+) -> None:
+    others = resources.define_resource(admin, GOOD)
+    own = resources.define_resource(developer, {"identifier": "urn:own", "name": "Own"})
+    assert [item.name for item in resources.list_resources(developer).items] == ["Own"]
+    assert [item.name for item in resources.list_resources(admin).items] == ["Orders", "Own"]
+    for act in (
+        lambda: resources.get_resource(developer, others.public_id),
+        lambda: resources.update_resource(developer, others.public_id, {"name": "Mine"}),
+        lambda: resources.delete_resource(developer, others.public_id, confirmed=True),
+    ):
+        refused(database, NotFound, act)
+    assert resources.update_resource(developer, own.public_id, {"name": "Own, too"}).changed == ["name"]
+    resources.delete_resource(developer, own.public_id)
+
+
+def test_nobody_else_may(admin: Actor, make: Factory, database: Database) -> None:
+    made = resources.define_resource(admin, GOOD)
+    organization = clients._acting_organization(admin)
+    reader, stranger = make.actor(organization, "resources:read"), make.actor(organization, "clients:read")
+    refused(database, Forbidden, lambda: resources.define_resource(reader, GOOD))
+    refused(database, Forbidden, lambda: resources.update_resource(reader, made.public_id, {"name": "X"}))
+    refused(database, Forbidden, lambda: resources.delete_resource(reader, made.public_id))
+    refused(database, Forbidden, lambda: resources.get_resource(stranger, made.public_id))
+    refused(database, Forbidden, lambda: resources.list_resources(stranger))
+    refused(database, Forbidden, lambda: scopes.find_scopes(stranger))
+    refused(database, Forbidden, lambda: scopes.reword_scope(reader, "openid", {"title": "X"}))
+
+
+def test_the_list_is_searched_narrowed_and_paged(admin: Actor) -> None:
+    for name in ("banana", "Apple", "cherry", "100% fig"):
+        resources.define_resource(admin, {"identifier": f"urn:{name.encode().hex()}", "name": name})
+    off = resources.list_resources(admin, query="cherry").items[0]
+    resources.update_resource(admin, off.public_id, {"status": "disabled"})
+
+    def names(**options: Any) -> list[str]:
+        return [item.name for item in resources.list_resources(admin, **options).items]
+
+    assert names() == ["100% fig", "Apple", "banana", "cherry"]
+    assert names(descending=True) == ["cherry", "banana", "Apple", "100% fig"]
+    assert names(query="APP") == ["Apple"]
+    assert names(query="%") == ["100% fig"]
+    assert names(query="urn:" + b"banana".hex()) == ["banana"]
+    assert names(status="disabled") == ["cherry"]
+    first = resources.list_resources(admin, limit=3)
+    second = resources.list_resources(admin, limit=3, after=first.next_cursor_key)
+    assert [item.name for item in (*first.items, *second.items)] == names()
+    assert second.next_cursor_key is None
+    with pytest.raises(InvalidInput):
+        resources.list_resources(admin, status="off")
+    with pytest.raises(InvalidInput):
+        resources.list_resources(admin, after=("x",))
+
+
+def test_words_of_a_scope_are_changed_where_they_stand(admin: Actor, database: Database) -> None:
+    resources.define_resource(admin, GOOD)
+    scopes.add_scopes(admin, ["plain"])
+    scope, changed = scopes.reword_scope(admin, "plain", {"title": "Do plain things"}, expected_version=1)
+    assert (scope.title, scope.version, changed) == ("Do plain things", 2, ["title"])
+    assert scopes.get_scope(admin, "plain") == scope
+    assert actions(database)[-1] == "scope.updated"
+    assert scopes.reword_scope(admin, "plain", {"title": "Do plain things"})[1] == []
+    refused(database, PreconditionFailed, lambda: scopes.reword_scope(admin, "plain", {}, expected_version=1))
+    refused(database, Conflict, lambda: scopes.reword_scope(admin, "orders:read", {"title": "X"}))
+    refused(database, NotFound, lambda: scopes.reword_scope(admin, "never-was", {"title": "X"}))
+    refused(database, InvalidInput, lambda: scopes.reword_scope(admin, "plain", {"title": 5}))
+    refused(database, InvalidInput, lambda: scopes.reword_scope(admin, "plain", {"name": "other"}))
+
+
+def test_scopes_are_listed_in_pages(admin: Actor) -> None:
+    resources.define_resource(admin, GOOD)
+    everything = [scope.name for scope in scopes.list_scopes(admin)]
+    first = scopes.find_scopes(admin, limit=5)
+    second = scopes.find_scopes(admin, limit=5, after=first.next_cursor_key)
+    assert [scope.name for scope in (*first.items, *second.items)] == everything
+    assert [scope.name for scope in scopes.find_scopes(admin, query="orders").items] == [
+        "orders:read",
+        "orders:write",
+    ]

@@ -1,0 +1,282 @@
+"""Rotation by hand and by time: next, active, retired, gone, and what verifiers and the audit log see of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.signing_key import SigningKey
+from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.grants.key_rotation import PUBLISHED_AFTER, PUBLISHED_BEFORE, advance, replace_at_once
+from app.operations.grants.signing_keys import active_key, public_keys, sign
+from app.operations.maintenance.janitor import purge
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.store import clock
+from app.operations.tokens.signing_key_lists import get_signing_key, list_signing_keys, rotate_signing_key
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, InvalidInput, NotFound
+from tests.factories import Factory
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def organization(context: Flask, make: Factory) -> OrganizationView:
+    """One without keys yet."""
+    return make.organization("acme", settings={"oauth": {"signing": {"algorithm": "ES256"}}})
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch, context: Flask) -> Iterator[Any]:
+    """``later(delta)``: it is so much later than the beginning."""
+    begun: datetime = clock.now()
+
+    def move(by: timedelta) -> None:
+        monkeypatch.setattr(clock, "now", lambda: begun + by)
+
+    move(timedelta())
+    return move
+
+
+def fresh(organization: OrganizationView) -> OrganizationView:
+    return organization_by_id(organization.id)
+
+
+def signing(organization: OrganizationView) -> str:
+    return active_key(fresh(organization), "ES256").kid
+
+
+def signed(organization: OrganizationView) -> str:
+    return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
+
+
+def published(organization: OrganizationView) -> set[str]:
+    return {key["kid"] for key in public_keys(organization.id)}
+
+
+def verifies(organization: OrganizationView, token: str) -> bool:
+    try:
+        keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
+        jws.deserialize_compact(token, keys, algorithms=["ES256"])
+    except (JoseError, ValueError):
+        return False
+    return True
+
+
+def states(organization: OrganizationView) -> dict[str, str]:
+    db.session.remove()
+    rows = db.session.scalars(select(SigningKey).where(SigningKey.organization_id == organization.id))
+    return {row.kid: row.state for row in rows}
+
+
+def events(organization: OrganizationView) -> list[tuple[str, str | None]]:
+    """(what, kid) of the keys' audit events."""
+    db.session.remove()
+    rows = db.session.scalars(
+        select(AuditEvent)
+        .where(AuditEvent.organization_id == organization.id, AuditEvent.target_type == "signing_key")
+        .order_by(AuditEvent.id)
+    )
+    return [(row.action.removeprefix("signing_key."), row.target_id) for row in rows]
+
+
+def test_a_key_is_next_then_active_then_retired_then_gone(
+    make: Factory, organization: OrganizationView, later: Any
+) -> None:
+    """KY-1: published a day before it signs and, after that, for the longest life of what it signed."""
+    system = make.system(organization)
+    old, token = signing(organization), signed(organization)
+    new = advance(system, "ES256")
+    assert states(organization) == {old: "active", new: "next"}
+    assert published(organization) == {old, new}
+    later(PUBLISHED_BEFORE - HOUR)
+    assert advance(system, "ES256") == new
+    assert signing(organization) == old, "it has not been published for a day"
+    later(PUBLISHED_BEFORE)
+    assert advance(system, "ES256") == new
+    assert signing(organization) == new
+    assert states(organization) == {old: "retired", new: "active"}
+    last = signed(organization)
+    assert verifies(organization, token) and verifies(organization, last)
+    later(PUBLISHED_BEFORE + PUBLISHED_AFTER - HOUR)
+    purge(Actor.system("", "test"), pause=0)
+    assert verifies(organization, token)
+    later(PUBLISHED_BEFORE + PUBLISHED_AFTER + HOUR)
+    assert published(organization) == {new}
+    purge(Actor.system("", "test"), pause=0)
+    assert states(organization) == {new: "active"}
+    assert sorted(events(organization)) == sorted(
+        [("created", old), ("created", new), ("retired", old), ("activated", new), ("removed", old)]
+    )
+
+
+def test_what_a_key_signed_never_outlives_its_publication() -> None:
+    """KY-1: the ceilings of the settings are what the time after retirement was made of.
+
+    protocol: retired keys stay published.
+    """
+    from app.rules.organizations.settings_table import SETTINGS, Number
+
+    for path in ("oauth.id_token_ttl_seconds", "oauth.access_token.jwt_ttl_seconds"):
+        kind = SETTINGS[path].kind
+        assert isinstance(kind, Number)
+        assert timedelta(seconds=kind.maximum) < PUBLISHED_AFTER
+
+
+def test_an_emergency_leaves_nothing_of_what_stood(
+    make: Factory, organization: OrganizationView, later: Any
+) -> None:
+    """KY-5: the retired and the next one lay beside the key that leaked."""
+    system = make.system(organization)
+    retired = signing(organization)
+    active = advance(system, "ES256")
+    later(PUBLISHED_BEFORE)
+    advance(system, "ES256")
+    announced = advance(system, "ES256")
+    token = signed(organization)
+    other = active_key(fresh(organization), "EdDSA").kid
+
+    fresh_kid = replace_at_once(system, "ES256")
+
+    assert signing(organization) == fresh_kid
+    assert published(organization) == {fresh_kid, other}, "keys of another algorithm stay"
+    assert not verifies(organization, token)
+    assert verifies(organization, signed(organization))
+    removed = {kid for what, kid in events(organization) if what == "removed"}
+    assert removed == {retired, active, announced}
+
+
+@pytest.mark.mariadb
+def test_of_many_that_take_the_same_step_one_counts(app: Flask, make: Factory, later: Any) -> None:
+    """KY-1, KY-2: nobody retires the key that has just begun to sign."""
+    organization = make.organization()
+    with app.app_context():
+        system = make.system(organization)
+        old = signing(organization)
+        new = advance(system, "ES256")
+    later(PUBLISHED_BEFORE)
+    gate = threading.Barrier(12)
+    said: list[str] = []
+
+    def worker() -> None:
+        with app.app_context():
+            gate.wait(20)
+            said.append(advance(system, "ES256"))
+
+    threads = [threading.Thread(target=worker) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    with app.app_context():
+        standing = states(organization)
+        assert {kid: state for kid, state in standing.items() if state != "next"} == {
+            old: "retired",
+            new: "active",
+        }
+        rows = db.session.scalars(
+            select(SigningKey).where(SigningKey.organization_id == organization.id, SigningKey.kid == new)
+        )
+        assert [row.remove_at for row in rows] == [None]
+        assert [kid for what, kid in events(organization) if what == "activated"] == [new]
+    assert len(said) == 12
+
+
+@pytest.mark.mariadb
+def test_two_emergencies_at_once_leave_one_key(app: Flask, make: Factory) -> None:
+    """KY-5."""
+    organization = make.organization()
+    with app.app_context():
+        signing(organization)
+        system = make.system(organization)
+    gate = threading.Barrier(4)
+    said: list[str | None] = []
+
+    def worker() -> None:
+        with app.app_context():
+            gate.wait(20)
+            said.append(replace_at_once(system, "ES256"))
+
+    threads = [threading.Thread(target=worker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    with app.app_context():
+        [(kid, state)] = states(organization).items()
+        assert state == "active" and kid in said
+
+
+def test_the_list_says_what_happens_next(make: Factory, organization: OrganizationView, later: Any) -> None:
+    begun = clock.now()
+    admin = make.actor(organization)
+    first = signing(organization)
+    second = rotate_signing_key(admin, "acme").kid
+    nxt, active = list_signing_keys(admin, "acme")
+    assert (nxt.kid, nxt.state, nxt.changes_at) == (second, "next", begun + PUBLISHED_BEFORE)
+    assert (active.kid, active.state) == (first, "active")
+    assert active.changes_at == begun + timedelta(days=90)
+    later(PUBLISHED_BEFORE)
+    assert rotate_signing_key(admin, "acme").state == "active"
+    retired = get_signing_key(admin, "acme", first)
+    assert (retired.state, retired.changes_at) == ("retired", begun + PUBLISHED_BEFORE + PUBLISHED_AFTER)
+    assert "d" not in retired.public_jwk
+    later(PUBLISHED_BEFORE + PUBLISHED_AFTER)
+    with pytest.raises(NotFound):
+        get_signing_key(admin, "acme", first)
+    assert [key.kid for key in list_signing_keys(admin, "acme")] == [second]
+
+
+def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: OrganizationView) -> None:
+    admin = make.actor(organization)
+    assert rotate_signing_key(admin, "acme").algorithm == "ES256"
+    assert rotate_signing_key(admin, "acme", algorithm="EdDSA").algorithm == "EdDSA"
+
+
+@pytest.mark.parametrize(
+    "body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}]
+)
+def test_every_wrong_field_is_named(
+    make: Factory, organization: OrganizationView, body: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        rotate_signing_key(make.actor(organization), "acme", **body)
+    assert refused.value.field in body
+    assert states(organization) == {} and events(organization) == []
+
+
+def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationView) -> None:
+    auditor = make.actor(organization, "settings:read")
+    assert list_signing_keys(auditor, "acme") == []
+    for emergency in (False, True):
+        with pytest.raises(Forbidden):
+            rotate_signing_key(auditor, "acme", emergency=emergency)
+    with pytest.raises(NotFound):
+        rotate_signing_key(make.actor(make.organization()), "acme")
+    with pytest.raises(Forbidden):
+        list_signing_keys(Actor.anonymous(organization.id), "acme")
+    assert states(organization) == {} and events(organization) == []
+
+
+def test_an_emergency_asks_who_is_at_the_keyboard(
+    make: Factory, organization: OrganizationView, later: Any
+) -> None:
+    """PO-4: it ends what every app of the organization holds."""
+    person = make.actor(organization, user=make.user(organization))
+    before = signing(organization)
+    later(timedelta(days=1))
+    with pytest.raises(FreshSignInRequired):
+        rotate_signing_key(person, "acme", emergency=True)
+    assert set(states(organization)) == {before}
+    assert rotate_signing_key(person, "acme").state == "next"

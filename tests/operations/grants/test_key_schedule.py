@@ -1,0 +1,124 @@
+"""Scheduled rotation: published a day before it signs, by one worker an hour, per the organization's settings."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import update
+
+from app.models.organization import Organization
+from app.models.signing_key import SigningKey
+from app.operations.directory.lookups import organization_by_slug
+from app.operations.grants import key_rotation
+from app.operations.grants.key_rotation import advance, rotate_due_keys
+from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.store import clock, keyring
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden
+from tests.factories import Factory
+from tests.operations.maintenance.test_janitor import write
+
+SYSTEM = Actor.system("", "test")
+DAY = 86_400
+
+
+class Later:
+    """A database clock that a test moves on, and leases that have ended since."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: datetime = clock.now()
+        self._patch = monkeypatch
+
+    def days(self, number: float) -> list[str]:
+        """So many days after the beginning, what the hour's run does."""
+        self._patch.setattr(clock, "now", lambda: self.begun + timedelta(days=number))
+        return rotate_due_keys(SYSTEM)
+
+
+@pytest.fixture
+def later(context: Flask, monkeypatch: pytest.MonkeyPatch) -> Later:
+    return Later(monkeypatch)
+
+
+def signing(slug: str) -> str:
+    return active_key(organization_by_slug(slug), "ES256").kid
+
+
+def test_an_old_key_is_succeeded_in_two_steps(make: Factory, later: Later) -> None:
+    acme = make.organization("acme")
+    first = active_key(acme, "ES256").kid
+    assert later.days(88) == []
+    (second,) = later.days(89.1)
+    assert signing("acme") == first
+    assert {key["kid"] for key in public_keys(acme.id)} == {first, second}
+    assert later.days(89.9) == [], "it has not been published for a day"
+    assert later.days(90.2) == [second]
+    assert signing("acme") == second
+    assert first in {key["kid"] for key in public_keys(acme.id)}
+    assert later.days(91) == [], "the new one is young"
+
+
+def test_each_organization_has_its_own_age(make: Factory, later: Later) -> None:
+    settings: dict[str, Any] = {"oauth": {"signing": {"rotation_seconds": 7 * DAY}}}
+    quick, slow = make.organization("quick", settings=settings), make.organization("slow")
+    for organization in (quick, slow):
+        active_key(organization, "ES256")
+    (successor,) = later.days(6.5)
+    assert successor in {key["kid"] for key in public_keys(quick.id)}
+    assert len(public_keys(slow.id)) == 1
+
+
+def test_once_an_hour_by_one(make: Factory, later: Later) -> None:
+    active_key(make.organization(), "ES256")
+    assert later.days(100) != []
+    write(update(SigningKey).values(created_at=later.begun))
+    assert later.days(100 + 0.5 / 24) == []
+    assert later.days(100 + 1.1 / 24) != []
+
+
+def test_many_keys_are_paged(make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_rotation, "_PAGE", 2)
+    organization = make.organization()
+    for algorithm in ("ES256", "EdDSA"):
+        active_key(organization, algorithm)
+        active_key(make.organization(), algorithm)
+    assert len(later.days(100)) == 4
+
+
+def test_a_stranger_may_not(context: Flask) -> None:
+    with pytest.raises(Forbidden):
+        rotate_due_keys(Actor.anonymous("00000000"))
+
+
+def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, later: Later) -> None:
+    """KY-1: nobody has to come back tomorrow."""
+    acme = make.organization("acme")
+    first = active_key(acme, "ES256").kid
+    announced = advance(make.system(acme), "ES256")
+    assert later.days(0.9) == []
+    assert signing("acme") == first
+    assert later.days(1.1) == [announced]
+    assert signing("acme") == announced
+
+
+def test_each_algorithm_that_clients_use_is_rotated(make: Factory, later: Later) -> None:
+    """KY-1: not the organization's default alone."""
+    acme = make.organization("acme")
+    before = {active_key(acme, algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    assert len(later.days(89.1)) == 2
+    assert len(later.days(90.2)) == 2
+    after = {active_key(organization_by_slug("acme"), algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    assert not before & after
+
+
+def test_one_organization_whose_keys_do_not_open_keeps_no_other_waiting(make: Factory, later: Later) -> None:
+    broken, fine = make.organization("broken"), make.organization("fine")
+    for organization in (broken, fine):
+        active_key(organization, "ES256")
+    write(update(Organization).where(Organization.id == broken.id).values(data_key=b"\x01" * 61))
+    keyring.forget(broken.id)
+    [successor] = later.days(100)
+    assert successor in {key["kid"] for key in public_keys(fine.id)}

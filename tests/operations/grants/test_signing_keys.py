@@ -1,0 +1,164 @@
+"""Signing keys: one of them signs, its successor is published first, and what it signed verifies to its end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from flask import Flask
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.signing_key import SigningKey
+from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.grants import key_rotation, signing_keys
+from app.operations.grants.signing_keys import active_key, public_keys, sign
+from app.operations.store.transactions import transaction
+from app.rules.errors import Conflict
+from tests.factories import Factory
+from tests.support.databases import Database
+
+
+@pytest.fixture
+def organization(context: Flask, make: Factory) -> OrganizationView:
+    """One without keys yet."""
+    return make.organization()
+
+
+def fresh(organization: OrganizationView) -> OrganizationView:
+    return organization_by_id(organization.id)
+
+
+def signed(organization: OrganizationView) -> str:
+    return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
+
+
+def verifies(organization: OrganizationView, token: str) -> bool:
+    try:
+        keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
+        jws.deserialize_compact(token, keys, algorithms=["ES256"])
+    except (JoseError, ValueError):
+        return False
+    return True
+
+
+def rows(organization: OrganizationView) -> list[SigningKey]:
+    db.session.remove()
+    statement = (
+        select(SigningKey).where(SigningKey.organization_id == organization.id).order_by(SigningKey.id)
+    )
+    return list(db.session.scalars(statement))
+
+
+def rows_within(organization: OrganizationView) -> list[SigningKey]:
+    return list(db.session.scalars(select(SigningKey).where(SigningKey.organization_id == organization.id)))
+
+
+def test_the_first_use_makes_it_and_the_next_finds_it(organization: OrganizationView) -> None:
+    """KY-1."""
+    first = active_key(organization, "ES256")
+    assert active_key(organization, "ES256").kid == first.kid
+    [row] = rows(organization)
+    assert (row.kid, row.state, row.slot) == (first.kid, "active", "active")
+    assert verifies(organization, signed(organization))
+
+
+def test_each_algorithm_has_its_own(organization: OrganizationView) -> None:
+    kids = {active_key(organization, algorithm).kid for algorithm in ("ES256", "EdDSA", "RS256", "PS256")}
+    assert len(kids) == len(public_keys(organization.id)) == 4
+
+
+def test_the_private_half_is_nowhere_in_clear(organization: OrganizationView, database: Database) -> None:
+    """KY-3."""
+    key = active_key(organization, "ES256").key
+    dump = database.dump()
+    assert b"PRIVATE KEY" not in dump
+    assert str(key.as_dict(private=True)["d"]).encode() not in dump
+    assert all("d" not in published for published in public_keys(organization.id))
+    assert str(key.as_dict(private=True)["d"]) not in repr(active_key(organization, "ES256"))
+
+
+@pytest.mark.mariadb
+def test_twenty_workers_at_once_make_one(app: Flask, make: Factory) -> None:
+    """KY-2: threads with sessions of their own on MariaDB; SQLite would let them in one by one."""
+    view = make.organization()
+    gate = threading.Barrier(20)
+    kids: list[str] = []
+
+    def worker() -> None:
+        with app.app_context():
+            gate.wait(20)
+            kids.append(active_key(view, "ES256").kid)
+
+    threads = [threading.Thread(target=worker) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(kids) == 20 and len(set(kids)) == 1
+    with app.app_context():
+        assert [row.kid for row in rows(view)] == kids[:1]
+
+
+@pytest.mark.mariadb
+def test_callers_at_once_generate_one_key_in_a_process(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An RSA key takes a processor for a second: a crowd of strangers at the key set must not take it each."""
+    view = make.organization()
+    gate = threading.Barrier(8)
+    generate, generated = key_rotation._pair, []
+
+    def counted(algorithm: str) -> Any:
+        generated.append(algorithm)
+        return generate(algorithm)
+
+    def caller() -> None:
+        with app.app_context():
+            gate.wait(20)
+            active_key(view, "RS256")
+
+    monkeypatch.setattr(key_rotation, "_pair", counted)
+    threads = [threading.Thread(target=caller) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert generated == ["RS256"]
+
+
+def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: OrganizationView) -> None:
+    """RF-7: it would sign on from memory, and nobody could verify it."""
+
+    @transaction
+    def unit() -> None:
+        active_key(organization, "ES256")
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        unit()
+    assert rows(organization) == []
+    assert verifies(organization, signed(organization))
+
+
+def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: OrganizationView) -> None:
+    """SE-6, TN-15: moved into another organization's row it is no key there."""
+    from app.rules.sealing import CannotOpen
+
+    there = make.organization()
+    mine, theirs = active_key(organization, "ES256").kid, active_key(there, "ES256").kid
+
+    @transaction
+    def swap() -> None:
+        [row] = [row for row in rows_within(organization) if row.kid == mine]
+        values: dict[str, Any] = {"sealed_private_key": row.sealed_private_key}
+        db.session.execute(update(SigningKey).where(SigningKey.kid == theirs).values(values))
+
+    swap()
+    signing_keys._cache.clear()
+    with pytest.raises(CannotOpen):
+        active_key(there, "ES256")

@@ -1,0 +1,226 @@
+"""The doctor: a good installation is healthy, and each thing that is wrong is found and says how to mend it (BS-5)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app import config, create_app
+from app.config import Config, UnsafeConfiguration
+from app.operations.maintenance import doctor
+from app.operations.maintenance.doctor import Diagnosis, Finding, _connections, _session, examine
+from app.operations.store import clock
+from tests.factories import Factory
+from tests.support.databases import Database, MariaDBDatabase
+from tests.support.https_server import Response, https_server
+
+
+def write(database: Database, statement: str) -> None:
+    with closing(database.connect()) as connection:
+        connection.cursor().execute(statement)
+
+
+def wrong(diagnosis: Diagnosis) -> list[Finding]:
+    return [finding for finding in diagnosis.findings if finding.level != "fine"]
+
+
+@pytest.fixture
+def own(context: Flask, tmp_path: Path) -> Callable[..., Config]:
+    """The configuration under test, with an instance folder of its own and changes."""
+    made: Config = context.config["GATEHOUSE"]
+    for name, key in (("secret.key", made.secret_key), ("master.key", made.master_key)):
+        (tmp_path / name).write_text(key.hex())
+        (tmp_path / name).chmod(0o600)
+
+    def change(**changes: Any) -> Config:
+        return dataclasses.replace(made, **({"instance": tmp_path} | changes))
+
+    return change
+
+
+def test_a_good_installation_is_healthy(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
+    make.root()
+    diagnosis = examine(own())
+    assert diagnosis.is_healthy, wrong(diagnosis)
+    # The test's database account is the server's own administrator, which the doctor says.
+    assert {finding.topic for finding in wrong(diagnosis)} <= {"rights"}
+
+
+def test_each_finding_that_is_not_fine_says_how_to_mend_it(
+    context: Flask, own: Callable[..., Config]
+) -> None:
+    config = own(base_url="https://id.example.com", proxy_hops=0)
+    for finding in wrong(examine(config)):
+        assert finding.mend, finding
+
+
+def found(diagnosis: Diagnosis, words: str) -> Finding:
+    (finding,) = [finding for finding in wrong(diagnosis) if words in finding.message]
+    return finding
+
+
+def test_keys_that_others_can_read(context: Flask, own: Callable[..., Config]) -> None:
+    config = own()
+    (config.instance / "master.key").chmod(0o644)
+    finding = found(examine(config), "Others can read")
+    assert (finding.level, finding.mend) == ("wrong", f"chmod 600 '{config.instance / 'master.key'}'")
+
+
+def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
+    config = own()
+    assert (
+        found(examine(dataclasses.replace(config, secret_key=config.master_key)), "the same").level == "wrong"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), ("", "holds no"), ("no certificate", "holds no certificates in PEM")],
+)
+def test_authorities_that_nobody_can_be_believed_by(
+    context: Flask, own: Callable[..., Config], tmp_path: Path, content: str | None, words: str
+) -> None:
+    """The file may have gone or been overwritten since the start."""
+    path = tmp_path / "authorities.pem"
+    if content is not None:
+        path.write_text(content)
+    finding = found(examine(own(outgoing_ca_bundle=path)), words)
+    assert finding.level == "wrong" and "GATEHOUSE_OUTGOING_CA_BUNDLE" in finding.mend
+
+
+def test_authorities_that_count(context: Flask, own: Callable[..., Config]) -> None:
+    with https_server(lambda request: Response(200)) as server:
+        findings = examine(own(outgoing_ca_bundle=server.ca_path)).findings
+    assert [f.level for f in findings if f.topic == "outgoing"] == ["fine"]
+    assert not [f for f in examine(own(outgoing_ca_bundle=None)).findings if f.topic == "outgoing"]
+
+
+def test_a_missing_set_up(context: Flask, own: Callable[..., Config]) -> None:
+    assert found(examine(own()), "not set up").level == "warning"
+
+
+def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
+    make.root()
+    changed = own(master_key=os.urandom(32))
+    before = context.config["GATEHOUSE"]
+    context.config["GATEHOUSE"] = changed
+    try:
+        finding = found(examine(changed), "not the one")
+    finally:
+        context.config["GATEHOUSE"] = before
+    assert finding.level == "wrong"
+
+
+def test_proxies_that_do_not_fit(context: Flask, own: Callable[..., Config]) -> None:
+    behind = examine(own(base_url="https://id.example.com", proxy_hops=0))
+    assert found(behind, "GATEHOUSE_PROXY_HOPS is 0").level == "warning"
+    assert found(examine(own(proxy_hops=2)), "loopback").level == "warning"
+
+
+def test_a_clock_that_is_off(
+    context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datetime import timedelta
+
+    monkeypatch.setattr(clock, "offset", lambda: timedelta(seconds=-7))
+    assert "7.0 seconds" in found(examine(own()), "differ by").message
+
+
+def test_a_disk_that_is_full(
+    context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 50 << 20}))
+    assert found(examine(own()), "50 MB").level == "wrong"
+
+
+def test_sqlite_beyond_one_host(
+    context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own(
+        database_url="sqlite:////data/gatehouse.sqlite3", base_url="https://id.example.com", proxy_hops=1
+    )
+    assert found(examine(config), "serves one host").level == "warning"
+    monkeypatch.setattr(doctor, "_file_system", lambda path: "nfs4")
+    assert found(examine(config), "nfs4").level == "wrong"
+
+
+def test_an_account_that_may_too_much(
+    app: Flask, make: Factory, own: Callable[..., Config], database: Database
+) -> None:
+    messages = {finding.message for finding in examine(own()).findings if finding.topic == "rights"}
+    if isinstance(database, MariaDBDatabase):
+        assert any("ALL PRIVILEGES" in message for message in messages)
+    else:
+        assert messages == set()
+
+
+GOOD_SESSION = {
+    "tx_isolation": "READ-COMMITTED",
+    "time_zone": "+00:00",
+    "sql_mode": "STRICT_TRANS_TABLES",
+    "innodb_flush_log_at_trx_commit": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("tx_isolation", "REPEATABLE-READ", "Isolation is REPEATABLE-READ"),
+        ("time_zone", "SYSTEM", "time zone is SYSTEM"),
+        ("sql_mode", "", "not strict"),
+        ("innodb_flush_log_at_trx_commit", "2", "power loss"),
+        ("wsrep_on", "ON", "Galera"),
+    ],
+)
+def test_a_session_that_differs(name: str, value: str, words: str) -> None:
+    assert all(finding.level == "fine" for finding in _session(GOOD_SESSION))
+    (finding,) = [finding for finding in _session(GOOD_SESSION | {name: value}) if finding.level != "fine"]
+    assert words in finding.message
+
+
+def test_too_few_connections(own: Callable[..., Config]) -> None:
+    assert _connections(own(database_pool=50), 151).level == "warning"
+    assert _connections(own(database_pool=5), 151).level == "fine"
+
+
+def test_a_database_that_is_away_is_one_finding(tmp_path: Path) -> None:
+    settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": "mysql://x:y@127.0.0.1:1/z"})
+    with create_app(settings).app_context():
+        diagnosis = examine(settings)
+    assert found(diagnosis, "cannot be reached").level == "wrong"
+    assert not diagnosis.is_healthy
+
+
+def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Database) -> None:
+    """Going back one release: its code works on the newer schema, and must not try to bring it up to date."""
+    ours = database.query("SELECT version_num FROM alembic_version")[0][0]
+    move = "UPDATE alembic_version SET version_num = "
+    write(database, f"{move}'9999'")
+    try:
+        assert not doctor.pending_migrations()
+        write(database, f"{move}'0001'")
+        assert doctor.pending_migrations()
+    finally:
+        write(database, f"{move}'{ours}'")
+
+
+def test_a_schema_that_is_old(tmp_path: Path) -> None:
+    settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)})
+    with create_app(settings).app_context():
+        assert doctor.pending_migrations()
+        assert found(examine(settings), "schema").mend == "flask --app wsgi db upgrade"
+
+
+@pytest.mark.parametrize("key", ["", "00" * 32, "ab" * 32, "0123456789abcdef" * 2, "changeme", "x" * 64])
+def test_weak_keys_never_start(key: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeConfiguration) as refusal:
+        config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "GATEHOUSE_MASTER_KEY": key})
+    assert "openssl rand -hex 32" in str(refusal.value)
+    assert refusal.value.code == 78

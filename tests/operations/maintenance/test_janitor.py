@@ -1,0 +1,256 @@
+"""Janitor: what ended goes, what is needed stays; two at once, or one killed in the middle, do no harm (F18)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flask import Flask
+from sqlalchemy import insert, select, update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.base import Base
+from app.models.event import Lease, OutboxMessage
+from app.models.session import Attempt
+from app.models.token import AccessToken
+from app.operations.audit.chain import seal_waiting
+from app.operations.maintenance import janitor
+from app.operations.maintenance.janitor import DELETED_CLIENTS, SWEEPS, purge
+from app.operations.store import clock, leases
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden
+from app.rules.identifiers import new_id
+from tests.factories import Factory, MadeClient
+from tests.support.databases import Database
+from tests.support.servers import ROOT
+
+SYSTEM = Actor.system("", "test")
+
+
+@transaction
+def write(*statements: Any) -> None:
+    for statement in statements:
+        db.session.execute(statement)
+
+
+def tokens(client: MadeClient, *ages: timedelta) -> None:
+    """One access token for each age: how long ago it ended."""
+    now = clock.now()
+    rows = [
+        {
+            "organization_id": client.organization.id,
+            "id": new_id(),
+            "digest": new_id().bytes * 2,
+            "client_id": client.registered.client.id,
+            "scope": "clients:read",
+            "audience": "",
+            "issued_at": now - age - timedelta(hours=1),
+            "expires_at": now - age,
+        }
+        for age in ages
+    ]
+    write(insert(AccessToken).values(rows))
+
+
+def attempts(organization_id: str, count: int) -> None:
+    """So many expired attempts."""
+    moment = clock.now() - timedelta(days=2)
+    row = {"organization_id": organization_id, "bucket": b"b" * 32, "at": moment, "expires_at": moment}
+    for begin in range(0, count, 500):
+        write(insert(Attempt).values([{**row, "id": new_id()} for _ in range(min(500, count - begin))]))
+
+
+def test_only_what_ended_a_day_ago_goes(context: Flask, make: Factory, database: Database) -> None:
+    client = make.machine(make.organization())
+    tokens(client, timedelta(days=3), timedelta(hours=25), timedelta(hours=23), timedelta(hours=-1))
+    assert purge(SYSTEM, pause=0) == {"access_tokens": 2}
+    assert database.count("access_tokens") == 2
+    assert purge(SYSTEM, pause=0) == {}
+
+
+def test_a_long_list_goes_in_batches(
+    context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts(make.organization().id, 1203)
+    sizes: list[int] = []
+    batch = janitor._delete
+    monkeypatch.setattr(janitor, "_delete", lambda *args, **kw: sizes.append(batch(*args, **kw)) or sizes[-1])
+    assert purge(SYSTEM, pause=0) == {"attempts": 1203}
+    assert sizes.count(500) == 2
+    assert max(sizes) == 500
+    assert database.count("attempts") == 0
+
+
+def test_a_grant_stays_while_a_token_hangs_from_it(context: Flask, make: Factory) -> None:
+    (sweep,) = [sweep for sweep in SWEEPS if sweep.table.name == "grants"]
+    assert sweep.unless is not None
+    assert "access_tokens.grant_id = grants.id" in str(sweep.unless())
+
+
+def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, database: Database) -> None:
+    """What must leave after a commit is not lost because nobody fetched it in time."""
+    long_ago = clock.now() - timedelta(days=30)
+    message: dict[str, Any] = {"organization_id": make.organization().id, "kind": "mail", "payload": {}}
+    message["receiver"] = "cli_somebody"
+    message |= dict.fromkeys(("created_at", "available_at", "expires_at"), long_ago)
+    write(
+        insert(OutboxMessage).values(**message, id=new_id(), attempts=9),
+        insert(OutboxMessage).values(**message, id=new_id(), attempts=1, done_at=long_ago),
+    )
+    assert purge(SYSTEM, pause=0) == {"outbox": 1}
+    assert [row[0] for row in database.query("SELECT attempts FROM outbox")] == [9]
+
+
+def test_every_table_that_grows_has_its_place() -> None:
+    """A table with an end of life that no sweep names would grow for ever."""
+    swept = {sweep.table.name for sweep in (*SWEEPS, DELETED_CLIENTS)}
+    ending = {
+        table.name
+        for table in Base.metadata.sorted_tables
+        if {"expires_at", "purge_at", "remove_at"} & set(table.c.keys())
+    }
+    # Consents and secrets end and stay to be shown; organizations become tombstones; a lease is one row.
+    assert ending - swept == {"consents", "client_credentials", "organizations", "leases"}
+
+
+def test_every_sweep_has_an_index() -> None:
+    for sweep in (*SWEEPS, DELETED_CLIENTS):
+        leading = {index.columns.keys()[0] for index in sweep.table.indexes}
+        assert sweep.ends.key in leading, sweep.table.name
+
+
+def test_audit_events_go_after_the_retention_of_their_organization(context: Flask, make: Factory) -> None:
+    short = make.organization(settings={"audit": {"retention_days": 30}})
+    long = make.organization()
+    moment = clock.now() - timedelta(days=40)
+    old_id = UUID(int=int(moment.timestamp() * 1000) << 80 | 1)
+    for organization in (short, long):
+        row = {"organization_id": organization.id, "id": old_id, "at": moment, "action": "old.thing"}
+        write(
+            insert(AuditEvent).values(
+                **row, actor_kind="system", actor_label="", actor_organization=organization.id
+            )
+        )
+    assert seal_waiting(SYSTEM, holder="test")
+    assert purge(SYSTEM, pause=0) == {"audit_events": 1}
+    kept = db.session.scalars(
+        select(AuditEvent.organization_id).where(AuditEvent.action == "old.thing")
+    ).all()
+    assert kept == [long.id]
+
+
+def test_a_stranger_may_not_purge(context: Flask) -> None:
+    with pytest.raises(Forbidden):
+        purge(Actor.anonymous("00000000"))
+
+
+def test_while_one_is_at_it_another_is_not(context: Flask, make: Factory) -> None:
+    make.root()
+    assert leases.take(janitor.LEASE, "first", 60)
+    assert purge(SYSTEM) is None
+    leases.give_back(janitor.LEASE, "first")
+    assert purge(SYSTEM, pause=0) == {}
+
+
+def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Database) -> None:
+    attempts(make.organization().id, 900)
+
+    def overtaken() -> bool:
+        write(update(Lease).values(holder="another", expires_at=clock.now() + timedelta(minutes=1)))
+        return False
+
+    assert purge(SYSTEM, pause=0, stopped=overtaken) == {"attempts": 500}
+    assert database.count("attempts") == 400
+    # The lease is the other's still.
+    assert purge(SYSTEM, pause=0) is None
+
+
+def test_a_lease_that_ended_is_succeeded(context: Flask) -> None:
+    assert leases.take("job", "dead", 60)
+    assert not leases.take("job", "next", 60)
+    assert leases.take("job", "dead", 60)
+    write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
+    assert leases.take("job", "next", 60)
+    assert not leases.keep("job", "dead", 60)
+    assert leases.keep("job", "next", 60)
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Database) -> None:
+    with app.app_context():
+        attempts(make.organization().id, 2000)
+    results: list[Any] = []
+    ready = threading.Barrier(8)
+
+    def work() -> None:
+        with app.app_context():
+            ready.wait()
+            results.append(purge(SYSTEM, pause=0.01))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    worked = [result for result in results if result]
+    assert sum(sum(result.values()) for result in worked) == 2000
+    assert len(worked) == 1
+    assert database.count("attempts") == 0
+
+
+_VICTIM = """
+import sys
+from app import create_app
+from app.operations.upkeep.janitor import purge
+from app.rules.actor import Actor
+
+def tell():
+    print("batch", flush=True)
+    return False
+
+with create_app().app_context():
+    purge(Actor.system("", "victim"), batch=50, pause=0.05, stopped=tell)
+"""
+
+
+@pytest.mark.mariadb
+@pytest.mark.fault
+def test_a_killed_janitor_leaves_whole_batches_and_is_succeeded(
+    app: Flask, make: Factory, database: Database, instance: Path
+) -> None:
+    from tests.support.applications import BASE_URL, environment
+
+    with app.app_context():
+        attempts(make.organization().id, 3000)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", _VICTIM],
+        cwd=ROOT,
+        env=environment(database, instance, BASE_URL),
+        stdout=subprocess.PIPE,
+    )
+    assert victim.stdout is not None
+    for _ in range(3):
+        assert victim.stdout.readline() == b"batch\n"
+    victim.kill()
+    victim.wait()
+    victim.stdout.close()
+    left = database.count("attempts")
+    assert 0 < left < 3000
+    assert left % 50 == 0
+    with app.app_context():
+        assert purge(SYSTEM, pause=0) is None, "its lease has not ended yet"
+        write(
+            update(Lease)
+            .where(Lease.name == janitor.LEASE)
+            .values(expires_at=clock.now() - timedelta(seconds=1))
+        )
+        assert purge(SYSTEM, pause=0) == {"attempts": left}

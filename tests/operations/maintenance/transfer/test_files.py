@@ -1,0 +1,149 @@
+"""Files of organizations: nothing that their authors make up comes in, and every moment travels."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import text, update
+
+from app.extensions import db
+from app.models.base import UtcDateTime
+from app.models.organization import Organization
+from app.operations.directory import lookups
+from app.operations.maintenance.archive import ArchiveReader, ArchiveWriter, Unreadable
+from app.operations.maintenance.transfer import COLUMNS
+from app.operations.organizations.instance_limits import update_ceilings
+from app.operations.users.users import list_users
+from app.rules.actor import Actor
+from app.rules.errors import NotFound
+from tests.factories import Factory
+from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, brought_in, exported
+from tests.support.databases import Database
+
+
+@pytest.mark.either
+def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_else(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    """TN-4: rows of another organization, tables that do not travel, columns and states that are not there."""
+    there, _ = elsewhere
+    globex = Factory(there).organization("globex")
+    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
+    users = next(
+        n for n, record in enumerate(good) if isinstance(record, dict) and record.get("table") == "users"
+    )
+    key = good[users]["columns"].index("organization_id")
+    forged = [globex.id if column == key else value for column, value in enumerate(good[users + 1])]
+    organization = good[0]["organization"]
+    for place, record in (
+        (users + 1, forged),
+        (users, {"table": "sessions", "columns": ["organization_id", "id"]}),
+        (users, {"table": "users", "columns": [*good[users]["columns"][:-1], "is_root"]}),
+        (0, {"organization": {**organization, "is_root": True}}),
+        (0, {"organization": {**organization, "status": "purged"}}),
+        (0, {"organization": {**organization, "id": "../etc"}}),
+        (0, {"organization": {**organization, "slug": "../etc"}}),
+        (0, {"organization": {**organization, "slug": 5}}),
+        (0, {"organization": {**organization, "settings": []}}),
+        (0, {"organization": {**organization, "version": "1"}}),
+        (0, {"organization": {**organization, "data_key": "aa"}}),
+        (0, {"organization": {**organization, "created_at": "yesterday"}}),
+        (users, {"table": ["users"], "columns": []}),
+        (users, {"table": "users", "columns": [["id"]]}),
+        (users + 1, [1]),
+        (users + 1, [{}] * len(good[users + 1])),
+        (1, "x" * (17 << 20)),
+    ):
+        stream = io.BytesIO()
+        writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+        for number, one in enumerate(good):
+            writer.write(record if number == place else one)
+        writer.close()
+        with pytest.raises(Unreadable):
+            brought_in(there, stream.getvalue())
+    with there.app_context(), pytest.raises(NotFound):
+        lookups.organization_by_slug("acme")
+    with there.app_context():
+        assert not list_users(Actor.system(globex.id, "tests")).items
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"authentication": {"password": {"min_length": 1}}}, "settings.authentication.password.min_length"),
+        (
+            {"authentication": {"password": {"min_length": "x"}}},
+            "settings.authentication.password.min_length",
+        ),
+        ({"oauth": {"pkce": "off"}}, "settings.oauth.pkce"),
+        (
+            {"user_permissions": {"roles": {"developer": {"permissions": ["organizations:write"]}}}},
+            "settings.user_permissions.roles.developer.permissions[0]",
+        ),
+        (
+            {"authentication": {"registration": {"default_roles": ["auditor"]}}},
+            "settings.authentication.registration.default_roles[0]",
+        ),
+        ({"branding": {"logo": "https://evil.example/x.png"}}, "settings.branding.logo"),
+        ({"oauth": {"access_token": {"ttl_seconds": 7200}}}, "settings.oauth.access_token.ttl_seconds"),
+    ],
+)
+def test_settings_that_nobody_here_could_choose_do_not_come_in(
+    moved: Moved, elsewhere: tuple[Flask, Database], settings: dict[str, Any], field: str
+) -> None:
+    """TN-11: a file is no way around the rules of settings, nor around the instance's ceilings."""
+    there, database = elsewhere
+    with there.app_context():
+        root = Actor.system(lookups.root_organization().id, "tests")
+        update_ceilings(root, {"oauth.access_token.ttl_seconds": {"max": 3600}})
+    organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
+    organization["organization"]["settings"] = settings
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+    for record in (organization, *rest):
+        writer.write(record)
+    writer.close()
+    before = database.count("organizations")
+    with pytest.raises(Unreadable) as refusal:
+        brought_in(there, stream.getvalue())
+    assert [error.field for error in refusal.value.errors] == [field]
+    assert field in refusal.value.description
+    assert database.count("organizations") == before
+
+
+def test_every_moment_of_an_organization_travels(
+    app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
+) -> None:
+    """One that demands second factors counts its time of grace on; one that ended all sign-ins knows when."""
+    make.root()
+    acme = make.organization("acme")
+    moments = [name for name in COLUMNS if isinstance(Organization.__table__.c[name].type, UtcDateTime)]
+    assert {"factor_demanded_at", "admins_factor_demanded_at", "sessions_not_before"} <= set(moments)
+    at = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+    with app.app_context():
+        db.session.execute(
+            update(Organization).where(Organization.id == acme.id).values(dict.fromkeys(moments, at))
+        )
+        db.session.commit()
+    there, _ = elsewhere
+    brought_in(there, exported(app, "acme"))
+    with there.app_context():
+        row = db.session.get_one(Organization, acme.id)
+        assert {name: getattr(row, name) for name in moments} == dict.fromkeys(moments, at)
+
+
+def test_who_reads_after_an_export_reads_by_the_rules_of_all_others(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """The snapshot's isolation stays with its connection: a loser of a race must see the winner's row."""
+    make.root()
+    make.organization("acme")
+    exported(app, "acme")
+    if database.engine != "mariadb":
+        return
+    with app.app_context():
+        assert db.session.scalar(text("SELECT @@tx_isolation")) == "READ-COMMITTED"

@@ -1,0 +1,191 @@
+"""An organization moves from one installation to another, with other keys and another engine, and lives on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from flask import Flask
+
+from app.operations.audit.chain import verify_audit_log
+from app.operations.clients.credentials import list_credentials, reveal_credential
+from app.operations.directory import lookups
+from app.operations.maintenance import janitor
+from app.operations.maintenance.archive import Unreadable
+from app.operations.maintenance.transfer import export_organization, import_organization
+from app.operations.organizations import organizations
+from app.operations.organizations.administrators import add_administrator
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users.users import find_user_record
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.identifiers import public_id
+from tests.factories import PASSWORD, Factory
+from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, brought_in, exported, operator
+from tests.support.databases import Database
+
+
+def test_people_clients_keys_and_evidence_live_on_elsewhere(
+    moved: Moved, app: Flask, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, database = elsewhere
+    before = app.test_client().get("/organizations/acme/oauth/jwks").get_json()
+    imported = brought_in(there, moved.file)
+    assert imported.status == "active" and imported.rows["users"] == 1
+    http = there.test_client()
+    assert http.get("/organizations/acme/oauth/jwks").get_json() == before
+    refreshed = http.post(
+        "/oauth/token",
+        data={"grant_type": "refresh_token", "refresh_token": moved.refresh_token},
+        headers=moved.client.basic,
+    )
+    assert refreshed.status_code == 200, refreshed.text
+    with there.app_context():
+        acme = lookups.organization_by_slug("acme")
+        assert (acme.id, acme.name) == (moved.organization.id, moved.organization.name)
+        assert acme.settings["branding"]["display_name"] == "Acmé ☀"
+        signed_in = sign_in(acme.id, moved.user.email, PASSWORD)
+        assert isinstance(signed_in, SignedIn)
+        system = Actor.system(acme.id, "tests")
+        credential_id = list_credentials(system, moved.client.client_id)[0].public_id
+        assert reveal_credential(system, moved.client.client_id, credential_id) == moved.client.secret
+        verified = verify_audit_log(system)
+        # What waits is this sign-in and this reveal.
+        assert not verified.problems and verified.checked >= 10 and verified.waiting <= 2
+    actions = {row[0] for row in database.query("SELECT CAST(action AS CHAR(99)) FROM audit_events")}
+    assert {"organization.exported", "organization.imported", "client.registered"} <= actions
+
+
+def test_the_file_shows_nothing_but_its_head(moved: Moved) -> None:
+    head, sealed = moved.file[:400], moved.file[400:]
+    assert b'"organization": "acme"' in head and PASSPHRASE.encode() not in moved.file
+    for word in (b"ada@acme.example", b"Acm", moved.client.client_id.encode(), moved.client.secret.encode()):
+        assert word not in sealed
+
+
+@pytest.mark.either
+def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, database = elsewhere
+    file = moved.file
+    wrong = [file[:-1], file[:-200], file + b"x", file[:60], b"", b"hello"]
+    places = range(0, len(file), len(file) // 23)
+    wrong += [file[:place] + bytes([file[place] ^ 1]) + file[place + 1 :] for place in places]
+    for changed in wrong:
+        with pytest.raises(Unreadable):
+            brought_in(there, changed)
+    with pytest.raises(Unreadable, match="passphrase"):
+        brought_in(there, file, "another passphrase at all")
+    with there.app_context(), pytest.raises(NotFound):
+        lookups.organization_by_slug("acme")
+    assert brought_in(there, file).slug == "acme"
+    assert database.count("users") == 2
+
+
+def test_nobody_sees_an_import_before_it_is_whole_and_an_interrupted_one_is_begun_again(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, database = elsewhere
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(table: str, rows: int) -> None:
+        if table == "grants":
+            raise Interrupted
+
+    with there.app_context():
+        with pytest.raises(Interrupted):
+            import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE, progress=stop)
+        assert database.count("users") == 2
+        with pytest.raises(NotFound):
+            organizations.get_organization(operator(), "acme")
+        assert sign_in_is_refused(moved)
+    refused = there.test_client().post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=moved.client.basic
+    )
+    assert refused.status_code == 401
+    assert brought_in(there, moved.file).rows["users"] == 1
+    assert database.count("users") == 2
+
+
+def sign_in_is_refused(moved: Moved) -> bool:
+    try:
+        return not isinstance(sign_in(moved.organization.id, moved.user.email, PASSWORD), SignedIn)
+    except NotFound:
+        return True
+
+
+def test_it_never_takes_the_place_of_what_stands(moved: Moved, app: Flask, make: Factory) -> None:
+    """TN-7, TN-8."""
+    for _ in range(2):
+        with pytest.raises(Conflict):
+            brought_in(app, moved.file)
+        with app.app_context():
+            organizations.update_organization(operator(), "acme", {"status": "suspended"})
+    with app.app_context():
+        organizations.delete_organization(operator(), "acme")
+    with pytest.raises(Conflict):
+        brought_in(app, moved.file)
+
+
+def test_it_comes_back_after_it_was_purged(moved: Moved, app: Flask, database: Database) -> None:
+    with app.app_context():
+        organizations.delete_organization(operator(), "acme")
+        database.query("UPDATE organizations SET purge_at = '2020-01-01' WHERE purge_at IS NOT NULL")
+        janitor.purge(operator(), pause=0)
+        with pytest.raises(NotFound):
+            organizations.get_organization(operator(), "acme")
+    brought_in(app, moved.file)
+    with app.app_context():
+        assert isinstance(sign_in(moved.organization.id, moved.user.email, PASSWORD), SignedIn)
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+
+
+def test_a_slug_that_another_organization_has_is_refused(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, _ = elsewhere
+    Factory(there).organization("acme")
+    with pytest.raises(Conflict, match="acme"):
+        brought_in(there, moved.file)
+
+
+def test_root_deleted_ones_and_short_passphrases_are_refused(app: Flask, make: Factory) -> None:
+    make.root()
+    make.organization("acme")
+    with app.app_context():
+        for slug, passphrase, refusal in (
+            ("root", PASSPHRASE, Conflict),
+            ("acme", "short", InvalidInput),
+            ("nobody", PASSPHRASE, NotFound),
+        ):
+            with pytest.raises(refusal):
+                export_organization(operator(), slug, io.BytesIO(), passphrase)
+        organizations.delete_organization(operator(), "acme")
+        with pytest.raises(Conflict):
+            export_organization(operator(), "acme", io.BytesIO(), PASSPHRASE)
+
+
+def test_a_role_that_somebody_of_root_holds_stays_behind(
+    app: Flask, make: Factory, elsewhere: tuple[Flask, Database]
+) -> None:
+    there, database = elsewhere
+    root = make.root()
+    make.organization("acme")
+    person = make.user(root)
+    administrator = make.actor(root, user=make.user(root, role="admin"))
+    with app.app_context():
+        add_administrator(administrator, "acme", user_id=person.public_id, role="auditor")
+    brought_in(there, exported(app, "acme"))
+    assert database.query("SELECT COUNT(*) FROM role_assignments WHERE role = 'auditor'") == [(0,)]
+
+
+def test_the_ids_of_people_stay_what_they_were(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
+    """TN-7: a subject is never another's, and stays the same."""
+    there, _ = elsewhere
+    brought_in(there, moved.file)
+    with there.app_context():
+        found = find_user_record(Actor.system(moved.organization.id, "tests"), moved.user.email)
+    assert found.user.public_id == public_id("usr", moved.user.id)

@@ -1,0 +1,127 @@
+"""Ceilings in force: at once in every organization, by root alone, and never so that root is locked out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations import view_changes
+from app.operations.directory.lookups import organization_by_id
+from app.operations.organizations.instance_limits import get_ceilings, update_ceilings
+from app.operations.organizations.settings import get_settings, update_settings
+from app.rules.actor import Actor
+from app.rules.errors import Forbidden, InvalidInput, PreconditionFailed
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+TTL = "oauth.access_token.ttl_seconds"
+
+
+@pytest.fixture
+def op(make: Factory) -> Actor:
+    root = make.root()
+    return make.actor(root, user=make.user(root, role="admin"))
+
+
+def ttl(organization: Any) -> int:
+    found: int = organization_by_id(organization.id, fresh=False).settings["oauth"]["access_token"][
+        "ttl_seconds"
+    ]
+    return found
+
+
+def test_every_organization_is_within_it_at_once_and_has_its_own_back_afterwards(
+    context: Flask, make: Factory, op: Actor
+) -> None:
+    """Views that workers keep are stale the moment it is committed."""
+    acme = make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 7200}}})
+    globex = make.organization()
+    assert (ttl(acme), ttl(globex)) == (7200, 3600)
+    update_ceilings(op, {TTL: {"max": 900}})
+    assert (ttl(acme), ttl(globex), ttl(make.root())) == (900, 900, 900)
+    view = get_settings(make.actor(acme), acme.slug)
+    assert view.limited == (TTL,) and view.overridden == (TTL,)
+    assert view.limits[TTL] == {"min": 60, "max": 900}
+    with pytest.raises(InvalidInput) as refusal:
+        update_settings(make.actor(acme), acme.slug, {"oauth": {"access_token": {"ttl_seconds": 1800}}})
+    assert (refusal.value.errors[0].field, refusal.value.errors[0].code) == (TTL, "beyond_ceiling")
+    update_ceilings(op, {TTL: None})
+    assert (ttl(acme), ttl(globex)) == (7200, 3600)
+
+
+def test_other_machines_hear_of_it_in_one_line(context: Flask, make: Factory, op: Actor) -> None:
+    acme = make.organization()
+    update_ceilings(op, {TTL: {"max": 900}})
+    assert ttl(acme) == 900
+    seen = view_changes.Seen(acme.id)
+    view_changes._known.clear()
+    view_changes.follow()
+    assert not seen.is_current
+
+
+def test_a_dry_run_counts_whom_it_would_touch_and_stores_nothing(
+    context: Flask, make: Factory, op: Actor, database: Database
+) -> None:
+    make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 300}}})
+    make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 7200}}})
+    tried = update_ceilings(op, {TTL: {"max": 3600}}, dry_run=True)
+    assert tried.impact is not None and tried.changed == (TTL,)
+    assert tried.impact.organizations_limited == 1
+    tried = update_ceilings(op, {TTL: {"max": 600}}, dry_run=True)
+    assert tried.impact is not None
+    assert tried.impact.organizations_limited == tried.impact.organizations_counted - 1
+    assert database.count("settings_ceilings") == 0
+
+
+def test_a_ceiling_that_would_keep_root_out_is_refused(context: Flask, make: Factory, op: Actor) -> None:
+    from app.rules.organizations.lock_out import WouldLockOut
+
+    demand = {
+        "authentication.mfa.policy": {"allowed": ["required"]},
+        "authentication.mfa.grace_period_seconds": {"max": 0},
+    }
+    with pytest.raises(WouldLockOut):
+        update_ceilings(op, demand)
+    assert get_ceilings(op).bounds == {}
+
+
+def test_nobody_but_root_reads_or_sets_them(context: Flask, make: Factory, op: Actor) -> None:
+    """TN-11: a permission of root's counts in root alone."""
+    acme = make.organization()
+    everything = make.actor(acme, "instance:read", "instance:write")
+    for actor in (make.actor(acme), everything, op.acting_in(acme.id, op.permissions)):
+        for call in (get_ceilings, functools.partial(update_ceilings, partial={})):
+            with pytest.raises(Forbidden):
+                call(actor)
+
+
+def test_a_stale_version_is_refused_and_the_change_is_in_roots_log(
+    context: Flask, make: Factory, op: Actor, database: Database
+) -> None:
+    first = get_ceilings(op).version
+    update_ceilings(op, {TTL: {"max": 900}}, expected_version=first)
+    with pytest.raises(PreconditionFailed):
+        update_ceilings(op, {TTL: {"max": 600}}, expected_version=first)
+    rows = database.query("SELECT action, organization_id FROM audit_events")
+    events = [[part.decode() if isinstance(part, bytes) else part for part in row] for row in rows]
+    assert ["instance.ceilings_updated", op.organization_id] in events
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_of_many_at_once_each_is_whole_or_refused(app: Flask, make: Factory, op: Actor) -> None:
+    paths = [
+        "oauth.id_token_ttl_seconds",
+        TTL,
+        "oauth.device_code_ttl_seconds",
+        "oauth.refresh_token.ttl_seconds",
+    ]
+    calls = [functools.partial(update_ceilings, op, {path: {"min": 3600}}) for path in paths]
+    outcomes = at_once(app, calls)
+    with app.app_context():
+        assert len(get_ceilings(op).bounds) == outcomes.count("UpdatedCeilings") >= 1
+    assert set(outcomes) <= {"UpdatedCeilings", "Conflict"}

@@ -1,0 +1,277 @@
+"""Organizations: who may found, change and end one, what a new one holds, and that a slug is given once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import scopes
+from app.operations.directory import lookups
+from app.operations.organizations import organizations as operations
+from app.operations.organizations.organizations import RootProtected, SlugTaken
+from app.operations.store import clock
+from app.rules.directory.permissions import permissions_of
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
+from tests.factories import Factory
+from tests.support.databases import Database
+
+
+def fields_of(refusal: pytest.ExceptionInfo[InvalidInput]) -> dict[str, str]:
+    return {error.field: error.code for error in refusal.value.errors}
+
+
+def test_root_creates_an_organization_with_keys_scopes_settings_and_a_first_administrator(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    root = make.actor(make.root())
+    created = operations.create_organization(
+        root,
+        {
+            "name": "Globex Corporation",
+            "admin": {"email": "hank@globex.example", "name": "Hank"},
+            "settings": {"oauth": {"access_token": {"ttl_seconds": 900}}},
+        },
+    )
+    view = lookups.organization_by_slug("globex-corporation")
+    assert (created.organization.slug, view.name, view.status) == (
+        "globex-corporation",
+        "Globex Corporation",
+        "active",
+    )
+    assert view.issuer == "http://localhost/organizations/globex-corporation"
+    assert view.settings["oauth"]["access_token"]["ttl_seconds"] == 900
+    assert {scope.name for scope in scopes.list_scopes(make.system(view))} == set(scopes.IDENTITY_SCOPES)
+    assert created.invitation is not None
+    assert created.invitation.link.startswith(
+        "http://localhost/organizations/globex-corporation/invite/gth_iv_"
+    )
+    assert created.invitation.invitation.role == "admin"
+    logs = database.query("SELECT organization_id, target_id FROM audit_events")
+    told = {bytes(log).decode() for log, target in logs if bytes(target or b"") == b"globex-corporation"}
+    assert told == {make.root().id, view.id}
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({}, {"name": "required"}),
+        ({"name": ""}, {"name": "too_short"}),
+        ({"name": 5}, {"name": "wrong_type"}),
+        ({"name": "A\u202eB"}, {"name": "forbidden_character"}),
+        ({"name": "日本"}, {"id": "required"}),
+        ({"name": "X", "id": "Root!"}, {"id": "invalid_format"}),
+        ({"name": "X", "id": "login"}, {"id": "invalid_format"}),
+        ({"name": "X", "id": 7}, {"id": "wrong_type"}),
+        ({"name": "Acme", "slug": "acme"}, {"slug": "unknown_field"}),
+        ({"name": "Acme", "status": "active"}, {"status": "read_only"}),
+        ({"name": "Acme", "is_root": True}, {"is_root": "read_only"}),
+        ({"name": "Acme", "admin": "x@example.com"}, {"admin": "wrong_type"}),
+        (
+            {"name": "Acme", "admin": {"mail": "x"}},
+            {"admin.mail": "unknown_field", "admin.email": "required"},
+        ),
+        ({"name": "Acme", "admin": {"email": "nobody"}}, {"admin.email": "invalid_email"}),
+        ({"name": "Acme", "settings": []}, {"settings": "wrong_type"}),
+        (
+            {"name": "", "id": "-", "settings": {"oauth": {"require_par": 1}}},
+            {"name": "too_short", "id": "invalid_format", "settings.oauth.require_par": "wrong_type"},
+        ),
+    ],
+)
+def test_tn12_js4_every_wrong_field_of_a_new_organization_is_named(
+    context: Flask, make: Factory, database: Database, fields: dict[str, Any], wrong: dict[str, str]
+) -> None:
+    root = make.actor(make.root())
+    before = (database.count("organizations"), database.count("audit_events"))
+    with pytest.raises(InvalidInput) as refusal:
+        operations.create_organization(root, fields)
+    assert fields_of(refusal) == wrong
+    assert (database.count("organizations"), database.count("audit_events")) == before
+
+
+def test_tn8_a_slug_is_never_given_again(context: Flask, make: Factory) -> None:
+    root = make.actor(make.root())
+    operations.create_organization(root, {"name": "Initech"})
+    operations.delete_organization(root, "initech")
+    with pytest.raises(SlugTaken) as refusal:
+        operations.create_organization(root, {"name": "Initech", "id": "initech"})
+    assert (refusal.value.status, refusal.value.code, refusal.value.field) == (409, "id_taken", "id")
+    derived = operations.create_organization(root, {"name": "Initech"})
+    assert derived.organization.slug == "initech-2"
+
+
+def test_nobody_outside_root_creates_an_organization(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization()
+    before = database.count("organizations")
+    with pytest.raises(Forbidden) as refusal:
+        operations.create_organization(make.actor(acme), {"name": "Globex"})
+    assert refusal.value.permission == "organizations:write"
+    assert database.count("organizations") == before
+
+
+def test_organizations_are_created_in_root_and_nowhere_else(context: Flask, make: Factory) -> None:
+    root, acme = make.root(), make.organization()
+    elsewhere = make.actor(root).acting_in(acme.id, frozenset({"organizations:write"}))
+    not_of_root = make.actor(acme, "organizations:write")
+    for actor in (elsewhere, not_of_root):
+        with pytest.raises(Forbidden):
+            operations.create_organization(actor, {"name": "Globex"})
+
+
+def test_renaming_changes_the_name_alone(context: Flask, make: Factory) -> None:
+    acme = make.organization("acme-inc")
+    updated = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
+    assert (updated.organization.name, updated.organization.slug, updated.changed) == (
+        "Acme Limited",
+        "acme-inc",
+        ("name",),
+    )
+    again = operations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
+    assert again.changed == () and again.organization.version == updated.organization.version
+
+
+def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    admin = make.actor(acme)
+    seen = operations.get_organization(admin, acme.slug).version
+    operations.update_organization(admin, acme.slug, {"name": "One"}, expected_version=seen)
+    with pytest.raises(PreconditionFailed):
+        operations.update_organization(admin, acme.slug, {"name": "Two"}, expected_version=seen)
+    assert operations.get_organization(admin, acme.slug).name == "One"
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"name": None}, {"name": "wrong_type"}),
+        ({"status": "deleted"}, {"status": "not_allowed"}),
+        ({"status": 1}, {"status": "wrong_type"}),
+        ({"id": "other"}, {"id": "read_only"}),
+        ({"nmae": "x"}, {"nmae": "unknown_field"}),
+    ],
+)
+def test_js4_every_wrong_field_of_a_change_is_named(
+    context: Flask, make: Factory, fields: dict[str, Any], wrong: dict[str, str]
+) -> None:
+    make.organization("acme-x")
+    with pytest.raises(InvalidInput) as refusal:
+        operations.update_organization(make.actor(make.root()), "acme-x", fields)
+    assert fields_of(refusal) == wrong
+
+
+def test_root_suspends_and_resumes_and_the_organizations_own_administrator_cannot(
+    context: Flask, make: Factory
+) -> None:
+    acme, root = make.organization(), make.actor(make.root())
+    with pytest.raises(Forbidden):
+        operations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
+    suspended = operations.update_organization(root, acme.slug, {"status": "suspended"})
+    assert suspended.organization.status == "suspended"
+    assert not lookups.organization_by_id(acme.id).is_active
+    resumed = operations.update_organization(root, acme.slug, {"status": "active"})
+    assert resumed.organization.status == "active" and lookups.organization_by_id(acme.id).is_active
+
+
+def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme, root = make.organization(), make.actor(make.root())
+    deleted = operations.delete_organization(make.actor(acme), acme.slug)
+    assert deleted.purge_at is not None
+    assert abs(deleted.purge_at - clock.now() - timedelta(days=30)) < timedelta(minutes=1)
+    for look_up in (
+        lambda: lookups.organization_by_slug(acme.slug),
+        lambda: lookups.organization_by_id(acme.id),
+    ):
+        with pytest.raises(NotFound):
+            look_up()
+    assert database.query("SELECT kind FROM revocation_log")
+    assert operations.get_organization(root, acme.slug).status == "deleted"
+    with pytest.raises(Conflict):
+        operations.update_organization(root, acme.slug, {"name": "Other"})
+    restored = operations.restore_organization(root, acme.slug)
+    assert (restored.status, restored.purge_at) == ("active", None)
+    assert lookups.organization_by_slug(acme.slug).is_active
+
+
+def test_root_can_be_neither_suspended_nor_deleted(context: Flask, make: Factory) -> None:
+    root = make.actor(make.root())
+    with pytest.raises(RootProtected):
+        operations.delete_organization(root, "root")
+    with pytest.raises(RootProtected):
+        operations.update_organization(root, "root", {"status": "suspended"})
+    assert operations.update_organization(root, "root", {"name": "Head Office"}).changed == ("name",)
+
+
+@pytest.mark.parametrize("slug", ["globex-other", "never-made", "root", "-", "x" * 500])
+def test_tn2_another_organization_is_unknown_whether_it_stands_or_not(
+    context: Flask, make: Factory, slug: str
+) -> None:
+    make.root()
+    make.organization("globex-other")
+    admin = make.actor(make.organization())
+    refusals = []
+    for call in (
+        lambda: operations.get_organization(admin, slug),
+        lambda: operations.update_organization(admin, slug, {"name": "Taken over"}),
+        lambda: operations.delete_organization(admin, slug),
+    ):
+        with pytest.raises(NotFound) as refusal:
+            call()
+        refusals.append((refusal.value.description, refusal.value.code))
+    assert set(refusals) == {("There is no such organization.", "not_found")}
+
+
+def test_root_lists_every_organization_in_pages_and_others_their_own_alone(
+    context: Flask, make: Factory
+) -> None:
+    root = make.actor(make.root())
+    for number in range(5):
+        make.organization(f"page-{number}", name=f"Paged {number}")
+    acme = make.organization()
+    first = operations.list_organizations(root, limit=3, query="page-")
+    second = operations.list_organizations(root, limit=3, query="page-", after=first.next_cursor_key)
+    assert [record.slug for record in (*first.items, *second.items)] == [
+        f"page-{number}" for number in range(5)
+    ]
+    assert first.next_cursor_key is not None and second.next_cursor_key is None
+    backwards = operations.list_organizations(root, limit=2, query="paged", descending=True)
+    assert [record.slug for record in backwards.items] == ["page-4", "page-3"]
+    own = operations.list_organizations(make.actor(acme))
+    assert [record.slug for record in own.items] == [acme.slug]
+    operations.delete_organization(root, "page-0")
+    assert "page-0" not in {record.slug for record in operations.list_organizations(root, limit=100).items}
+    assert [r.slug for r in operations.list_organizations(root, status="deleted").items] == ["page-0"]
+
+
+def test_reading_needs_the_permission(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    for call in (
+        lambda actor: operations.get_organization(actor, acme.slug),
+        lambda actor: operations.list_organizations(actor),
+        lambda actor: operations.delete_organization(actor, acme.slug),
+        lambda actor: operations.update_organization(actor, acme.slug, {"name": "x"}),
+    ):
+        with pytest.raises(Forbidden):
+            call(make.actor(acme, "clients:read"))
+
+
+def test_an_auditor_of_root_reads_every_organization_and_changes_none(context: Flask, make: Factory) -> None:
+    acme, root = make.organization(), make.root()
+    held = permissions_of("auditor", root.settings, is_root=True)
+    auditor = make.actor(root, *held, user=make.user(root, role="auditor"))
+    assert operations.get_organization(auditor, acme.slug).slug == acme.slug
+    assert acme.slug in {record.slug for record in operations.list_organizations(auditor).items}
+    for call in (
+        lambda: operations.update_organization(auditor, acme.slug, {"name": "Mine"}),
+        lambda: operations.update_organization(auditor, acme.slug, {"status": "suspended"}),
+        lambda: operations.delete_organization(auditor, acme.slug),
+        lambda: operations.create_organization(auditor, {"name": "New"}),
+    ):
+        with pytest.raises(Forbidden):
+            call()

@@ -1,0 +1,63 @@
+"""Figures of the first page: right, bounded, of one organization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from app.extensions import db
+from app.operations.organizations.overview import get_overview
+from app.rules.errors import Forbidden
+
+
+def test_counts_are_of_this_organization_alone(context: Any, make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    make.client(acme)
+    for _ in range(2):
+        make.client(globex)
+    make.user(globex, role="admin")
+
+    found = get_overview(make.actor(acme))
+
+    assert (found.clients, found.users, found.administrators) == (1, 0, 0)
+    assert found.happenings is not None
+    assert {happening.action for happening in found.happenings} >= {
+        "client.registered",
+        "organization.created",
+    }
+
+
+def test_who_may_not_read_the_audit_log_gets_none(context: Any, make: Any) -> None:
+    found = get_overview(make.actor(make.organization(), "organization:read"))
+
+    assert found.happenings is None
+
+
+def test_needs_organization_read(context: Any, make: Any) -> None:
+    with pytest.raises(Forbidden):
+        get_overview(make.actor(make.organization(), "clients:read"))
+
+
+def test_queries_do_not_grow_with_the_organization(context: Any, make: Any) -> None:
+    acme = make.organization()
+    actor = make.actor(acme)
+
+    def asked() -> int:
+        statements: list[str] = []
+
+        def note(conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            statements.append(statement)
+
+        event.listen(db.engine, "before_cursor_execute", note)
+        get_overview(actor)
+        event.remove(db.engine, "before_cursor_execute", note)
+        return len(statements)
+
+    before = asked()
+    for _ in range(3):
+        make.client(acme)
+        make.user(acme, role="developer")
+
+    assert asked() == before

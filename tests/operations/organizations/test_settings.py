@@ -1,0 +1,298 @@
+"""Settings: stored as overrides, versioned, refused when they would lock out, and true at once."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.clients import credentials
+from app.operations.directory import lookups
+from app.operations.organizations import settings as operations
+from app.operations.organizations.role_holders import RoleInUse
+from app.operations.organizations.settings import Impact, impact_of
+from app.operations.users.invitations import InvitationEnded, accept_invitation, invite, revoke_invitation
+from app.operations.users.role_assignments import assign_role
+from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
+from app.rules.identifiers import new_id
+from app.rules.organizations.lock_out import WouldLockOut
+from app.rules.organizations.settings import effective
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+
+def test_the_effective_document_is_read_and_overrides_alone_are_stored(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization()
+    admin = make.actor(acme)
+    updated = operations.update_settings(admin, acme.slug, {"oauth": {"access_token": {"ttl_seconds": 120}}})
+    assert updated.changed == ("oauth.access_token.ttl_seconds",) and updated.impact is None
+    view = operations.get_settings(admin, acme.slug)
+    assert view.document["oauth"]["access_token"] == {
+        "format": "opaque",
+        "ttl_seconds": 120,
+        "jwt_ttl_seconds": 600,
+    }
+    assert (view.version, view.overridden, view.updated_by) == (
+        2,
+        ("oauth.access_token.ttl_seconds",),
+        "tests",
+    )
+    assert view.limits["oauth.access_token.ttl_seconds"] == {"min": 60, "max": 86400}
+    stored = [row[0] for row in database.query("SELECT settings FROM organizations") if "120" in str(row[0])]
+    assert len(stored) == 1 and "jwt_ttl" not in str(stored[0])
+    assert lookups.organization_by_id(acme.id).settings["oauth"]["access_token"]["ttl_seconds"] == 120
+
+
+def test_a_change_raises_the_version_that_cached_views_are_checked_against(
+    context: Flask, make: Factory
+) -> None:
+    acme = make.organization()
+    before = lookups.organization_by_id(acme.id).version
+    operations.update_settings(make.actor(acme), acme.slug, {"branding": {"theme": "dark"}})
+    assert lookups.organization_by_id(acme.id).version == before + 1
+
+
+def test_nothing_changes_when_nothing_differs(context: Flask, make: Factory, database: Database) -> None:
+    acme = make.organization()
+    before = database.count("audit_events")
+    updated = operations.update_settings(make.actor(acme), acme.slug, {"branding": {"theme": "auto"}})
+    assert (updated.changed, updated.settings.version) == ((), 1)
+    assert database.count("audit_events") == before
+
+
+def test_a_refused_change_leaves_neither_setting_nor_audit(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization()
+    before = database.count("audit_events")
+    with pytest.raises(InvalidInput) as refusal:
+        operations.update_settings(
+            make.actor(acme), acme.slug, {"branding": {"theme": "dark"}, "oauth": {"require_par": "yes"}}
+        )
+    assert [error.field for error in refusal.value.errors] == ["oauth.require_par"]
+    assert operations.get_settings(make.actor(acme), acme.slug).overridden == ()
+    assert database.count("audit_events") == before
+
+
+def test_a_stale_version_is_refused(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    admin = make.actor(acme)
+    operations.update_settings(admin, acme.slug, {"branding": {"theme": "dark"}}, expected_version=1)
+    with pytest.raises(PreconditionFailed):
+        operations.update_settings(admin, acme.slug, {"branding": {"theme": "light"}}, expected_version=1)
+    assert operations.get_settings(admin, acme.slug).document["branding"]["theme"] == "dark"
+
+
+def test_a_dry_run_checks_counts_and_changes_nothing(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization()
+    make.user(acme)
+    make.user(acme, role="admin")
+    audited = database.count("audit_events")
+    ran = operations.update_settings(
+        make.actor(acme), acme.slug, {"authentication": {"sessions": {"max_per_user": 3}}}, dry_run=True
+    )
+    assert ran.changed == ("authentication.sessions.max_per_user",)
+    assert ran.impact == Impact(users_without_second_factor=0, sessions_ending=0, clients_affected=0)
+    assert operations.get_settings(make.actor(acme), acme.slug).version == 1
+    assert database.count("audit_events") == audited
+    with pytest.raises(InvalidInput):
+        operations.update_settings(make.actor(acme), acme.slug, {"nope": 1}, dry_run=True)
+
+
+def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    make.user(acme)
+    make.user(acme, role="admin")
+    for policy, people in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
+        after = effective({"authentication": {"mfa": {"policy": policy}}})
+        found = impact_of(acme.id, acme.settings, after, ["authentication.mfa.policy"])
+        assert found.users_without_second_factor == people
+
+
+def test_a_dry_run_counts_the_clients_that_would_no_longer_fit(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    make.client(acme)
+    make.machine(acme, "clients:read")
+    admin = make.actor(acme)
+    narrowed = {"oauth": {"redirect_uris": {"allowed_hosts": ["*.acme.example"]}}}
+    ran = operations.update_settings(admin, acme.slug, narrowed, dry_run=True)
+    assert ran.impact is not None and ran.impact.clients_affected == 1
+    ran = operations.update_settings(
+        admin, acme.slug, {"oauth": {"access_token": {"ttl_seconds": 60}}}, dry_run=True
+    )
+    assert ran.impact is not None and ran.impact.clients_affected == 2
+
+
+def test_a_dry_run_counts_the_clients_that_must_do_what_they_need_not_do_now(
+    context: Flask, make: Factory
+) -> None:
+    acme = make.organization()
+    make.client(acme)
+    make.client(acme, dpop_bound_access_tokens=True)
+    make.client(acme, require_pushed_authorization_requests=True)
+    make.machine(acme, "clients:read")
+    admin = make.actor(acme)
+
+    def affected(**oauth: bool) -> int:
+        ran = operations.update_settings(admin, acme.slug, {"oauth": oauth}, dry_run=True)
+        assert ran.impact is not None
+        return ran.impact.clients_affected
+
+    assert affected(require_par=True) == 2, "a machine asks for no authorization"
+    assert affected(require_dpop=True) == 3
+    assert affected(require_par=True, require_dpop=True) == 4
+    operations.update_settings(admin, acme.slug, {"oauth": {"require_par": True, "require_dpop": True}})
+    assert affected(require_par=False, require_dpop=False) == 0, "who is freed loses nothing"
+
+
+def test_se7_showing_secrets_once_wipes_the_sealed_copies(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    acme = make.organization()
+    make.client(acme)
+    sealed = "SELECT COUNT(*) FROM client_credentials WHERE sealed IS NOT NULL"
+    assert database.query(sealed)[0][0] == 1
+    operations.update_settings(
+        make.actor(acme), acme.slug, {"oauth": {"clients": {"secret_display": "once"}}}
+    )
+    assert database.query(sealed)[0][0] == 0
+    assert database.count("client_credentials") == 1
+
+
+def test_nobody_locks_themselves_out(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    ada = make.user(acme, role="admin")
+    with pytest.raises(WouldLockOut) as refusal:
+        operations.update_settings(
+            make.actor(acme, user=ada), acme.slug, {"authentication": {"password": {"enabled": False}}}
+        )
+    assert refusal.value.status == 409
+
+
+def test_losing_ones_own_settings_write_is_refused(context: Flask, make: Factory) -> None:
+    boss = {"permissions": ["settings:read", "settings:write"]}
+    acme = make.organization(settings={"user_permissions": {"roles": {"boss": boss}}})
+    ada = make.user(acme, role="boss")
+    with pytest.raises(WouldLockOut):
+        operations.update_settings(
+            make.actor(acme, "settings:write", "settings:read", "roles:write", user=ada),
+            acme.slug,
+            {"user_permissions": {"roles": {"boss": {"permissions": ["settings:read"]}}}},
+        )
+
+
+def test_a_role_that_somebody_holds_is_not_removed(context: Flask, make: Factory) -> None:
+    acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
+    ada = make.user(acme)
+    assign_role(make.system(acme), acme.id, acme.id, ada.id, "ops")
+    gone = {"user_permissions": {"roles": {"ops": None}}}
+    with pytest.raises(RoleInUse):
+        operations.update_settings(make.actor(acme), acme.slug, gone)
+
+
+def test_a_role_that_somebody_is_invited_to_is_not_removed(context: Flask, make: Factory) -> None:
+    acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
+    invited = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").invitation
+    gone = {"user_permissions": {"roles": {"ops": None}}}
+    with pytest.raises(RoleInUse):
+        operations.update_settings(make.actor(acme), acme.slug, gone)
+    revoke_invitation(make.actor(acme), acme.slug, invited.public_id)
+    operations.update_settings(make.actor(acme), acme.slug, gone)
+
+
+def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invited while the role was being removed."""
+    acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
+    link = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
+    monkeypatch.setattr(operations, "require_unused", lambda *args: None)
+    operations.update_settings(make.actor(acme), acme.slug, {"user_permissions": {"roles": {"ops": None}}})
+    with pytest.raises(InvitationEnded):
+        accept_invitation(link.rpartition("/")[2], name="Bob", password_hash="$argon2id$test")
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [
+        {"user_permissions": {"roles": {"sly": {"permissions": ["clients:trust"]}}}},
+        {"user_permissions": {"members_can_register_clients": True}},
+    ],
+)
+def test_tn11_nobody_gives_a_role_what_they_lack(
+    context: Flask, make: Factory, partial: dict[str, Any]
+) -> None:
+    acme = make.organization()
+    with pytest.raises(Forbidden) as refusal:
+        operations.update_settings(make.actor(acme, "settings:write", "roles:write"), acme.slug, partial)
+    assert refusal.value.permission in {"clients:trust", "clients:read:own"}
+    assert operations.get_settings(make.actor(acme), acme.slug).version == 1
+
+
+def test_another_organizations_settings_are_unknown_and_root_reaches_them(
+    context: Flask, make: Factory
+) -> None:
+    acme, globex, root = make.organization(), make.organization(), make.root()
+    for call in (operations.get_settings, lambda actor, slug: operations.update_settings(actor, slug, {})):
+        with pytest.raises(NotFound):
+            call(make.actor(acme), globex.slug)
+    ada = make.user(root, role="admin")
+    updated = operations.update_settings(
+        make.actor(root, user=ada), globex.slug, {"branding": {"theme": "dark"}}
+    )
+    assert updated.settings.organization_slug == globex.slug
+
+
+def test_the_audit_event_names_root_acting_elsewhere(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    globex, root = make.organization(), make.root()
+    ada = make.user(root, role="admin")
+    operations.update_settings(make.actor(root, user=ada), globex.slug, {"branding": {"theme": "dark"}})
+    rows = database.query("SELECT organization_id, actor_organization, action FROM audit_events")
+    found = [[part.decode() if isinstance(part, bytes) else part for part in row] for row in rows]
+    assert [globex.id, root.id, "settings.updated"] in found
+
+
+def test_changing_needs_the_permission(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    with pytest.raises(Forbidden):
+        operations.update_settings(make.actor(acme, "settings:read"), acme.slug, {})
+    with pytest.raises(Forbidden):
+        operations.get_settings(make.actor(acme, "settings:write"), acme.slug)
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_se7_a_secret_made_while_secrets_become_shown_once_leaves_no_sealed_copy(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """SQLite takes one writer at a time, so it cannot show this race."""
+    for _ in range(8):
+        acme = make.organization()
+        made = [make.client(acme) for _ in range(4)]
+        once = {"oauth": {"clients": {"secret_display": "once"}}}
+        admin = make.actor(acme)
+        calls = [functools.partial(credentials.create_credential, admin, client.client_id) for client in made]
+        calls.append(functools.partial(operations.update_settings, admin, acme.slug, once))
+        assert set(at_once(app, calls)) == {"NewCredential", "UpdatedSettings"}
+        sealed = database.query("SELECT organization_id FROM client_credentials WHERE sealed IS NOT NULL")
+        assert acme.id.encode() not in {bytes(row[0]) for row in sealed}
+
+
+def test_a_client_does_not_switch_off_the_only_way_to_sign_in(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    client = replace(make.actor(acme), kind="client", client_id=new_id())
+    for caller in (client, make.system(acme)):
+        with pytest.raises(WouldLockOut):
+            operations.update_settings(
+                caller, acme.slug, {"authentication": {"password": {"enabled": False}}}
+            )

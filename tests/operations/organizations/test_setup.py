@@ -1,0 +1,178 @@
+"""Set-up: one succeeds, ever; what it makes works; afterwards there is nothing to find (BS-1)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.models.event import InstanceFact
+from app.operations.clients.clients import list_clients
+from app.operations.directory.lookups import organization_by_slug, root_organization
+from app.operations.directory.permissions import rights_of_user
+from app.operations.organizations import setup
+from app.operations.organizations.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.rules import token_values
+from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
+from app.rules.errors import InvalidInput, NotFound
+from tests.factories import PASSWORD, Factory
+from tests.support.databases import Database
+
+GOOD: dict[str, Any] = {
+    "email": "root@gatehouse.example",
+    "name": "Rosa",
+    "password": PASSWORD,
+    "organization_name": "Acme",
+}
+
+
+def test_set_up_makes_everything_that_a_beginning_needs(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    result = complete_setup(issue_setup_token(), **GOOD)
+    root, acme = root_organization(), organization_by_slug("acme")
+    assert (root.slug, root.is_root, root.issuer) == ("root", True, root.base_url)
+    assert (acme.name, acme.is_root, acme.id) == (
+        "Acme",
+        False,
+        organization_by_slug(result.organization_id).id,
+    )
+    assert rights_of_user(root, root.id, result.user_id) >= frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)
+    assert rights_of_user(acme, root.id, result.user_id) >= frozenset(PERMISSIONS)
+    assert isinstance(sign_in(root.id, GOOD["email"], PASSWORD), SignedIn)
+    (client,) = list_clients(make.system(root)).items
+    assert client.client_id == result.client_id
+    assert (client.type, client.trust, client.grant_types) == (
+        "machine",
+        "first_party",
+        ("client_credentials",),
+    )
+    assert set(client.scopes) == set(PERMISSIONS) | set(ROOT_ONLY)
+    actions = {row[0] for row in database.query("SELECT action FROM audit_events")}
+    assert {bytes(action) if isinstance(action, bytes) else action.encode() for action in actions} >= {
+        b"instance.set_up", b"organization.created", b"client.registered", b"administrator.added"
+    }  # fmt: skip
+
+
+def test_a_second_set_up_finds_nothing(context: Flask, make: Factory) -> None:
+    token = issue_setup_token()
+    complete_setup(token, **GOOD)
+    for again in (token, None, token_values.new_token("su", "00000000")):
+        with pytest.raises(NotFound):
+            complete_setup(again, **GOOD | {"email": "other@gatehouse.example"})
+    with pytest.raises(NotFound):
+        issue_setup_token()
+    assert is_set_up()
+
+
+def test_a_token_is_good_for_an_hour(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = issue_setup_token()
+    begun = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: begun + timedelta(minutes=59))
+    assert is_setup_token(token)
+    monkeypatch.setattr(clock, "now", lambda: begun + timedelta(minutes=61))
+    assert not is_setup_token(token)
+    with pytest.raises(NotFound):
+        complete_setup(token, **GOOD)
+    assert not is_set_up()
+
+
+def test_a_newer_token_replaces_the_one_before(context: Flask) -> None:
+    first, second = issue_setup_token(), issue_setup_token()
+    assert not is_setup_token(first)
+    assert is_setup_token(second)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "gth_su_",
+        "x" * 500,
+        "gth_su_\x00",
+        pytest.param(token_values.new_token("su", "00000000"), id="another"),
+        pytest.param(token_values.new_token("iv", "00000000"), id="another-kind"),
+    ],
+)
+def test_no_other_token_is_taken(token: str, context: Flask) -> None:
+    issue_setup_token()
+    assert not is_setup_token(token)
+    with pytest.raises(NotFound):
+        complete_setup(token, **GOOD)
+    assert not is_set_up()
+
+
+def test_the_token_is_nowhere_in_clear(context: Flask, database: Database) -> None:
+    token = issue_setup_token()
+    assert token.encode() not in database.dump()
+    assert token[-50:-8].encode() not in database.dump()
+
+
+def test_every_wrong_field_is_named_at_once_and_nothing_is_made(context: Flask, database: Database) -> None:
+    token = issue_setup_token()
+    with pytest.raises(InvalidInput) as refusal:
+        complete_setup(
+            token, email="nobody", name="", password="short", organization_name="Acme", organization_id="A!"
+        )
+    assert {error.field for error in refusal.value.errors} == {"email", "name", "password", "organization_id"}
+    assert database.count("organizations") == database.count("users") == 0
+    assert is_setup_token(token), "a typing error costs no token"
+
+
+@pytest.mark.parametrize("slug", ["root", "admin", "x", "-acme", "ACME", "a" * 41])
+def test_the_organization_needs_an_id_of_its_own(slug: str, context: Flask) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        complete_setup(None, **GOOD, organization_id=slug)
+    assert refusal.value.field == "organization_id"
+    assert not is_set_up()
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_of_a_hundred_at_once_one_sets_up(
+    app: Flask, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The hash takes 18 ms of a core, and a hundred of them would only make the threads come one by one.
+    monkeypatch.setattr(setup, "new_password_hash", lambda *args, **kwargs: "$argon2id$not-a-hash")
+    with app.app_context():
+        token = issue_setup_token()
+    results: Counter[str] = Counter()
+    ready = threading.Barrier(100)
+
+    def come(number: int) -> None:
+        with app.app_context():
+            ready.wait()
+            try:
+                complete_setup(token, **GOOD | {"email": f"root{number}@gatehouse.example"})
+                results["made"] += 1
+            except NotFound:
+                results["nothing here"] += 1
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {"made": 1, "nothing here": 99}
+    assert database.count("users") == 1
+    assert database.count("organizations") == 2
+    assert database.count("clients") == 1
+
+
+@transaction
+def _facts() -> list[str]:
+    from app.extensions import db
+
+    return [fact.name for fact in db.session.query(InstanceFact)]
+
+
+def test_after_set_up_no_token_is_kept(context: Flask) -> None:
+    complete_setup(issue_setup_token(), **GOOD)
+    assert _facts() == ["set-up"]

@@ -1,0 +1,56 @@
+"""People with passkeys: an organization, its Ada, and her authenticator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
+from app.operations.sign_in.passkey_sign_in import begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.sign_in import Browser
+from app.rules.actor import Actor
+from tests.factories import Factory, MadeUser
+from tests.support.security_key import Authenticator
+
+HERE = Browser("the browser here", "Mozilla/5.0 (Macintosh; Intel Mac OS X) Firefox/140.0")
+ELSEWHERE = Browser("another browser")
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization()
+
+
+@pytest.fixture
+def ada(make: Factory, acme: Any) -> MadeUser:
+    return make.user(acme, email="ada@acme.example")
+
+
+@pytest.fixture
+def actor(make: Factory, acme: Any, ada: MadeUser) -> Actor:
+    """Ada, who has just signed in, with all that she has."""
+    return replace(make.actor(acme, user=ada), amr=("pwd", "mfa"))
+
+
+@pytest.fixture
+def key(actor: Actor) -> Authenticator:
+    """Ada's authenticator, with a passkey that is registered."""
+    return registered(actor, Authenticator())
+
+
+@pytest.fixture
+def answer_of(acme: Any) -> Callable[..., str]:
+    """An authenticator's answer to a sign-in that begins here."""
+    return lambda key, **client: key.get(begin_sign_in(acme, HERE.id), client=client)
+
+
+def registered(actor: Actor, key: Authenticator, name: str = "") -> Authenticator:
+    finish_registration(actor, key.create(begin_registration(actor, HERE)), name, HERE)
+    return key
+
+
+def sign_in(organization: Any, answer: str, browser: Browser = HERE) -> Any:
+    return sign_in_with_passkey(Actor.anonymous(organization.id, "192.0.2.9"), organization, answer, browser)

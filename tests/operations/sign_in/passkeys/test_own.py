@@ -1,0 +1,103 @@
+"""One's own passkeys: renamed and removed by their owner alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in import second_factors
+from app.operations.sign_in.factor_enrollment import FactorDemanded
+from app.operations.sign_in.passkey_registration import (
+    LastWayIn,
+    get_passkey,
+    list_passkeys,
+    remove_passkey,
+    rename_passkey,
+)
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.sign_in import SignedIn
+from app.rules.errors import InvalidInput, NotFound
+from tests.oauth.conftest import audited
+from tests.operations.sign_in.passkeys.conftest import registered, sign_in
+from tests.support.security_key import Authenticator
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_a_passkey_is_renamed(actor: Any, key: Any, database: Any) -> None:
+    [passkey] = list_passkeys(actor)
+    rename_passkey(actor, passkey.public_id, "  Blue\tkey ")
+    assert list_passkeys(actor)[0].name == "Blue key"
+    rename_passkey(actor, passkey.public_id, "Blue key")
+    assert audited(database, "passkey.renamed") == 1
+    with pytest.raises(InvalidInput):
+        rename_passkey(actor, passkey.public_id, " ")
+
+
+def test_a_removed_passkey_signs_in_nobody(
+    actor: Any, acme: Any, key: Any, answer_of: Any, database: Any
+) -> None:
+    """With the last factor its recovery codes go."""
+    assert second_factors.count_left(acme.id, actor.user_id) == 10
+    answer = answer_of(key)
+    remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    assert list_passkeys(actor) == ()
+    assert sign_in(acme, answer).reason == "unknown"
+    assert second_factors.count_left(acme.id, actor.user_id) == 0
+    assert audited(database, "passkey.removed") == audited(database, "second_factor.removed") == 1
+
+
+def test_removing_one_asks_for_a_fresh_sign_in_with_the_factor(make: Any, actor: Any, key: Any) -> None:
+    [passkey] = list_passkeys(actor)
+    with pytest.raises(FreshSignInRequired):
+        remove_passkey(replace(actor, amr=("pwd",)), passkey.public_id)
+    assert len(list_passkeys(actor)) == 1
+
+
+def test_the_last_one_stays_where_a_factor_is_demanded(make: Any, acme: Any, actor: Any, key: Any) -> None:
+    mfa = {"policy": "required", "grace_period_seconds": 0}
+    update_settings(make.system(acme), acme.slug, {"authentication": {"mfa": mfa}})
+    with pytest.raises(FactorDemanded):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    assert len(list_passkeys(actor)) == 1
+    registered(actor, Authenticator())
+    remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    assert len(list_passkeys(actor)) == 1
+
+
+def test_the_last_one_stays_where_nobody_signs_in_with_a_password(
+    make: Any, acme: Any, actor: Any, key: Any, answer_of: Any
+) -> None:
+    """Nobody locks themselves out, the last administrator included: no link chooses a password there either."""
+    update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": False}}})
+    with pytest.raises(LastWayIn):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    assert isinstance(sign_in(acme, answer_of(key)), SignedIn)
+    registered(actor, Authenticator())
+    remove_passkey(actor, list_passkeys(actor)[1].public_id)
+    with pytest.raises(LastWayIn):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": True}}})
+    remove_passkey(actor, list_passkeys(actor)[0].public_id)
+
+
+def test_another_ones_passkey_is_as_absent(make: Any, acme: Any, actor: Any, key: Any) -> None:
+    """Another person's, another organization's, and one that never was: one answer."""
+    globex = make.organization()
+    [passkey] = list_passkeys(actor)
+    said = set()
+    for who, name in (
+        (make.actor(acme, user=make.user(acme)), passkey.public_id),
+        (make.actor(globex, user=make.user(globex)), passkey.public_id),
+        (actor, "pky_" + "0" * 26),
+        (actor, "nothing"),
+    ):
+        for act in (get_passkey, remove_passkey, lambda a, p: rename_passkey(a, p, "Mine")):
+            with pytest.raises(NotFound) as refused:
+                act(who, name)
+            said.add(refused.value.description)
+    assert said == {"There is no such passkey."}
+    assert list_passkeys(actor)[0].name == passkey.name

@@ -1,0 +1,122 @@
+"""Recovery codes: as many as the settings say, each of use once, and void when others take their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.sign_in import factor_enrollment, second_factors
+from app.operations.sign_in.factor_verification import WrongCode, verify_code
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
+from app.rules.actor import Actor
+from app.rules.errors import Conflict
+from app.rules.sign_in.second_factors import recovery_digest
+from tests.factories import PASSWORD
+from tests.oauth.conftest import audited
+from tests.support.authenticator import person, with_app
+from tests.support.databases import Database
+from tests.support.mail_server import Mailbox
+
+pytestmark = pytest.mark.usefixtures("context")
+BROWSER = Browser("this browser")
+
+
+@pytest.fixture
+def ada(make: Any) -> Any:
+    acme = make.organization(settings={"authentication": {"mfa": {"recovery_codes": 6}}})
+    return make.user(acme, email="ada@acme.example")
+
+
+def with_code(user: Any, code: str) -> Any:
+    """What comes of the password and the code."""
+    step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=BROWSER.id)
+    assert isinstance(step, SecondStep), step
+    return verify_code(Actor.anonymous(user.organization.id), user.organization, step.token, code, BROWSER)
+
+
+def test_there_are_as_many_as_the_settings_say_and_only_digests_are_kept(
+    app: Any, ada: Any, database: Database
+) -> None:
+    """MF-4."""
+    codes = with_app(app, ada).codes
+    assert len(set(codes)) == 6
+    kept = {bytes(row[0]) for row in database.query("SELECT digest FROM recovery_codes")}
+    assert kept == {recovery_digest(code.replace("-", "")) for code in codes}
+
+
+def test_each_signs_in_once_in_place_of_the_app(app: Any, ada: Any, database: Database) -> None:
+    """MF-4: single use; what is left is told."""
+    codes = with_app(app, ada).codes
+    assert isinstance(with_code(ada, codes[0].upper().replace("-", " ")), SignedIn)
+    assert with_code(ada, codes[0]) == WrongCode(4)
+    assert isinstance(with_code(ada, codes[1]), SignedIn)
+    assert factor_enrollment.own_factors(person(ada)).codes_left == 4
+    assert audited(database, "recovery_code.used") == 2
+
+
+def test_new_ones_are_told_to_their_owner(
+    app: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    """MF-4: whoever stole a sign-in takes the way back from its owner, but not in silence."""
+    with_app(app, ada)
+    deliver()
+    box.mails.clear()
+    factor_enrollment.renew_codes(person(ada, amr=("pwd", "otp", "mfa")))
+    deliver()
+    assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
+        (ada.email, "Your account at Acme has new recovery codes")
+    ]
+
+
+def test_nobody_else_s_code_counts(app: Any, make: Any, ada: Any) -> None:
+    """MF-4: not another user's of the same organization, and it is not used up by the attempt."""
+    eve = make.user(ada.organization)
+    codes = with_app(app, ada).codes
+    with_app(app, eve)
+    assert with_code(eve, codes[0]) == WrongCode(4)
+    assert isinstance(with_code(ada, codes[0]), SignedIn)
+
+
+def test_wrong_recovery_codes_count_with_wrong_codes(app: Any, ada: Any) -> None:
+    """MF-3, MF-4: there is one count, so that guessing gains nothing by a second field."""
+    with_app(app, ada)
+    tries = [with_code(ada, code) for code in ("0" * 24, "000000", "1" * 24, "", "x")]
+    assert [wrong.tries_left for wrong in tries] == [4, 3, 2, 1, 0]
+
+
+def test_new_ones_void_the_old(app: Any, ada: Any, database: Database) -> None:
+    """MF-4; by a sign-in with the factor alone."""
+    old = with_app(app, ada).codes
+    with pytest.raises(FreshSignInRequired):
+        factor_enrollment.renew_codes(person(ada))
+    new = factor_enrollment.renew_codes(person(ada, amr=("pwd", "otp", "mfa")))
+    assert not set(old) & set(new) and len(new) == 6
+    assert with_code(ada, old[0]) == WrongCode(4)
+    assert isinstance(with_code(ada, new[0]), SignedIn)
+    assert audited(database, "recovery_codes.renewed") == 1
+
+
+def test_without_a_factor_there_are_none_and_they_go_with_the_last(app: Any, ada: Any) -> None:
+    with pytest.raises(Conflict) as refused:
+        factor_enrollment.renew_codes(person(ada))
+    assert refused.value.code == "no_second_factor"
+    with_app(app, ada)
+    factor_enrollment.remove_app(person(ada, amr=("pwd", "otp", "mfa")))
+    assert second_factors.count_left(ada.organization.id, ada.id) == 0
+    assert isinstance(sign_in(ada.organization.id, ada.email, PASSWORD), SignedIn)
+
+
+def test_the_owner_is_told_of_each(app: Any, ada: Any, box: Mailbox, deliver: Any) -> None:
+    codes = with_app(app, ada).codes
+    with_code(ada, codes[0])
+    factor_enrollment.remove_app(person(ada, amr=("pwd", "otp", "mfa")))
+    deliver()
+    said = [mail["Subject"] for mail in box.mails if "browser" not in mail["Subject"]]
+    assert said == [
+        "Your account at Acme has a new second factor",
+        "A recovery code of your account at Acme was used",
+        "A second factor of your account at Acme was removed",
+    ]

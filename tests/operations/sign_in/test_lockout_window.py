@@ -1,0 +1,33 @@
+"""For how long a wrong password counts is the organization's to say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from app.operations.store import clock, rate_limits
+from app.rules.sign_in.lockout import Lockout
+from tests.factories import Factory
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.mark.parametrize(("window_seconds", "waits"), [(120, False), (3600, True)])
+def test_a_failure_counts_for_the_window_and_no_longer(
+    make: Factory, monkeypatch: pytest.MonkeyPatch, window_seconds: int, waits: bool
+) -> None:
+    lockout = {
+        "max_failures": 3,
+        "window_seconds": window_seconds,
+        "delay_seconds": 600,
+        "max_delay_seconds": 900,
+    }
+    acme = make.organization(settings={"authentication": {"lockout": lockout}})
+    limit = rate_limits.Limit(rate_limits.bucket_of("orchard"), Lockout.of(acme.settings))
+    for _ in range(3):
+        assert rate_limits.claim_attempt(acme.id, limit).wait == 0
+    assert rate_limits.claim_attempt(acme.id, limit).wait > 0
+    now = clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + timedelta(minutes=5))
+    assert (rate_limits.claim_attempt(acme.id, limit).wait > 0) is waits

@@ -1,0 +1,146 @@
+"""Changing one's password: it needs the current one, and ends what was alive elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.operations.sign_in import passwords
+from app.operations.sign_in.limits import MOST_PER_ACCOUNT
+from app.operations.sign_in.passwords import change_password
+from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
+from tests.factories import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "nine small otters in a kiln"
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(settings={"authentication": {"lockout": {"max_failures": 3}}})
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example", name="Ada Lovelace")
+
+
+@pytest.fixture
+def here(make: Any, ada: Any) -> Any:
+    return make.sign_in(ada)
+
+
+def actor_of(signed_in: Any) -> Any:
+    return find_session(signed_in.token).actor()
+
+
+def test_the_new_password_counts_and_the_old_one_does_not(acme: Any, ada: Any, here: Any) -> None:
+    change_password(actor_of(here), PASSWORD, NEW)
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+    assert sign_in(acme.id, ada.email, PASSWORD).reason == "mismatch"
+    assert db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).one()
+
+
+def test_other_browsers_are_signed_out_and_this_one_has_a_new_value(make: Any, ada: Any, here: Any) -> None:
+    there = make.sign_in(ada)
+    changed = change_password(actor_of(here), PASSWORD, NEW)
+    assert changed.ended_sessions == 1
+    assert find_session(there.token) is None
+    assert find_session(here.token) is None
+    assert find_session(changed.token) is not None
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "field", "code"),
+    [
+        ("wrong", NEW, "current_password", "wrong_password"),
+        ("", NEW, "current_password", "wrong_password"),
+        (PASSWORD, PASSWORD, "new_password", "unchanged"),
+        (PASSWORD, "short", "new_password", "too_short"),
+        (PASSWORD, "password1234", "new_password", "too_common"),
+        (PASSWORD, "adalovelace99", "new_password", "too_personal"),
+        (PASSWORD, "x" * 129, "new_password", "too_long"),
+    ],
+)
+def test_a_refusal_names_the_field_and_changes_nothing(
+    acme: Any, ada: Any, here: Any, current: str, new: str, field: str, code: str
+) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        change_password(actor_of(here), current, new)
+    assert (refusal.value.errors[0].field, refusal.value.errors[0].code) == (field, code)
+    assert find_session(here.token) is not None
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
+    assert (
+        db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).all() == []
+    )
+
+
+def test_guessing_the_current_password_has_to_wait_too(here: Any) -> None:
+    actor = actor_of(here)
+    for _ in range(3):
+        with pytest.raises(InvalidInput):
+            change_password(actor, "guess", NEW)
+    with pytest.raises(TooManyRequests) as refusal:
+        change_password(actor, PASSWORD, NEW)
+    assert refusal.value.retry_after > 0
+
+
+def test_guesses_within_a_stolen_sign_in_are_counted_with_all_others(
+    acme: Any, ada: Any, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LK-1: from a hundred networks a hundred in all, and none more by signing in."""
+    monkeypatch.setattr(passwords, "verify_password", lambda *_, **__: (False, None))
+    actor = actor_of(here)
+    for number in range(MOST_PER_ACCOUNT):
+        with pytest.raises(InvalidInput):
+            change_password(replace(actor, address=f"198.51.{number}.1"), "guess", NEW)
+    elsewhere = replace(actor, address="192.0.2.1")
+    with pytest.raises(TooManyRequests, match="browsers that are not known"):
+        change_password(elsewhere, "guess", NEW)
+    assert sign_in(acme.id, ada.email, PASSWORD, address="192.0.2.2").reason == "capped"
+
+
+def test_the_owner_s_own_browser_is_not_kept_waiting_by_them(ada: Any, here: Any) -> None:
+    """LK-1: it is counted by itself."""
+    actor = actor_of(here)
+    for _ in range(3):
+        with pytest.raises(InvalidInput):
+            change_password(actor, "guess", NEW)
+    with pytest.raises(TooManyRequests):
+        change_password(actor, PASSWORD, NEW)
+    assert change_password(actor, PASSWORD, NEW, known=here.known).token
+
+
+def test_a_weak_new_password_is_no_wrong_guess(here: Any) -> None:
+    for _ in range(5):
+        with pytest.raises(InvalidInput):
+            change_password(actor_of(here), PASSWORD, "weak")
+    assert change_password(actor_of(here), PASSWORD, NEW).token
+
+
+def test_root_visiting_has_no_password_here(make: Any, acme: Any, ada: Any) -> None:
+    visiting = make.actor(make.root(), user=ada).acting_in(acme.id, frozenset({"users:write"}))
+    with pytest.raises(Forbidden):
+        change_password(visiting, PASSWORD, NEW)
+
+
+def test_a_crowd_at_the_hashes_is_no_wrong_password(
+    ada: Any, here: Any, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for guesses that they have not made."""
+
+    def crowded(*_: object, **__: object) -> None:
+        raise Unavailable("Too many people are signing in at this moment.", retry_after=3)
+
+    monkeypatch.setattr(passwords, "verify_password", crowded)
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            change_password(actor_of(here), PASSWORD, NEW)
+    assert database.count("attempts") == 0

@@ -1,0 +1,103 @@
+"""Places to hash: one a core, a short queue, and nobody has all of them (PW-6, TN-14)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.session import Attempt
+from app.operations.sign_in import passwords
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.rules.errors import Unavailable
+from tests.factories import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization()
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+def try_in(organization: Any, email: str = "ada@acme.example", password: str = PASSWORD) -> Any:
+    return sign_in(organization.id, email, password, address="203.0.113.9")
+
+
+def test_waiting_two_seconds_for_a_place_to_hash_is_unavailable_and_no_try(
+    acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PW-6: a storm of sign-ins is shed; it does not queue for ever."""
+    monkeypatch.setattr(passwords, "LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(1))
+    with passwords._place_to_hash(), pytest.raises(Unavailable) as refusal:
+        try_in(acme)
+    assert refusal.value.retry_after > 0
+    assert db.session.scalar(select(func.count()).select_from(Attempt)) == 0
+
+
+def test_beyond_a_short_queue_sign_ins_are_shed_at_once(
+    acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "_queue", passwords._Queue(1))
+    with passwords._place_to_hash(), pytest.raises(Unavailable):
+        try_in(acme)
+    assert isinstance(try_in(acme), SignedIn)
+
+
+class Storm:
+    """Threads that hold every place to hash that they get, until the end."""
+
+    def __init__(self, holders: list[tuple[str, str]]) -> None:
+        self._end, self._settled = threading.Event(), threading.Semaphore(0)
+        self.got: list[bool] = []
+        self._threads = [threading.Thread(target=self._hold, args=holder) for holder in holders]
+
+    def _hold(self, organization_id: str, address: str) -> None:
+        try:
+            with passwords._place_to_hash(organization_id, address):
+                self.got.append(True)
+                self._settled.release()
+                self._end.wait(20)
+        except Unavailable:
+            self.got.append(False)
+            self._settled.release()
+
+    def __enter__(self) -> Storm:
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            assert self._settled.acquire(timeout=20)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("kind", ["one organization's", "one network's"])
+def test_a_storm_leaves_half_of_the_places_to_others(
+    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """TN-14: the tenant next door signs in while the storm lasts."""
+    monkeypatch.setattr(passwords, "_queue", passwords._Queue(6))
+    monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(6))
+    globex = make.organization()
+    bob = make.user(globex, email="bob@globex.example")
+    if kind == "one organization's":
+        holders = [(acme.id, f"192.0.{number}.1") for number in range(12)]
+    else:
+        holders = [(f"organization {number}", "192.0.2.1") for number in range(12)]
+    with Storm(holders) as storm:
+        assert sum(storm.got) == 3
+        assert isinstance(try_in(globex, bob.email, PASSWORD), SignedIn)
+    assert passwords._queue.take([("anybody", "")]) and not passwords._queue._held["", "192.0.2.0/24"]

@@ -1,0 +1,248 @@
+"""Outgoing requests: the address is pinned, the name checked, and a stranger's server costs little (SF-2 to SF-4)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from app.operations.store import outgoing_http
+from app.operations.store.outgoing_http import OutgoingFailed, Places, requests
+from app.operations.store.transactions import transaction
+from app.rules.store.outgoing_http import OutgoingRefused
+from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
+
+OURS, THEIRS = "ours", "theirs"
+
+
+def answer(request: Request) -> Response:
+    if request.path == "/redirect":
+        return Response(302, headers={"Location": "https://localhost:1/elsewhere"})
+    if request.path == "/large":
+        return Response(200, b"x" * 70_000)
+    if request.path == "/packed":
+        return Response(200, b"\x1f\x8b", {"Content-Encoding": "gzip"})
+    return Response(200, b'{"ok": true}', {"Content-Type": "application/json"})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HttpsServer]:
+    with https_server(answer) as running:
+        yield running
+
+
+@pytest.fixture
+def reached(context: Flask, server: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> HttpsServer:
+    """The server, reachable in the application's context."""
+    monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], server))
+    server.requests.clear()
+    return server
+
+
+def test_a_get_brings_status_headers_and_body(reached: HttpsServer) -> None:
+    reply = outgoing_http.get(
+        f"{reached.base_url}/keys?a=%20b", organization_id=OURS, accept="application/jwk-set+json"
+    )
+    assert (reply.status, reply.headers["content-type"], reply.body) == (
+        200,
+        "application/json",
+        b'{"ok": true}',
+    )
+    (request,) = reached.requests
+    assert (request.method, request.path) == ("GET", "/keys?a=%20b")
+    assert request.headers["host"] == f"localhost:{reached.port}"
+    assert request.headers["accept"] == "application/jwk-set+json"
+    assert request.headers["accept-encoding"] == "identity"
+
+
+def test_a_post_carries_its_body(reached: HttpsServer) -> None:
+    outgoing_http.post(
+        f"{reached.base_url}/out",
+        organization_id=OURS,
+        body=b"a=b",
+        content_type="application/x-www-form-urlencoded",
+    )
+    (request,) = reached.requests
+    assert (request.method, request.body) == ("POST", b"a=b")
+    assert request.headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+def test_a_redirect_is_not_followed(reached: HttpsServer) -> None:
+    """SF-2. protocol: outgoing requests, pinned and bounded."""
+    assert outgoing_http.get(f"{reached.base_url}/redirect", organization_id=OURS).status == 302
+    assert len(reached.requests) == 1
+
+
+def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> None:
+    """SF-3: the size is counted while it comes. protocol: outgoing requests, pinned and bounded."""
+    for path in ("/large", "/packed"):
+        with pytest.raises(OutgoingFailed):
+            outgoing_http.get(reached.base_url + path, organization_id=OURS)
+    assert (
+        len(outgoing_http.get(f"{reached.base_url}/large", organization_id=OURS, most_bytes=70_000).body)
+        == 70_000
+    )
+
+
+def test_a_private_address_is_refused_before_anything_is_sent(
+    reached: HttpsServer, context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-2: localhost is only reached because the setting names this port."""
+    allowed = reaching(context.config["GATEHOUSE"], reached)
+    monkeypatch.setitem(context.config, "GATEHOUSE", allowed)
+    for url in (
+        f"https://127.0.0.1:{reached.port}/",
+        "https://localhost:1/",
+        reached.base_url.replace("https", "http"),
+    ):
+        with pytest.raises(OutgoingRefused):
+            outgoing_http.get(url, organization_id=OURS)
+    assert reached.requests == []
+
+
+def test_the_name_is_looked_up_once_and_the_checked_address_is_called(
+    reached: HttpsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-2: rebinding DNS. A second look-up would give another address; there is none.
+
+    protocol: outgoing requests, pinned and bounded.
+    """
+    asked = []
+    real = socket.getaddrinfo
+
+    def rebinding(host: str, *arguments: object, **named: object) -> object:
+        asked.append(host)
+        return real("127.0.0.1" if len(asked) == 1 else host, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    outgoing_http.get(f"{reached.base_url}/", organization_id=OURS)
+    assert [host for host in asked if host != "127.0.0.1"] == ["localhost"]
+
+
+def test_the_certificate_must_be_of_the_name_and_of_a_believed_authority(
+    context: Flask, server: HttpsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-2."""
+    with https_server(answer, name="other.example") as other:
+        monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], other))
+        with pytest.raises(OutgoingFailed):
+            outgoing_http.get(f"{other.base_url}/", organization_id=OURS)
+        assert other.requests == []
+    system = Path("/etc/ssl/certs/ca-certificates.crt")
+    plain = reaching(context.config["GATEHOUSE"], server)
+    object.__setattr__(plain, "outgoing_ca_bundle", system if system.exists() else None)
+    monkeypatch.setitem(context.config, "GATEHOUSE", plain)
+    with pytest.raises(OutgoingFailed):
+        outgoing_http.get(f"{server.base_url}/", organization_id=OURS)
+
+
+def test_no_proxy_of_the_environment_is_used(reached: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SF-2."""
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert outgoing_http.get(f"{reached.base_url}/", organization_id=OURS).status == 200
+
+
+def test_inside_a_unit_of_work_nothing_leaves(reached: HttpsServer) -> None:
+    """SF-4. protocol: outgoing requests, outside of transactions."""
+
+    @transaction
+    def unit() -> None:
+        outgoing_http.get(f"{reached.base_url}/", organization_id=OURS)
+
+    with pytest.raises(RuntimeError):
+        unit()
+    assert reached.requests == []
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"],
+    ids=["silence", "headers", "body"],
+)
+def test_a_server_that_drips_is_left_when_the_time_is_over(
+    context: Flask, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    """SF-3: the time is for the whole answer; each byte that comes does not begin it anew."""
+    monkeypatch.setattr(requests, "TOTAL_SECONDS", 0.6)
+    end = threading.Event()
+
+    def drip() -> Iterator[bytes]:
+        yield start
+        while not end.wait(0.05):
+            yield b"x" if start else b""
+
+    with https_server(lambda _: Response(raw=drip())) as slow:
+        monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], slow))
+        begun = time.monotonic()
+        with pytest.raises(OutgoingFailed):
+            outgoing_http.get(f"{slow.base_url}/", organization_id=OURS)
+        assert 0.4 < time.monotonic() - begun < 1.5
+        end.set()
+
+
+def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
+    context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-4: two threads wait for one slow host, no third."""
+    end, inside = threading.Event(), threading.Semaphore(0)
+
+    def slow(request: Request) -> Response:
+        inside.release()
+        end.wait(4)
+        return Response()
+
+    with https_server(slow) as host:
+        monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], host))
+
+        def fetch() -> None:
+            with context.app_context():
+                outgoing_http.get(f"{host.base_url}/", organization_id=OURS)
+
+        threads = [threading.Thread(target=fetch) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert inside.acquire(timeout=4)
+        begun = time.monotonic()
+        with pytest.raises(OutgoingFailed):
+            outgoing_http.get(f"{host.base_url}/", organization_id=OURS)
+        assert time.monotonic() - begun < 0.5
+        end.set()
+        for thread in threads:
+            thread.join()
+        assert outgoing_http.get(f"{host.base_url}/", organization_id=OURS).status == 200, (
+            "the places are free again"
+        )
+
+
+def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
+    """TN-9, P2: three of four places are an organization's at most, two of them at one host."""
+    places = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
+    with places.taken(OURS, "a"), places.taken(OURS, "a"), places.taken(OURS, "b"):
+        for host in ("a", "c"):
+            with pytest.raises(OutgoingFailed), places.taken(OURS, host):
+                pass
+        with places.taken(THEIRS, "a"), pytest.raises(OutgoingFailed), places.taken("third", "c"):
+            pass
+    with places.taken(OURS, "a"), places.taken(OURS, "a"):
+        pass
+
+
+def test_a_name_that_is_never_found_does_not_hold_the_caller(
+    context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-4: the system's resolver knows no end, the caller does."""
+    end = threading.Event()
+    monkeypatch.setattr(requests, "TOTAL_SECONDS", 0.3)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(5) and [])
+    begun = time.monotonic()
+    with pytest.raises(OutgoingFailed):
+        outgoing_http.get("https://rp.example/", organization_id=OURS)
+    assert time.monotonic() - begun < 1.0
+    end.set()

@@ -1,0 +1,294 @@
+"""Outbox: what was committed leaves at least once, by one at a time, and a dead receiver holds up nobody (F22)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.event import OutboxMessage
+from app.operations.maintenance import dispatcher
+from app.operations.store import clock, outbox
+from app.operations.store.outbox import Message, Refused
+from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.transactions import transaction
+from tests.factories import Factory
+from tests.support.databases import Database
+
+Rows = Callable[[], list[tuple[Any, ...]]]
+
+
+class Receivers:
+    """Where messages of the kind ``test`` go; ``answers`` says what a receiver does with one."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.answers: dict[str, Callable[[], None]] = {}
+
+    def __call__(self, message: Message) -> None:
+        self.heard.append(message.receiver)
+        self.answers.get(message.receiver, lambda: None)()
+
+
+@pytest.fixture
+def receivers(context: Flask, monkeypatch: pytest.MonkeyPatch) -> Receivers:
+    made = Receivers()
+    monkeypatch.setattr(outbox, "_deliveries", {"test": made})
+    return made
+
+
+@pytest.fixture
+def rows(database: Database) -> Rows:
+    return lambda: database.query(
+        "SELECT CAST(receiver AS CHAR), attempts, CAST(outcome AS CHAR) FROM outbox ORDER BY id"
+    )
+
+
+def fail() -> None:
+    raise OutgoingFailed("no answer")
+
+
+def stumble() -> None:
+    raise ZeroDivisionError
+
+
+def refuse() -> None:
+    raise Refused
+
+
+@transaction
+def put(organization: str, *receivers: str, kind: str = "test") -> None:
+    for receiver in receivers:
+        outbox.enqueue(organization, kind, {"n": 1}, receiver=receiver)
+
+
+@transaction
+def move(**values: Any) -> None:
+    db.session.execute(update(OutboxMessage).values(**values))
+
+
+def come_round() -> None:
+    """All pauses and leases are over."""
+    move(available_at=clock.now() - timedelta(seconds=1))
+
+
+def take() -> Message | None:
+    return outbox.take_due(busy_receivers=(), full_organizations=())
+
+
+def deliver_due() -> int:
+    """Everything that is due was tried; how many attempts that were."""
+    attempts = 0
+    while (message := take()) is not None:
+        outbox.deliver(message)
+        attempts += 1
+    return attempts
+
+
+def test_a_message_leaves_once_the_change_is_committed(
+    make: Factory, receivers: Receivers, rows: Rows
+) -> None:
+    organization = make.organization().id
+    outbox.may_be_due.clear()
+    put(organization, "one")
+    assert outbox.may_be_due.is_set(), "the dispatcher of this process looks at once"
+    assert deliver_due() == 1
+    assert (receivers.heard, rows()) == (["one"], [("one", 1, "delivered")])
+    assert deliver_due() == 0
+
+
+def test_what_was_rolled_back_never_leaves(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    @transaction
+    def unit() -> None:
+        outbox.enqueue(organization, "test", {}, receiver="one")
+        raise OutgoingFailed("changed my mind")
+
+    organization = make.organization().id
+    outbox.may_be_due.clear()
+    with pytest.raises(OutgoingFailed):
+        unit()
+    assert rows() == [] and not outbox.may_be_due.is_set()
+
+
+def test_a_failure_is_tried_again_after_a_pause_that_grows(
+    make: Factory, receivers: Receivers, rows: Rows, database: Database
+) -> None:
+    put(make.organization().id, "one")
+    receivers.answers["one"] = fail
+    for attempt in (1, 2, 3):
+        assert deliver_due() == 1, "once, and not again before its time"
+        assert rows() == [("one", attempt, None)]
+        come_round()
+    receivers.answers.clear()
+    assert deliver_due() == 1
+    assert rows() == [("one", 4, "delivered")]
+
+
+def test_a_refusal_is_final(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    put(make.organization().id, "one")
+    receivers.answers["one"] = refuse
+    assert deliver_due() == 1
+    come_round()
+    assert (deliver_due(), rows()) == (0, [("one", 1, "refused")])
+
+
+def test_a_fault_of_our_own_is_tried_again_and_ends_nothing(
+    make: Factory, receivers: Receivers, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(make.organization().id, "one")
+    receivers.answers["one"] = stumble
+    assert deliver_due() == 1
+    assert rows() == [("one", 1, None)]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_what_a_dead_worker_had_taken_is_due_again(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    """F10: the lease ends by the clock; nothing else is needed."""
+    put(make.organization().id, "one")
+    assert take() is not None
+    assert take() is None, "never two at a time"
+    come_round()
+    assert deliver_due() == 1
+    assert rows() == [("one", 2, "delivered")]
+
+
+def test_of_many_who_take_one_gets_it(app: Flask, make: Factory, receivers: Receivers) -> None:
+    put(make.organization().id, *("one",) * 3)
+    taken: list[Message] = []
+    gate = threading.Barrier(8)
+
+    def run() -> None:
+        with app.app_context():
+            gate.wait()
+            while (message := take()) is not None:
+                taken.append(message)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 3 and len({message.id for message in taken}) == 3
+
+
+def test_a_dead_receiver_costs_one_attempt_a_pause(make: Factory, receivers: Receivers, rows: Rows) -> None:
+    """Whatever waits for it waits together, and those behind it in the line do not wait at all."""
+    organization = make.organization().id
+    put(organization, *("dead",) * 30, "alive")
+    receivers.answers["dead"] = fail
+    assert deliver_due() == 2
+    assert receivers.heard == ["dead", "alive"]
+    assert [row for row in rows() if row[0] == "alive"] == [("alive", 1, "delivered")]
+
+
+def test_after_a_day_it_is_given_up_with_all_that_waited_as_long(
+    make: Factory, receivers: Receivers, rows: Rows, database: Database
+) -> None:
+    put(make.organization().id, "dead", "dead")
+    receivers.answers["dead"] = fail
+    move(expires_at=clock.now() + timedelta(seconds=1))
+    assert deliver_due() == 1
+    assert [outcome for *_, outcome in rows()] == ["given_up", "given_up"]
+    [(action, target, after)] = database.query(
+        "SELECT CAST(action AS CHAR), CAST(target_id AS CHAR), after FROM audit_events"
+        " WHERE CAST(action AS CHAR) = 'delivery.given_up'"
+    )
+    assert (action, target) == ("delivery.given_up", "dead")
+    assert '"messages":2' in after
+
+
+def test_a_kind_that_only_newer_workers_know_waits_for_them(
+    make: Factory, receivers: Receivers, rows: Rows
+) -> None:
+    """F16."""
+    put(make.organization().id, "one", kind="from the future")
+    assert deliver_due() == 0
+    assert rows() == [("one", 0, None)]
+
+
+@pytest.fixture
+def dispatching(
+    app: Flask, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], None]]:
+    """Begins the dispatcher's threads, as in a worker; they end with the test."""
+    monkeypatch.setattr(dispatcher, "LOOKS_EVERY_SECONDS", 0.05)
+    shared, end = dispatcher.Dispatcher(), threading.Event()
+
+    def run() -> None:
+        while not end.is_set():
+            with app.app_context():
+                shared.deliver_next()
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(dispatcher.THREADS)]
+
+    def begin() -> None:
+        for thread in threads:
+            thread.start()
+
+    yield begin
+    end.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 8
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
+
+
+def test_a_slow_receiver_and_a_full_organization_hold_up_nobody_else(
+    make: Factory, receivers: Receivers, dispatching: Callable[[], None]
+) -> None:
+    """SF-4: one delivery a receiver, two an organization, and the third thread serves the others meanwhile."""
+    crowded, other = make.organization().id, make.organization().id
+    put(crowded, "slow-1", "slow-1", "slow-2", "slow-2", "slow-3")
+    put(other, "quick-1", "quick-2", "quick-1")
+    end = threading.Event()
+    for name in ("slow-1", "slow-2", "slow-3"):
+        receivers.answers[name] = lambda: None if end.wait(8) else fail()
+    dispatching()
+    until(lambda: sum(name.startswith("quick") for name in receivers.heard) == 3)
+    slow = [name for name in receivers.heard if name.startswith("slow")]
+    assert len(slow) == 2 and len(set(slow)) == 2
+    end.set()
+    until(lambda: len(receivers.heard) == 8)
+
+
+def test_slow_strangers_of_many_organizations_hold_up_no_mail(
+    make: Factory, receivers: Receivers, dispatching: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: one thread is left for what goes to no server that somebody of an organization named."""
+    monkeypatch.setitem(outbox._deliveries, "stranger", receivers)
+    monkeypatch.setattr(outbox, "_to_strangers", {"stranger"})
+    end = threading.Event()
+    for name in ("slow-1", "slow-2", "slow-3", "slow-4"):
+        receivers.answers[name] = lambda: None if end.wait(8) else fail()
+        put(make.organization().id, name, kind="stranger")
+    put(make.organization().id, "mail")
+    dispatching()
+    until(lambda: "mail" in receivers.heard)
+    assert sum(name.startswith("slow") for name in receivers.heard) <= dispatcher.THREADS - 1
+    end.set()
+    until(lambda: len(receivers.heard) == 5)
+
+
+def test_a_receiver_that_is_busy_for_one_organization_hears_another(
+    make: Factory, receivers: Receivers
+) -> None:
+    """TN-9: the same word for a receiver names another one in another organization."""
+    ours, theirs = make.organization().id, make.organization().id
+    put(ours, "one")
+    put(theirs, "one")
+    taken = outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=())
+    assert taken is not None and taken.organization_id == theirs
+    assert outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=()) is None

@@ -1,0 +1,206 @@
+"""Single statements: one round trip, values in Python's types, and again when a connection turns out to be dead."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import Integer, LargeBinary, String, bindparam, insert, literal_column, select
+
+from app.database import engines
+from app.extensions import db
+from app.models.base import Base, Digest, Identifier, UtcDateTime, Uuid
+from app.models.event import Lease
+from app.operations import statements
+from app.operations.mysql_literals import reader_of
+from app.operations.statements import Statement
+from app.operations.store.transactions import Meaning, is_duplicate_key, meaning_of
+from app.rules.errors import Unavailable
+from tests.factories import Factory
+from tests.support.databases import Database
+
+NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
+
+
+ROW: dict[str, Any] = {"name": "janitor", "holder": "worker-2", "expires_at": NOW}
+INSERT = Statement(
+    insert(Lease).values({name: bindparam(name, type_=Lease.__table__.c[name].type) for name in ROW})
+)
+
+FIND = Statement(select(*Lease.__table__.columns).where(Lease.name == bindparam("key")))
+
+
+ECHO = Statement(
+    select(
+        bindparam("text", type_=String(300)),
+        bindparam("identifier", type_=Identifier(300)),
+        bindparam("raw", type_=LargeBinary()),
+        bindparam("number", type_=Integer()),
+    )
+)
+
+
+def test_what_goes_in_comes_out_in_the_same_types(context: Flask) -> None:
+    assert INSERT.insert(**ROW) == 1
+    found = FIND.first(key=ROW["name"])
+    assert found is not None
+    assert dict(zip(ROW, found, strict=True)) == ROW
+    assert FIND.first(key="another") is None
+
+
+HOSTILE = [
+    "",
+    "'",
+    '"',
+    "\\",
+    "\\'; DROP TABLE leases; -- ",
+    "\0",
+    "%s %d %(x)s %%",
+    "x'41'",
+    "ü☃🦉",
+    "\n\r\x1a",
+    " ",
+    "0",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> None:
+    """As text, as an identifier, as bytes: each comes back as it was."""
+    row = ECHO.first(text=value, identifier=value, raw=value.encode(), number=-7)
+    assert row is not None
+    texts = [part.encode() if isinstance(part, str) else bytes(part) for part in row[:3]]
+    assert texts == [value.encode()] * 3
+    assert row[3] == -7
+    assert INSERT.insert(**(ROW | {"holder": value})) == 1
+    found = FIND.first(key=ROW["name"])
+    assert found is not None and found[1] == value
+
+
+def test_nothing_is_null_in_every_type(context: Flask) -> None:
+    row = ECHO.first(text=None, identifier=None, raw=None, number=None)
+    assert row == (None,) * 4
+
+
+@pytest.mark.parametrize("name", sorted(Base.metadata.tables))
+def test_both_engines_give_what_the_orm_gives(context: Flask, make: Factory, name: str) -> None:
+    """Columns of every table are read past SQLAlchemy's processors: value and type are the same."""
+    make.user(make.client(make.root()).organization, role="admin")
+    table = Base.metadata.tables[name]
+    key = next(iter(table.primary_key.columns))
+    columns = [*table.columns, literal_column("NULL", key.type).label("empty")]
+    row = db.session.execute(select(*columns).order_by(*table.primary_key.columns)).first()
+    db.session.remove()
+    found = Statement(select(*columns).order_by(*table.primary_key.columns)).first()
+    assert (None if found is None else list(found)) == (None if row is None else list(row))
+    if row is not None and found is not None:
+        assert [type(value) for value in found] == [type(value) for value in row]
+
+
+@pytest.mark.mariadb
+def test_a_reader_gives_what_the_type_s_own_processor_gives(context: Flask) -> None:
+    dialect = engines()[1].dialect
+    values = ((Uuid(), b"\1" * 16), (Digest(), b"\2" * 32), (Identifier(64), "clients:write ü".encode()))
+    for kind, value in (*values, (UtcDateTime(), datetime(2026, 11, 21, 6, 0, 0, 123456))):  # noqa: DTZ001
+        own = kind.dialect_impl(dialect).result_processor(dialect, None)
+        read = reader_of(kind, dialect) or (lambda given: given)
+        assert read(value) == own(value) and type(read(value)) is type(own(value))
+        assert read(None) is own(None) is None
+
+
+def test_a_statement_serves_both_engines(context: Flask) -> None:
+    """Compiled for each dialect at its first use there; the other test of this pair ran it on the other engine."""
+    assert Statement(select(literal_column("1"))).first() == (1,)
+    assert INSERT.insert(**ROW) == 1 and FIND.first(key=ROW["name"]) is not None
+
+
+def test_it_is_its_own_transaction(context: Flask, database: Database) -> None:
+    INSERT.insert(**ROW)
+    assert database.count(Lease.__tablename__) == 1
+
+
+def test_a_row_that_stands_already_is_an_error_at_the_first_attempt(context: Flask) -> None:
+    """Only on a second attempt can it be the first one's own."""
+    INSERT.insert(**ROW)
+    with pytest.raises(Exception) as refused:
+        INSERT.insert(**ROW)
+    assert is_duplicate_key(refused.value)
+    assert meaning_of(refused.value) is Meaning.FINAL
+
+
+@pytest.mark.mariadb
+def test_dead_connections_are_replaced(context: Flask, database: Database) -> None:
+    """The server closed them all, as at its restart; nobody notices. SQLite has none."""
+    INSERT.insert(**ROW)
+    mine = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    engine = engines()[1]
+    with contextlib.ExitStack() as open_together:
+        for _ in range(3):
+            open_together.enter_context(contextlib.closing(engine.raw_connection()))
+    for (number,) in database.query(mine):
+        database.query(f"KILL {number}")
+    assert FIND.first(key=ROW["name"]) is not None
+
+
+@pytest.mark.parametrize("method", ["first", "insert"])
+def test_a_database_that_stays_away_is_a_503(
+    context: Flask, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """P5."""
+    engine = engines()[1]
+    error = engine.dialect.loaded_dbapi.OperationalError
+
+    def fail(*_: object, **__: object) -> None:
+        raise error("database is locked") if engine.dialect.name == "sqlite" else error(2002, "nobody there")
+
+    monkeypatch.setattr(statements, "_execute", fail)
+    monkeypatch.setattr(statements, "DEADLINE_SECONDS", 0.05)
+    with pytest.raises(Unavailable):
+        getattr(FIND if method == "first" else INSERT, method)(**({"key": "x"} if method == "first" else ROW))
+
+
+def test_a_defect_is_not_tried_again(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+    real = statements._execute
+
+    def count(*args: Any, **named: Any) -> Any:
+        attempts.append(1)
+        return real(*args, **named)
+
+    monkeypatch.setattr(statements, "_execute", count)
+    with pytest.raises(Exception):  # noqa: B017 - each driver has its own
+        Statement(select(literal_column("no_such_column")).select_from(Lease.__table__)).first()
+    assert len(attempts) == 1
+
+
+def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
+    context: Flask, database: Database
+) -> None:
+    """TK-3: MariaDB would compare a number with every row."""
+    with pytest.raises((TypeError, AttributeError)):
+        FIND.first(key=0)
+    timed = next(name for name, value in ROW.items() if isinstance(value, datetime))
+    with pytest.raises(TypeError):
+        INSERT.insert(**(ROW | {timed: NOW.replace(tzinfo=None)}))
+    assert database.count(Lease.__tablename__) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [(code, Meaning.AGAIN) for code in (1213, 1205, 3101, 1020)]
+    + [(code, Meaning.ELSEWHERE) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
+    + [(code, Meaning.UNKNOWN) for code in (2006, 2013, 2055)]
+    + [(code, Meaning.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
+)
+def test_what_each_error_of_the_server_means(code: int, meaning: Meaning) -> None:
+    """scale.md, Retry, by class: as the driver raises it and as SQLAlchemy wraps it."""
+    import MySQLdb
+    from sqlalchemy.exc import OperationalError
+
+    raised = MySQLdb.OperationalError(code, "words")
+    assert meaning_of(raised) is meaning
+    assert meaning_of(OperationalError("SELECT 1", {}, raised)) is meaning
+    assert is_duplicate_key(raised) is (code == 1062)

@@ -1,0 +1,264 @@
+"""The transaction around operations: whole or not at all, again when the server asks, and what a lost COMMIT means."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import text
+
+from app.extensions import db
+from app.operations.store import audit
+from app.operations.store import transactions as module
+from app.operations.store.transactions import after_commit, on_commit, read, transaction
+from app.rules.errors import Conflict, Unavailable
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.process import wait_until
+
+
+class Counters:
+    """Rows of numbers, to be changed by the units under test and by a second session of the database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        database.query("CREATE TABLE counters (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
+        database.query(
+            "INSERT INTO counters VALUES " + ", ".join(f"({number}, 0)" for number in range(1, 41))
+        )
+
+    def add(self, number: int) -> None:
+        """One more, within the unit under way."""
+        db.session.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": number})
+
+    def value(self, number: int) -> int:
+        """What is committed."""
+        return int(self.database.query(f"SELECT n FROM counters WHERE id = {number}")[0][0])
+
+    @contextlib.contextmanager
+    def other_session(self) -> Iterator[Any]:
+        """A cursor of a second session, in a transaction that is rolled back if it is still open."""
+        with contextlib.closing(self.database.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute("BEGIN")
+            yield cursor
+
+
+@pytest.fixture
+def counters(context: Flask, database: Database) -> Iterator[Counters]:
+    """Forty of them, all 0."""
+    database.query("DROP TABLE IF EXISTS counters")
+    yield Counters(database)
+    db.session.remove()
+    database.query("DROP TABLE counters")
+
+
+def test_returning_commits_and_raising_rolls_back(counters: Counters) -> None:
+    @transaction
+    def unit(fails: bool) -> str:
+        counters.add(1)
+        if fails:
+            raise Conflict("no")
+        return "done"
+
+    assert unit(False) == "done"
+    with pytest.raises(Conflict):
+        unit(True)
+    assert counters.value(1) == 1
+
+
+def test_nothing_is_called_before_the_commit_and_nothing_after_a_rollback(counters: Counters) -> None:
+    seen: list[int] = []
+
+    @transaction
+    def unit(fails: bool) -> None:
+        counters.add(1)
+        on_commit(lambda: seen.append(counters.value(1)))
+        if fails:
+            raise Conflict("no")
+
+    unit(False)
+    with pytest.raises(Conflict):
+        unit(True)
+    assert seen == [1], "called once, when the database already had it"
+    after_commit(lambda: seen.append(9))
+    assert seen == [1, 9], "outside of a unit there is nothing to wait for"
+
+
+def test_an_inner_one_is_a_savepoint(counters: Counters) -> None:
+    seen: list[str] = []
+
+    @transaction
+    def inner(fails: bool) -> None:
+        counters.add(2)
+        on_commit(lambda: seen.append("inner"))
+        if fails:
+            raise Conflict("no")
+
+    @transaction
+    def outer(fails: bool) -> None:
+        counters.add(1)
+        on_commit(lambda: seen.append("outer"))
+        with contextlib.suppress(Conflict):
+            inner(fails)
+
+    outer(False)
+    assert (counters.value(1), counters.value(2), seen) == (1, 1, ["outer", "inner"])
+    outer(True)
+    assert (counters.value(1), counters.value(2)) == (2, 1)
+    assert seen == ["outer", "inner", "outer"], "what was rolled back is followed by nothing"
+
+
+def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database) -> None:
+    """Else a COMMIT whose answer was lost would count as failed, and all would be done twice."""
+    organization = make.organization()
+    actor = make.system(organization)
+
+    @transaction
+    def inner() -> None:
+        audit.record(actor, "inner.done")
+        raise Conflict("no")
+
+    @transaction
+    def outer() -> bool:
+        audit.record(actor, "outer.done")
+        with contextlib.suppress(Conflict):
+            inner()
+        db.session.flush()
+        witness = module.current_unit().witness
+        assert witness is not None
+        return db.session.execute(witness()).first() is not None
+
+    with make.app.app_context():
+        assert outer()
+
+
+def test_two_equal_events_of_one_unit_are_two_rows(make: Factory, database: Database) -> None:
+    organization = make.organization()
+    before = database.count("audit_events")
+
+    @transaction
+    def unit() -> None:
+        for _ in range(2):
+            audit.record(make.system(organization), "thing.done", target_type="thing", target_id="x")
+
+    with make.app.app_context():
+        unit()
+    assert database.count("audit_events") == before + 2
+
+
+def test_writing_inside_a_read_is_a_defect(counters: Counters) -> None:
+    @read
+    def outer() -> None:
+        transaction(lambda: None)()
+
+    with pytest.raises(RuntimeError):
+        outer()
+
+
+def test_a_unit_that_only_reads_commits_nothing_of_others(counters: Counters) -> None:
+    @read
+    def unit() -> int:
+        return int(db.session.execute(text("SELECT n FROM counters WHERE id = 1")).scalar_one())
+
+    assert unit() == 0
+    with counters.other_session() as other:
+        other.execute("UPDATE counters SET n = 5 WHERE id = 1")
+        assert unit() == 0, "READ COMMITTED"
+        other.execute("COMMIT")
+    assert unit() == 5
+
+
+def test_values_drawn_once_stay_the_same_through_attempts(counters: Counters, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.0)
+    drawn: list[object] = []
+
+    @transaction
+    def unit() -> None:
+        drawn.append(module.current_unit().once("token", object))
+        if len(drawn) < 3:
+            raise locked()
+
+    unit()
+    assert len(drawn) == 3 and len(set(map(id, drawn))) == 1
+
+
+def locked() -> Exception:
+    """What SQLAlchemy raises when SQLite's file is locked."""
+    import sqlite3
+
+    from sqlalchemy.exc import OperationalError
+
+    return OperationalError("UPDATE", {}, sqlite3.OperationalError("database is locked"))
+
+
+def test_it_gives_up_after_some_attempts_and_says_when_to_come_again(counters: Counters, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.0)
+    attempts: list[int] = []
+
+    @transaction
+    def unit() -> None:
+        attempts.append(1)
+        raise locked()
+
+    with pytest.raises(Unavailable) as refused:
+        unit()
+    assert len(attempts) == module.MOST_ATTEMPTS
+    assert refused.value.retry_after > 0
+
+
+@pytest.mark.mariadb
+def test_a_deadlock_is_done_again_whole(counters: Counters, database: Database) -> None:
+    """1213 between two real sessions; MariaDB alone, since SQLite has one writer and no deadlocks."""
+    attempts: list[int] = []
+    followed: list[int] = []
+    with counters.other_session() as other:
+
+        def finish() -> None:
+            other.execute("UPDATE counters SET n = n + 1 WHERE id = 1")
+            other.execute("COMMIT")
+
+        rival = threading.Thread(target=finish)
+
+        @transaction
+        def unit() -> None:
+            attempts.append(1)
+            on_commit(lambda: followed.append(1))
+            counters.add(1)
+            if len(attempts) == 1:
+                # The rival changed more rows, so that InnoDB takes us for the victim.
+                other.execute("UPDATE counters SET n = n + 1 WHERE id BETWEEN 2 AND 40")
+                rival.start()
+                waiting = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+                # InnoDB makes this table afresh only for who left it alone for a tenth of a second.
+                wait_until(lambda: database.query(waiting), "the rival waits for our row", pause=0.15)
+            counters.add(2)
+
+        unit()
+        rival.join(10)
+    assert len(attempts) == 2
+    assert (counters.value(1), counters.value(2)) == (2, 2), "ours once, the rival's once"
+    assert followed == [1]
+
+
+def test_a_database_that_stays_busy_is_a_503_in_time(counters: Counters, monkeypatch) -> None:
+    """P5: within the deadline, and nothing was written."""
+    monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.3)
+    with counters.other_session() as other:
+        other.execute("UPDATE counters SET n = n + 1 WHERE id = 2")
+
+        @transaction
+        def unit() -> None:
+            counters.add(1)
+            counters.add(2)
+
+        with pytest.raises(Unavailable):
+            unit()
+        other.execute("ROLLBACK")
+    assert (counters.value(1), counters.value(2)) == (0, 0)
+    unit()
+    assert (counters.value(1), counters.value(2)) == (1, 1)

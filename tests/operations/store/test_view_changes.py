@@ -1,0 +1,239 @@
+"""Views that workers keep: stale here at once, on other machines within a second, and never by what was rolled back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from sqlalchemy import delete, select
+
+from app.config import current
+from app.extensions import db
+from app.models.event import ViewChange
+from app.models.organization import Organization
+from app.operations import view_changes
+from app.operations.clients.client_authentication import AuthenticatedClient
+from app.operations.clients.clients import update_client
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.directory import lookups
+from app.operations.directory.lookups import find_client, organization_by_id, touch_organization
+from app.operations.maintenance.janitor import SWEEPS
+from app.operations.store.transactions import read, transaction
+from app.operations.tokens import tokens
+from tests.factories import Factory, MadeClient
+
+
+@pytest.fixture
+def machine(make: Factory) -> MadeClient:
+    return make.machine(make.organization(), "clients:read")
+
+
+@pytest.fixture(autouse=True)
+def unheard() -> None:
+    """No test inherits what another has heard."""
+    view_changes._known.clear()
+    for ear in view_changes._ears.values():
+        ear.heard_at = 0.0
+
+
+@contextmanager
+def on_another_machine(app: Flask) -> Iterator[None]:
+    """What is done inside reaches this process by the database alone: neither its views nor its stamps know."""
+    board = view_changes._board(current().instance)
+    stamps = bytes(board)
+    kept = [dict(views._kept._values) for views in (lookups._clients, lookups._organizations)]
+    yield
+    board[:] = stamps
+    for views, before in zip((lookups._clients, lookups._organizations), kept, strict=True):
+        views._kept.clear()
+        views._kept._values.update(before)
+
+
+def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:
+    update_client(make.system(machine.organization), machine.client_id, {"name": name})
+
+
+def name_of(machine: MadeClient) -> str:
+    view = find_client(machine.client_id)
+    assert view is not None
+    return view.name
+
+
+def test_a_view_is_kept_while_nothing_changes(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        view = find_client(machine.client_id)
+        monkeypatch.setattr(lookups, "_read_client", lambda *_: pytest.fail("it was read again"))
+        assert find_client(machine.client_id) is view
+
+
+def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient) -> None:
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        rename(app, make, machine, "Reaper")
+        assert name_of(machine) == "Reaper"
+
+
+def test_another_machines_change_is_heard_by_following(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scale.md rule 14: within a second, whatever the view's age."""
+    with app.app_context():
+        view_changes.follow()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        assert name_of(machine) == "Harvester", "the stage is wrong: nobody told this machine yet"
+        view_changes.follow()
+        assert name_of(machine) == "Reaper"
+
+
+def test_what_was_heard_once_makes_no_view_stale_again(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    with app.app_context():
+        rename(app, make, machine, "Reaper")
+        view_changes.follow()
+        view = find_client(machine.client_id)
+        view_changes.follow()
+        assert find_client(machine.client_id) is view
+
+
+def test_who_has_not_heard_for_a_second_trusts_no_older_view(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+        later = time.monotonic() + view_changes.TRUSTED_SECONDS + 0.01
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        assert name_of(machine) == "Reaper"
+
+
+def test_following_keeps_old_views_trusted(
+    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app.app_context():
+        view_changes.follow()
+        view = find_client(machine.client_id)
+        began = time.monotonic()
+        for later in range(2, 60, 2):
+            monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
+            view_changes.follow()
+            assert find_client(machine.client_id) is view
+
+
+def test_what_went_by_in_a_silence_is_not_missed(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was away for longer than changes are looked for: what is known from before counts no more."""
+
+    @transaction
+    def nobody_finds_it_any_more() -> None:
+        db.session.execute(delete(ViewChange))
+
+    with app.app_context():
+        view_changes.follow()
+        assert name_of(machine) == "Harvester"
+        with on_another_machine(app):
+            rename(app, make, machine, "Reaper")
+            nobody_finds_it_any_more()
+        later = time.monotonic() + view_changes.LONGEST_SILENCE_SECONDS + 0.1
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        view_changes.follow()
+        assert name_of(machine) == "Reaper"
+
+
+def test_a_unit_that_looks_at_the_past_keeps_no_view_of_it(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    """On SQLite all that a unit reads is as it was at its first statement, whatever has been committed since."""
+
+    def change() -> None:
+        with app.app_context():
+            rename(app, make, machine, "Reaper")
+
+    @read
+    def begun_before_the_change() -> None:
+        db.session.execute(select(Organization.id)).all()
+        changing = threading.Thread(target=change)
+        changing.start()
+        changing.join()
+        find_client(machine.client_id, fresh=True)
+
+    with app.app_context():
+        begun_before_the_change()
+        assert name_of(machine) == "Reaper"
+
+
+def test_what_a_unit_has_not_committed_is_nobody_elses_view(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    @transaction
+    def changed_and_given_up() -> None:
+        rename(app, make, machine, "Reaper")
+        touch_organization(machine.organization.id)
+        assert find_client(machine.client_id, fresh=True).name == "Reaper"  # type: ignore[union-attr]
+        organization_by_id(machine.organization.id)
+        raise ValueError
+
+    with app.app_context():
+        with pytest.raises(ValueError):
+            changed_and_given_up()
+        assert name_of(machine) == "Harvester"
+
+
+def test_a_change_during_the_reading_makes_the_view_stale(
+    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamp is taken before the database is read."""
+    read = lookups._read_client
+
+    def overtaken(*arguments: object) -> object:
+        view = read(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(lookups, "_read_client", read)
+        rename(app, make, machine, "Reaper")
+        return view
+
+    with app.app_context():
+        monkeypatch.setattr(lookups, "_read_client", overtaken)
+        find_client(machine.client_id, fresh=True)
+        assert name_of(machine) == "Reaper"
+
+
+def test_a_token_minted_after_its_secret_ended_is_dead_on_arrival(
+    app: Flask, make: Factory, machine: MadeClient
+) -> None:
+    """IT-3: a machine that had not heard yet may mint one; nobody accepts it, while those from before live on."""
+    with app.app_context():
+        view = find_client(machine.client_id)
+        assert view is not None
+        authenticated = AuthenticatedClient(view, view.secrets[0].id)
+        before = tokens.issue_to_client(authenticated, ("clients:read",))
+        revoke_credentials(make.system(machine.organization), machine.client_id)
+        after = tokens.issue_to_client(authenticated, ("clients:read",))
+        assert tokens.find_token(before.access_token) is not None
+        assert tokens.find_token(after.access_token) is None
+
+
+def test_without_the_file_a_process_has_stamps_of_its_own(
+    app: Flask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with app.app_context():
+        (tmp_path / "file").write_text("no folder")
+        board = view_changes._open(tmp_path / "file" / "instance")
+        assert len(board) == 4096 * 8
+    assert "not shared" in caplog.text
+
+
+def test_changes_are_swept_once_everybody_has_heard() -> None:
+    sweep = next(each for each in SWEEPS if each.table.name == "view_changes")
+    assert view_changes._WINDOW < sweep.kept < timedelta(hours=1)

@@ -1,0 +1,111 @@
+"""Living access tokens in a list: what each rests on, who sees them, and the end of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.audit import audit_events
+from app.operations.clients import clients
+from app.operations.tokens import token_lists
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.revocation import revoke_token
+from app.operations.tokens.tokens import find_token
+from app.rules.errors import Forbidden, InvalidInput, NotFound
+from tests.factories import Factory
+
+
+@pytest.fixture
+def place(context: Flask, make: Factory) -> Any:
+    """Acme, a machine client of its, and a token in clear that the client got."""
+    acme = make.organization()
+    machine = make.machine(acme, "clients:read")
+    http = context.test_client()
+    asked = {"grant_type": "client_credentials"}
+    value = http.post("/oauth/token", data=asked, headers=machine.basic).get_json()["access_token"]
+    return acme, machine, value
+
+
+def test_a_token_of_a_client_itself_is_listed_without_what_it_is_made_of(make: Factory, place: Any) -> None:
+    acme, machine, value = place
+    (token,) = token_lists.list_tokens(make.actor(acme)).items
+    assert (token.kind, token.client_id, token.user_id) == ("client", machine.client_id, None)
+    assert token.scopes == ("clients:read",) and token.credential_id is not None
+    assert value not in repr(token)
+    for name, sent in (("client_id", machine.client_id), ("credential_id", token.credential_id)):
+        assert token_lists.list_tokens(make.actor(acme), filters={name: sent}).items == (token,)
+    for name, sent in (
+        ("user_id", make.user(acme).public_id),
+        ("client_id", make.client(acme).client_id),
+        ("client_id", make.client(make.organization()).client_id),
+    ):
+        assert token_lists.list_tokens(make.actor(acme), filters={name: sent}).items == ()
+
+
+@pytest.mark.parametrize("name", ["client_id", "user_id", "credential_id", "digest"])
+def test_a_filter_that_is_none_is_refused(make: Factory, place: Any, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        token_lists.list_tokens(make.actor(place[0]), filters={name: "x"})
+
+
+def test_the_end_of_one_is_audited_and_dead_at_once(make: Factory, place: Any) -> None:
+    acme, _, value = place
+    (token,) = token_lists.list_tokens(make.actor(acme)).items
+    assert find_token(value) is not None
+    assert token_lists.end_token(make.actor(acme), token.public_id).revoked_at is not None
+    assert find_token(value) is None
+    assert token_lists.list_tokens(make.actor(acme)).items == ()
+    told = audit_events.list_audit_events(make.actor(acme)).items[0]
+    assert (told.action, told.target_id) == ("token.revoked", token.public_id)
+    with pytest.raises(NotFound):
+        token_lists.end_token(make.actor(acme), token.public_id)
+
+
+@pytest.mark.parametrize("how", ["revoked", "all", "client disabled", "client deleted"])
+def test_what_nobody_accepts_is_not_listed(make: Factory, place: Any, how: str) -> None:
+    """IT-3: the list and whoever checks a token agree."""
+    acme, machine, value = place
+    actor = make.actor(acme)
+    if how == "revoked":
+        revoke_token(actor, value)
+    elif how == "all":
+        revoke_widely(actor, acme.slug, {"all": True})
+    elif how == "client disabled":
+        clients.update_client(actor, machine.client_id, {"status": "disabled"})
+    else:
+        clients.delete_client(actor, machine.client_id)
+    assert find_token(value) is None
+    assert token_lists.list_tokens(actor).items == ()
+
+
+def test_another_organizations_and_a_strangers_are_none(make: Factory, place: Any) -> None:
+    """TN-2."""
+    acme, _, _ = place
+    (token,) = token_lists.list_tokens(make.actor(acme)).items
+    elsewhere = make.actor(make.organization())
+    assert token_lists.list_tokens(elsewhere).items == ()
+    with pytest.raises(NotFound):
+        token_lists.get_token(elsewhere, token.public_id)
+    own = make.actor(acme, "tokens:read:own", "tokens:revoke:own", user=make.user(acme))
+    assert token_lists.list_tokens(own).items == ()
+    with pytest.raises(NotFound):
+        token_lists.end_token(own, token.public_id)
+    with pytest.raises(Forbidden):
+        token_lists.list_tokens(make.actor(acme, "clients:read"))
+
+
+def test_pages_go_on_where_the_one_before_ended(make: Factory, place: Any, context: Flask) -> None:
+    acme, machine, _ = place
+    for _ in range(4):
+        asked = {"grant_type": "client_credentials"}
+        context.test_client().post("/oauth/token", data=asked, headers=machine.basic)
+    seen, after = [], None
+    while True:
+        page = token_lists.list_tokens(make.actor(acme), limit=2, after=after)
+        seen += [token.id for token in page.items]
+        after = page.next_cursor_key
+        if after is None:
+            break
+    assert len(seen) == 5 and seen == sorted(seen, reverse=True)

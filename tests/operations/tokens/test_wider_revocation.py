@@ -1,0 +1,189 @@
+"""Who may revoke widely, what it costs, and how the rest of a whole organization's sign-ins is cleared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import event, insert, select
+
+from app.extensions import db
+from app.models.event import RevocationReceipt
+from app.models.token import AccessToken
+from app.operations.maintenance.janitor import purge
+from app.operations.sign_in import sessions
+from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.store import clock
+from app.operations.tokens import cutoffs
+from app.operations.tokens.bulk_revocation import revoke_widely
+from app.operations.tokens.revocation_receipts import list_receipts
+from app.operations.tokens.revocation_subjects import CEILING
+from app.rules.errors import Forbidden, NotFound
+from app.rules.identifiers import new_id, public_id
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.world_rows import granted
+
+
+@pytest.fixture
+def acme(make: Factory) -> Any:
+    return make.organization("acme")
+
+
+def test_own_clients_alone_for_who_holds_it_for_own_ones(app: Flask, make: Factory, acme: Any) -> None:
+    """PO-1: ``tokens:revoke:own``."""
+    grace = make.user(acme)
+    developer = make.actor(acme, "tokens:revoke:own", "clients:read:own", "clients:write:own", user=grace)
+    own, other = make.client(acme, by=developer), make.client(acme)
+    with app.app_context():
+        assert revoke_widely(developer, "acme", {"client_id": own.client_id}).receipt.public_id
+        theirs = granted(other, make.user(acme))
+        for body in ({"client_id": other.client_id}, {"grant_id": theirs}):
+            with pytest.raises(NotFound):
+                revoke_widely(developer, "acme", body)
+        for body in ({"all": True}, {"user_id": grace.public_id}):
+            with pytest.raises(Forbidden):
+                revoke_widely(developer, "acme", body)
+
+
+def test_sign_ins_need_users_write_and_reach(app: Flask, make: Factory, acme: Any) -> None:
+    ada, admin = make.user(acme), make.user(acme, role="admin")
+    revoker = make.actor(acme, "tokens:revoke")
+    helper = make.actor(acme, "tokens:revoke", "users:write")
+    with app.app_context():
+        for body in ({"user_id": ada.public_id}, {"all": True, "sessions": True}):
+            with pytest.raises(Forbidden) as refusal:
+                revoke_widely(revoker, "acme", body)
+            assert refusal.value.permission == "users:write"
+        assert revoke_widely(revoker, "acme", {"user_id": ada.public_id, "sessions": False})
+        assert revoke_widely(helper, "acme", {"user_id": ada.public_id})
+        with pytest.raises(Forbidden):
+            revoke_widely(helper, "acme", {"user_id": admin.public_id})
+
+
+def test_another_organizations_things_do_not_exist(
+    app: Flask, make: Factory, acme: Any, database: Database
+) -> None:
+    """TN-2: and nothing of them changes."""
+    globex = make.organization("globex")
+    client, user = make.client(globex), make.user(globex)
+    with app.app_context():
+        _, session = sessions.start_session(globex, user.id)
+        credential = client.registered.credential
+        assert credential is not None
+        for body in (
+            {"client_id": client.client_id},
+            {"credential_id": credential.public_id},
+            {"user_id": user.public_id},
+            {"session_id": public_id("ses", session)},
+            {"grant_id": granted(client, user)},
+        ):
+            with pytest.raises(NotFound):
+                revoke_widely(make.actor(acme), "acme", body)
+        with pytest.raises(NotFound):
+            revoke_widely(make.actor(acme), "globex", {"all": True})
+    assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
+
+
+def test_everything_asks_a_person_for_a_recent_sign_in(app: Flask, make: Factory, acme: Any) -> None:
+    actor = make.actor(acme, user=make.user(acme), authenticated_ago_seconds=86_000)
+    with app.app_context():
+        assert revoke_widely(actor, "acme", {"all": True, "dry_run": True}).is_dry_run
+        with pytest.raises(FreshSignInRequired):
+            revoke_widely(actor, "acme", {"all": True})
+
+
+def test_a_person_is_told_that_the_own_sign_in_ends(app: Flask, make: Factory, acme: Any) -> None:
+    from dataclasses import replace
+
+    ada = make.user(acme)
+    with app.app_context():
+        _, session = sessions.start_session(acme, ada.id)
+        actor = replace(make.actor(acme, user=ada), session_id=session)
+        [words] = revoke_widely(actor, "acme", {"all": True, "sessions": True, "dry_run": True}).warnings
+        assert "sign in again" in words
+        assert revoke_widely(actor, "acme", {"all": True, "dry_run": True}).warnings == ()
+
+
+def _fill(client: Any, number: int) -> None:
+    now = clock.now()
+    rows = [
+        {
+            "organization_id": client.organization.id,
+            "id": new_id(),
+            "digest": new_id().bytes * 2,
+            "client_id": client.registered.client.id,
+            "scope": "",
+            "audience": "",
+            "issued_at": now,
+            "expires_at": now + timedelta(hours=1),
+        }
+        for _ in range(number)
+    ]
+    for start in range(0, number, 2000):
+        db.session.execute(insert(AccessToken), rows[start : start + 2000])
+    db.session.commit()
+
+
+def _written(act: Any) -> list[str]:
+    """The statements that write, while it acts; those of the SQLAlchemy session."""
+    heard: list[str] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.lstrip().upper().startswith(("UPDATE", "INSERT", "DELETE")):
+            heard.append(statement)
+
+    event.listen(db.engine, "before_cursor_execute", hear)
+    try:
+        act()
+    finally:
+        event.remove(db.engine, "before_cursor_execute", hear)
+    return heard
+
+
+def test_the_cost_does_not_grow_with_the_tokens(
+    app: Flask, make: Factory, acme: Any, database: Database
+) -> None:
+    """A moment is set: no token's row is written, whether there are none or thousands; counts stop."""
+    client = make.client(acme)
+    actor = make.system(acme)
+    with app.app_context():
+        few = _written(lambda: revoke_widely(actor, "acme", {"all": True}))
+        _fill(client, CEILING + 500)
+        done: list[Any] = []
+        many = _written(lambda: done.append(revoke_widely(actor, "acme", {"all": True})))
+        assert done[0].receipt.counts["access_tokens"] == CEILING
+    assert len(many) == len(few)
+    assert database.query("SELECT COUNT(*) FROM access_tokens WHERE revoked_at IS NOT NULL") == [(0,)]
+
+
+def test_dead_sign_ins_are_cleared_by_whoever_comes(
+    app: Flask, make: Factory, acme: Any, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SS-5: the moment decides; rows go in batches, by the janitor where the first worker died."""
+    ada = make.user(acme)
+    with app.app_context():
+        values = [sessions.start_session(acme, ada.id)[0] for _ in range(5)]
+        assert all(map(sessions.find_session, values))
+        monkeypatch.setattr(cutoffs, "begin", lambda: None)
+        receipt = revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True}).receipt
+        assert receipt.counts["sessions"] == 5
+        [listed] = list_receipts(make.system(acme), "acme").items
+        assert listed == receipt
+        assert database.query("SELECT COUNT(*) FROM sessions") == [(5,)]
+        assert not any(map(sessions.find_session, values))
+        assert list(cutoffs.settle(batch=2)) == [2, 2, 1]
+        assert list(cutoffs.settle(batch=2)) == []
+        assert database.query("SELECT COUNT(*) FROM sessions") == [(0,)]
+        sessions.start_session(acme, ada.id)
+        revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True})
+        assert (purge(make.system(make.root()), pause=0) or {}).get("sessions") == 1
+
+
+def test_a_receipt_goes_with_the_retention_of_the_audit_log(app: Flask, make: Factory, acme: Any) -> None:
+    with app.app_context():
+        revoke_widely(make.system(acme), "acme", {"all": True})
+        row = db.session.scalars(select(RevocationReceipt)).one()
+        assert row.expires_at - row.created_at == timedelta(days=365)

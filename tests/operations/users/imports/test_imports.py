@@ -1,0 +1,284 @@
+"""Imports of people: whole files and wrong rows, by the rights of who asks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.extensions import db
+from app.models.user import RoleAssignment, User, UserImport, UserImportPart
+from app.operations.directory.permissions import roles_of_user
+from app.operations.directory.users import create_user, find_user_by_email
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.users import import_records, import_runner, import_uploads
+from app.operations.users import import_records as records
+from app.operations.users import import_records as reports
+from app.rules.actor import Actor
+from app.rules.audit.events import type_of_action
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from tests.factories import PASSWORD
+from tests.support.importing import (
+    BCRYPT,
+    admin,
+    begin,
+    bring_in,
+    counts,
+    events,
+    imported,
+    people,
+    reasons,
+    stored,
+)
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_au1_people_come_in_with_all_that_the_file_says_and_one_event_each(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    actor = admin(make, acme)
+    text = (
+        "email,name,given_name,email_verified,password_hash,roles,status\n"
+        f"Ada@a.example,Ada Lovelace,Ada,true,{BCRYPT},member auditor,active\n"
+        "bob@a.example,,,,,,disabled\n"
+    )
+    ended = bring_in(actor, text, name="people.csv")
+    assert counts(ended) == ("done", 2, 0, 0, 0)
+    ada = find_user_by_email(acme.id, "ada@A.example")
+    assert (ada.email, ada.name, ada.email_verified, ada.profile) == (
+        "Ada@a.example",
+        "Ada Lovelace",
+        True,
+        {"given_name": "Ada"},
+    )
+    assert ada.has_password and ada.is_active
+    bob = find_user_by_email(acme.id, "bob@a.example")
+    assert (bob.status, bob.has_password, bob.email_verified) == ("disabled", False, False)
+    roles = db.session.scalars(select(RoleAssignment.role).where(RoleAssignment.user_id == ada.id)).all()
+    assert sorted(roles) == ["auditor", "member"]
+    made = events(acme, "user.imported")
+    assert {event.target_id for event in made} == {ada.public_id, bob.public_id}
+    assert BCRYPT not in json.dumps([event.after for event in made])
+    assert type_of_action("user.imported") is None, "a webhook would be told of each of a hundred thousand"
+    assert [event.after["rows"] for event in events(acme, "user_import.started")] == [2]
+    assert [event.after["created"] for event in events(acme, "user_import.ended")] == [2]
+    assert find_user_by_email(globex.id, "ada@a.example") is None
+    assert stored(UserImportPart) == 0
+
+
+@pytest.mark.usefixtures("real_hashes")
+def test_pw5_who_comes_with_a_hash_signs_in_and_has_ours_from_then_on(make: Any) -> None:
+    from argon2 import PasswordHasher
+
+    acme = make.organization()
+    elsewhere = PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(PASSWORD)
+    text = json.dumps([{"email": "ada@a.example", "password_hash": elsewhere}])
+    assert bring_in(admin(make, acme), text, file_format="json").created == 1
+    assert isinstance(sign_in(acme.id, "ada@a.example", PASSWORD), SignedIn)
+    asked = select(User.password_hash, User.password_scheme).where(User.email == "ada@a.example")
+    kept = db.session.execute(asked).one()
+    assert kept.password_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$") and kept.password_scheme is None
+
+
+def test_every_wrong_row_is_named_and_the_others_come_in(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    text = (
+        "email,name,password_hash,roles\n"
+        "ok@a.example,Fine,,\n"
+        "nobody,A\u202eB,md5,\n"
+        "OK@a.example,Again,,\n"
+        "x@a.example,X,,nonesuch\n"
+        "short@a.example\n"
+    )
+    ended = bring_in(actor, text)
+    assert counts(ended) == ("done", 1, 0, 0, 4)
+    assert reasons(actor, ended) == {
+        3: [("email", "invalid_email"), ("name", "forbidden_character"), ("password_hash", "unknown_hash")],
+        4: [("", "unusable_row")],
+        5: [("roles", "unknown_role")],
+        6: [("", "unusable_row")],
+    }
+    report = "".join(reports.refusal_report(actor, ended.public_id))
+    assert report.splitlines()[0] == "row,errors,email,name,password_hash,roles"
+    assert "Row 2 has the same address." in report
+    mended = report.replace("nonesuch", "member")
+    assert counts(bring_in(actor, mended)) == ("done", 2, 0, 1, 1)
+
+
+def test_a_wrong_file_leaves_nothing(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    for text in ("", "email\n", people(600) + '"', people(600).encode() + b"\xff\n"):
+        with pytest.raises(InvalidInput) as refusal:
+            begin(actor, text)
+        assert refusal.value.field == "file"
+    with pytest.raises(InvalidInput) as refusal:
+        begin(actor, "email\n", file_format="xml", on_existing="replace", name="a\0b")
+    assert {error.field for error in refusal.value.errors} == {"format", "on_existing", "name"}
+    assert stored(UserImport) == stored(UserImportPart) == imported() == 0
+    assert events(acme, "user_import.started") == []
+
+
+def test_a_dry_run_says_what_would_happen_and_then_it_does(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    make.user(acme, email="p1@people.example")
+    text = people(300) + "nobody,Wrong\n"
+    checked = bring_in(actor, text, dry=True)
+    assert counts(checked) == ("checked", 299, 0, 1, 1)
+    assert imported() == 1 and events(acme, "user.imported") == []
+    assert list(reasons(actor, checked)) == [302]
+    import_uploads.start_import(actor, checked.public_id)
+    with pytest.raises(Conflict):
+        import_uploads.start_import(actor, checked.public_id)
+    ended = import_runner.run_import(actor, checked.public_id)
+    assert counts(ended) == ("done", 299, 0, 1, 1)
+    assert imported() == 300 and stored(UserImportPart) == 0
+    assert list(reasons(actor, ended)) == [302]
+
+
+def test_who_is_there_already_is_left_alone_or_brought_up_to_date(make: Any) -> None:
+    """PW-4, TN-12: the password, the address and whether it is verified are the person's own."""
+    acme = make.organization()
+    actor = admin(make, acme)
+    ada = make.user(acme, email="ada@a.example", name="Ada")
+    text = (
+        "email,name,phone_number,roles,password_hash,email_verified\n"
+        f"ADA@a.example,Ada Lovelace,+41446681800,member,{BCRYPT},false\n"
+    )
+    assert counts(bring_in(actor, text)) == ("done", 0, 0, 1, 0)
+    assert find_user_by_email(acme.id, ada.email).name == "Ada"
+    assert counts(bring_in(actor, text, dry=True, on_existing="update")) == ("checked", 0, 1, 0, 0)
+    assert find_user_by_email(acme.id, ada.email).name == "Ada"
+    assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 1, 0, 0)
+    view = find_user_by_email(acme.id, ada.email)
+    assert (view.name, view.email, view.email_verified) == ("Ada Lovelace", "ada@a.example", True)
+    assert view.profile == {"phone_number": "+41446681800"}
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
+    assert [event.after for event in events(acme, "user.updated")] == [
+        {"name": "Ada Lovelace", "profile": {"phone_number": "+41446681800"}}
+    ]
+    assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 0, 1, 0)
+
+
+def test_who_signed_up_with_an_address_does_not_get_the_roles_meant_for_its_owner(make: Any) -> None:
+    """OI-5: as where an administrator is named by address; the role that everybody has is no harm."""
+    acme = make.organization()
+    squatter = find_user_by_email(acme.id, unproven(acme, "ada@a.example"))
+    text = "email,roles\nada@a.example,developer\n"
+    for dry in (True, False):
+        ended = bring_in(admin(make, acme), text, dry=dry, on_existing="update")
+        assert reasons(admin(make, acme), ended) == {2: [("roles", "email_unverified")]}
+    assert roles_of_user(acme.id, acme.id, squatter.id) == ()
+    member = "email,roles\nada@a.example,member\n"
+    assert counts(bring_in(admin(make, acme), member, on_existing="update")) == ("done", 0, 1, 0, 0)
+
+
+def unproven(organization: Any, email: str) -> str:
+    create_user(organization.id, email=email, made_unproven=True)
+    return email
+
+
+def test_nobody_grants_what_they_lack_nor_reaches_who_holds_more(make: Any) -> None:
+    """TN-11, by an import too; and an address is vouched for by those alone who may switch verification off (OI-5)."""
+    acme = make.organization()
+    chief = make.user(acme, role="admin")
+    weak = admin(make, acme, "users:read", "users:write")
+    text = (
+        "email,name,roles,email_verified\n"
+        "a@a.example,,admin,\n"
+        "b@a.example,,,true\n"
+        "c@a.example,,member,false\n"
+        f"{chief.email},,member,\n"
+    )
+    ended = bring_in(weak, text, on_existing="update")
+    assert counts(ended) == ("done", 1, 0, 0, 3)
+    assert reasons(weak, ended) == {
+        2: [("roles", "insufficient_scope")],
+        3: [("email_verified", "insufficient_scope")],
+        5: [("", "insufficient_scope")],
+    }
+    assert find_user_by_email(acme.id, chief.email).name == "Ada Lovelace"
+    for actor in (make.actor(acme, "users:read"), make.actor(acme, "clients:write")):
+        with pytest.raises(Forbidden):
+            begin(actor, people(1))
+        with pytest.raises(Forbidden):
+            records.list_refused_rows(actor, ended.public_id)
+
+
+def test_who_may_write_users_alone_gives_them_no_role_but_the_default_ones(make: Any) -> None:
+    """TN-11: as at every other door, whoever gives a role needs admins:write, though they hold all that it holds."""
+    role = {"name": "People", "description": "", "permissions": ["users:read", "users:write"]}
+    acme = make.organization(settings={"user_permissions": {"roles": {"people": role}}})
+    clerk = make.actor(acme, "users:read", "users:write", user=make.user(acme, role="people"))
+    text = "email,roles\nsecond@people.example,people\nthird@people.example,member\n"
+    ended = bring_in(clerk, text)
+    assert counts(ended) == ("done", 1, 0, 0, 1)
+    assert reasons(clerk, ended) == {2: [("roles", "insufficient_scope")]}
+    assert counts(bring_in(admin(make, acme), text)) == ("done", 1, 0, 1, 0)
+
+
+def test_what_the_command_line_checked_is_brought_in_by_whoever_starts_it(make: Any) -> None:
+    acme = make.organization()
+    record = begin(Actor.system(acme.id, "command line"), people(2), dry=True, is_foreground=True)
+    assert import_runner.run_import(Actor.system(acme.id), record.public_id).status == "checked"
+    actor = admin(make, acme)
+    import_uploads.start_import(actor, record.public_id)
+    assert import_runner.work_on_imports(make.system(acme), holder="worker") == 1
+    assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
+
+
+def test_a_report_holds_no_column_that_its_author_makes_a_formula_nor_more_than_a_few(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    rows = [
+        {"email": "x", "errors": "none", "row": 7, "=cmd|' /C calc'!A0": 1},
+        *({"email": "x", **{f"k{number}_{column}": "" for column in range(50)}} for number in range(20)),
+    ]
+    ended = bring_in(actor, json.dumps(rows), file_format="json")
+    report = "".join(reports.refusal_report(actor, ended.public_id)).splitlines()
+    assert report[0].startswith("row,errors,email,'=cmd|' /C calc'!A0,k0_0,")
+    assert len(report[0].split(",")) == 3 + 20
+    assert report[1].startswith("1,") and "There is no such field" in report[1]
+
+
+def test_long_rows_come_in_parts_of_a_bounded_size(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    rows = [{"email": f"p{number}@people.example", "name": "é" * 60_000} for number in range(8)]
+    record = begin(
+        actor, "\n".join(json.dumps(row, ensure_ascii=False) for row in rows), file_format="ndjson"
+    )
+    sizes = [len(sealed) for sealed in db.session.scalars(select(UserImportPart.sealed_rows))]
+    assert record.parts == len(sizes) == 3 and max(sizes) < 2**20 + 8 * 2**16
+    assert counts(import_runner.run_import(actor, record.public_id)) == ("done", 0, 0, 0, 8)
+
+
+def test_the_last_administrator_stays_whatever_a_file_says(make: Any) -> None:
+    acme = make.organization()
+    chief = make.user(acme, role="admin")
+    machine = make.actor(acme, user=chief)
+    ended = bring_in(machine, f"email,status\n{chief.email},disabled\n", on_existing="update")
+    assert reasons(machine, ended) == {2: [("", "last_administrator")]}
+
+
+def test_tn1_another_organizations_import_is_none(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    record = begin(admin(make, acme), people(3))
+    stranger = admin(make, globex)
+    for ask in (
+        records.get_import,
+        records.list_refused_rows,
+        import_uploads.start_import,
+        import_records.cancel_import,
+    ):
+        with pytest.raises(NotFound):
+            ask(stranger, record.public_id)
+    assert records.list_imports(stranger).items == ()
+    with pytest.raises(NotFound):
+        import_runner.run_import(stranger, record.public_id)
+    assert import_uploads.find_interrupted(stranger, "00" * 32) is None
+    assert stored(UserImportPart) == 1

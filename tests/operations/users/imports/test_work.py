@@ -1,0 +1,246 @@
+"""How an import is worked on: a part at a time, never twice, in turn with others, until it ends or must."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.client import Client
+from app.models.organization import Organization
+from app.models.token import AccessToken
+from app.models.user import User, UserImport, UserImportPart, UserImportRefusal
+from app.operations.directory import lookups
+from app.operations.directory.users import find_user_by_email
+from app.operations.maintenance.janitor import purge
+from app.operations.organizations import organizations
+from app.operations.sign_in.sessions import find_session
+from app.operations.store import clock
+from app.operations.tokens.introspection import find_token_actor
+from app.operations.tokens.revocation import revoke_token
+from app.operations.users import import_records, import_runner, import_uploads
+from app.operations.users import import_records as records
+from app.operations.users.import_batches import Superseded, work_on_part
+from app.operations.users.user_changes import end_user_session
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from app.rules.identifiers import public_id
+from app.rules.sign_in.imported_hashes import parse
+from app.rules.tokens.protected_resources import PresentedToken
+from tests.support.importing import (
+    admin,
+    begin,
+    bring_in,
+    counts,
+    events,
+    imported,
+    people,
+    stored,
+)
+from tests.support.user_tokens import user_token
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_rights_that_end_stop_the_import_where_it_is(make: Any) -> None:
+    acme = make.organization()
+    leaving = make.user(acme, role="admin")
+    actor = make.actor(acme, user=leaving)
+    record = begin(actor, people(600))
+    assert work_on_part(import_runner._row(actor, record.public_id))
+    db.session.execute(update(User).where(User.id == leaving.id).values(status="disabled"))
+    db.session.commit()
+    ended = import_runner.run_import(admin(make, acme), record.public_id)
+    assert counts(ended) == ("failed", 250, 0, 0, 0)
+    assert "may not" in (ended.failure or "")
+    assert stored(UserImportPart) == 0
+    assert [event.after["reason"] for event in events(acme, "user_import.failed")] == [ended.failure]
+
+
+def test_a_client_that_lost_its_scope_stops_the_import_too(make: Any) -> None:
+    acme = make.organization()
+    machine = make.machine(acme).registered.client
+    actor = Actor(
+        "client", acme.id, acme.id, permissions=frozenset({"users:read", "users:write"}), client_id=machine.id
+    )
+    assert bring_in(actor, people(2)).created == 2
+    record = begin(actor, "email\nlate@people.example\n")
+    db.session.execute(update(Client).where(Client.id == machine.id).values(status="disabled"))
+    db.session.commit()
+    assert import_runner.run_import(admin(make, acme), record.public_id).status == "failed"
+
+
+@pytest.mark.parametrize("ended", ["the sign-in", "all sign-ins", "the token"])
+def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
+    context: Flask, make: Any, ended: str
+) -> None:
+    """RV-5: rights are asked live, and so is what they were shown by."""
+    acme = make.organization()
+    user = make.user(acme, role="admin")
+    boss = admin(make, acme)
+    if ended == "the token":
+        bearer = user_token(context, make, user)
+        found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+        assert found is not None
+        actor = found[0]
+    else:
+        session = find_session(make.sign_in(user).token)
+        assert session is not None
+        actor = session.actor()
+    record = begin(actor, people(600))
+    assert work_on_part(import_runner._row(boss, record.public_id))
+    if ended == "the token":
+        assert revoke_token(boss, bearer) is not None
+    elif ended == "the sign-in":
+        assert actor.session_id is not None
+        end_user_session(boss, public_id("usr", user.id), public_id("ses", actor.session_id))
+    else:
+        db.session.execute(update(Organization).values(sessions_not_before=clock.now()))
+        db.session.commit()
+        lookups.forget_cached()
+    over = import_runner.run_import(boss, record.public_id)
+    assert counts(over) == ("failed", 250, 0, 0, 0)
+    assert over.failure and ("has ended" in over.failure or "was revoked" in over.failure)
+    assert imported() == 250 and stored(UserImportPart) == 0
+
+
+def test_a_token_that_only_grew_old_ends_nothing(context: Flask, make: Any) -> None:
+    acme = make.organization()
+    user = make.user(acme, role="admin")
+    bearer = user_token(context, make, user)
+    found = find_token_actor(PresentedToken(bearer, False), address=None, request_id=None)
+    assert found is not None
+    record = begin(replace(found[0], token_expires_at=clock.now()), people(10))
+    db.session.execute(update(AccessToken).values(expires_at=clock.now()))
+    db.session.commit()
+    assert counts(import_runner.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)
+
+
+def test_a_closed_organization_gets_nobody(make: Any) -> None:
+    root, acme = make.root(), make.organization()
+    record = begin(admin(make, acme), people(2))
+    organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
+    assert import_runner.work_on_imports(make.system(root), holder="tests") == 1
+    assert records.get_import(admin(make, acme), record.public_id).status == "failed"
+    assert find_user_by_email(acme.id, "p0@people.example") is None
+
+
+def test_a_part_counts_once_whoever_works_on_it(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    record = begin(actor, people(600))
+    stale = import_runner._row(actor, record.public_id)
+    assert work_on_part(stale)
+    with pytest.raises(Superseded):
+        work_on_part(stale)
+    assert imported() == 250
+    assert counts(import_runner.run_import(actor, record.public_id)) == ("done", 600, 0, 0, 0)
+    assert imported() == 600 == len(events(acme, "user.imported"))
+
+
+def test_cancelled_it_brings_in_nobody_more(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    record = begin(actor, people(600))
+    work_on_part(import_runner._row(actor, record.public_id))
+    assert import_records.cancel_import(actor, record.public_id).status == "cancelled"
+    with pytest.raises(Conflict):
+        import_records.cancel_import(actor, record.public_id)
+    assert counts(import_runner.run_import(actor, record.public_id)) == ("cancelled", 250, 0, 0, 0)
+    assert imported() == 250 and stored(UserImportPart) == 0
+    assert [event.after["created"] for event in events(acme, "user_import.cancelled")] == [250]
+
+
+def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
+    make.root()
+    acme, globex = make.organization(), make.organization()
+    first = begin(admin(make, acme), people(1000))
+    second = begin(admin(make, globex), people(10))
+    alone = begin(admin(make, acme), people(10), is_foreground=True)
+    seen: list[str] = []
+    import app.operations.user_imports.running as module
+
+    def note(job: Any) -> bool:
+        seen.append(job.organization_id)
+        return work_on_part(job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "work_on_part", note)
+        assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 5
+    assert seen[:2] == [acme.id, globex.id]
+    assert records.get_import(admin(make, acme), first.public_id).status == "done"
+    assert records.get_import(admin(make, globex), second.public_id).status == "done"
+    assert records.get_import(admin(make, acme), alone.public_id).status == "running"
+
+
+def test_a_fault_of_ours_ends_one_import_and_not_those_behind_it(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    broken = begin(admin(make, acme), people(2))
+    db.session.execute(
+        update(UserImportPart).where(UserImportPart.import_id == broken.id).values(sealed_rows=b"rubbish")
+    )
+    db.session.commit()
+    good = begin(admin(make, globex), people(2))
+    assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 2
+    assert records.get_import(admin(make, acme), broken.public_id).failure is not None
+    assert records.get_import(admin(make, globex), good.public_id).status == "done"
+
+
+def test_no_organization_fills_the_tables(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_uploads, "MOST_UNFINISHED", 2)
+    acme = make.organization()
+    actor = admin(make, acme)
+    records_ = [begin(actor, people(1)) for _ in range(2)]
+    with pytest.raises(Conflict) as refusal:
+        begin(actor, people(1))
+    assert refusal.value.code == "too_many_imports"
+    import_records.cancel_import(actor, records_[0].public_id)
+    begin(actor, people(1))
+    begin(admin(make, make.organization()), people(1))
+
+
+def test_what_was_uploaded_is_sealed_and_goes(make: Any) -> None:
+    """SE: personal data and hashes lie sealed, for days at most."""
+    acme = make.organization()
+    actor = admin(make, acme)
+    ended = bring_in(actor, "email,name\nnobody,Secret Name\n")
+    begin(actor, "email,name\nada@a.example,Secret Name\n")
+    sealed = [
+        *db.session.scalars(select(UserImportPart.sealed_rows)),
+        *db.session.scalars(select(UserImportRefusal.sealed_row)),
+    ]
+    assert len(sealed) == 2 and not [one for one in sealed if b"Secret" in one]
+    past = db.session.scalar(select(UserImport.created_at)).replace(year=2020)
+    for model in (UserImport, UserImportPart, UserImportRefusal):
+        db.session.execute(update(model).values(expires_at=past))
+    db.session.commit()
+    purge(Actor.system("", "tests"), pause=0)
+    assert stored(UserImport) == stored(UserImportPart) == stored(UserImportRefusal) == 0
+    with pytest.raises(NotFound):
+        records.get_import(actor, ended.public_id)
+
+
+def test_an_upload_that_was_not_confirmed_is_nothing(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    upload = import_uploads.receive_upload(actor, io.BytesIO(people(3).encode()).read, file_format="csv")
+    assert records.list_imports(actor).items == ()
+    assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 0
+    import_records.discard(actor, upload.id)
+    with pytest.raises(Conflict):
+        import_uploads.confirm_upload(actor, upload, is_dry_run=False)
+    assert stored(UserImport) == stored(UserImportPart) == 0
+
+
+def test_the_hash_that_comes_in_is_the_one_form_of_it(make: Any) -> None:
+    acme = make.organization()
+    django = "pbkdf2_sha256$1200$0123456789abcdefghijkl$" + "A" * 43 + "="
+    bring_in(admin(make, acme), f"email,password_hash\nada@a.example,{django}\n")
+    asked = select(User.password_hash, User.password_scheme).where(User.email == "ada@a.example")
+    kept = db.session.execute(asked).one()
+    assert (kept.password_hash, kept.password_scheme) == (parse(django).stored, "pbkdf2-sha256 1200")

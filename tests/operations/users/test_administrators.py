@@ -1,0 +1,271 @@
+"""Administrators and invitations: who is added, who is protected, and which links work."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+
+from app.operations.directory import permissions
+from app.operations.directory.users import create_user, find_user_by_email, get_user
+from app.operations.organizations import administrators as operations
+from app.operations.store import clock
+from app.operations.users import invitations
+from app.operations.users.invitations import InvitationEnded
+from app.operations.users.role_assignments import AlreadyAssigned, LastAdministrator, assign_role
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.identifiers import new_id, public_id
+from tests.factories import Factory
+from tests.support.databases import Database
+from tests.support.threads import at_once
+
+
+def test_a_user_is_made_administrator_and_mayat_once(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    ada = make.user(acme)
+    added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+    assert added.admin is not None and added.link is None
+    assert (added.admin.role, added.admin.email, added.admin.status) == ("admin", ada.email, "active")
+    assert "settings:write" in permissions.rights_of_user(acme, acme.id, ada.id)
+    assert [
+        admin.public_id for admin in operations.list_administrators(make.actor(acme), acme.slug).items
+    ] == [added.admin.public_id]
+
+
+def test_a_known_address_is_assigned_and_an_unknown_one_invited(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    ada = make.user(acme, email="Ada@Example.com")
+    known = operations.add_administrator(make.actor(acme), acme.slug, email="ada@EXAMPLE.com", role="auditor")
+    assert known.admin is not None and known.admin.user_id == ada.id
+    unknown = operations.add_administrator(make.actor(acme), acme.slug, email="bob@example.com", name="Bob")
+    assert unknown.admin is None and unknown.link is not None and "/invite/gth_iv_" in unknown.link
+
+
+def test_an_unconfirmed_address_gets_no_role_by_its_address(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    create_user(acme.id, email="victim@example.com")
+    with pytest.raises(Conflict) as refusal:
+        operations.add_administrator(make.actor(acme), acme.slug, email="victim@example.com")
+    assert refusal.value.code == "email_unverified"
+    told = refusal.value.description.rpartition(": ")[2].rstrip(".")
+    assert operations.add_administrator(make.actor(acme), acme.slug, user_id=told).admin is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({}, {"user_id": "required"}),
+        ({"user_id": "usr_x", "email": "a@example.com"}, {"email": "not_allowed"}),
+        ({"user_id": 5}, {"user_id": "wrong_type"}),
+        ({"user_id": "usr_nobody"}, {"user_id": "unknown_user"}),
+        ({"email": "nobody"}, {"email": "invalid_email"}),
+        ({"email": "a@example.com", "role": "boss"}, {"role": "unknown_role"}),
+        ({"email": "a@example.com", "role": ""}, {"role": "too_short"}),
+        ({"email": "a@example.com", "role": ["admin"]}, {"role": "wrong_type"}),
+        ({"email": "a@example.com", "name": "x" * 101}, {"name": "too_long"}),
+        ({"mail": "a@example.com"}, {"mail": "unknown_field"}),
+        ({"email": "a@example.com", "organization_id": "other"}, {"organization_id": "unknown_field"}),
+    ],
+)
+def test_tn12_every_wrong_field_is_named(
+    context: Flask, make: Factory, fields: dict[str, object], wrong: dict[str, str]
+) -> None:
+    acme = make.organization()
+    with pytest.raises(InvalidInput) as refusal:
+        operations.add_administrator_from(make.actor(acme), acme.slug, fields)
+    assert {error.field: error.code for error in refusal.value.errors} == wrong
+
+
+def test_a_role_is_held_once(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    ada = make.user(acme, role="admin")
+    with pytest.raises(AlreadyAssigned):
+        operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+
+
+@pytest.mark.parametrize("role", ["admin", "auditor", "developer"])
+def test_tn11_nobody_grants_or_takes_what_they_lack(
+    context: Flask, make: Factory, database: Database, role: str
+) -> None:
+    acme = make.organization()
+    make.user(acme, role="admin")
+    ada = make.user(acme)
+    personnel = make.actor(acme, "admins:read", "admins:write")
+    before = database.count("role_assignments")
+    with pytest.raises(Forbidden):
+        operations.add_administrator(personnel, acme.slug, user_id=ada.public_id, role=role)
+    with pytest.raises(Forbidden):
+        operations.add_administrator(personnel, acme.slug, email="new@example.com", role=role)
+    held = assign_role(make.system(acme), acme.id, acme.id, ada.id, role)
+    with pytest.raises(Forbidden):
+        operations.remove_administrator(personnel, acme.slug, public_id("adm", held))
+    assert database.count("role_assignments") == before + 1 and database.count("invitations") == 0
+
+
+def test_tn6_a_user_of_another_organization_is_unknown_and_roots_is_known_to_root(
+    context: Flask, make: Factory
+) -> None:
+    acme, globex, root = make.organization(), make.organization(), make.root()
+    stranger, boss = make.user(globex), make.user(root, role="admin")
+    for user in (stranger, boss):
+        with pytest.raises(InvalidInput) as refusal:
+            operations.add_administrator(make.actor(acme), acme.slug, user_id=user.public_id)
+        assert refusal.value.errors[0].code == "unknown_user"
+    helper = make.user(root)
+    added = operations.add_administrator(
+        make.actor(root, user=boss), acme.slug, user_id=helper.public_id, role="auditor"
+    )
+    assert added.admin is not None and added.admin.user_organization == "root"
+    assert "audit:read" in permissions.rights_of_user(acme, root.id, helper.id)
+    assert permissions.rights_of_user(globex, root.id, helper.id) == frozenset()
+
+
+def test_an_administrator_is_removed_and_may_nothing_from_then_on(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    make.user(acme, role="admin")
+    ada = make.user(acme, role="admin")
+    admin = next(
+        a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.user_id == ada.id
+    )
+    operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+    assert permissions.rights_of_user(acme, acme.id, ada.id) == frozenset()
+    with pytest.raises(NotFound):
+        operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+
+
+def test_the_last_administrator_stays(context: Flask, make: Factory, database: Database) -> None:
+    acme = make.organization()
+    make.user(acme, role="admin")
+    make.user(acme, role="auditor")
+    admin = next(
+        a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.role == "admin"
+    )
+    audited = database.count("audit_events")
+    with pytest.raises(LastAdministrator) as refusal:
+        operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
+    assert (refusal.value.status, refusal.value.code) == (409, "last_administrator")
+    assert database.count("role_assignments") >= 2 and database.count("audit_events") == audited
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_of_two_administrators_who_remove_each_other_at_once_one_remains(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """SQLite takes one writer at a time, so it cannot show this race."""
+    for _ in range(10):
+        acme = make.organization()
+        make.user(acme, role="admin")
+        make.user(acme, role="admin")
+        with app.app_context():
+            both = operations.list_administrators(make.actor(acme), acme.slug).items
+        remove = functools.partial(operations.remove_administrator, make.actor(acme), acme.slug)
+        results = at_once(app, [functools.partial(remove, admin.public_id) for admin in both])
+        assert sorted(results) == ["AdministratorRecord", "LastAdministrator"]
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_of_many_who_accept_one_invitation_one_becomes_a_user(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """SQLite takes one writer at a time, so it cannot show this race."""
+    acme = make.organization()
+    with app.app_context():
+        token = _token(
+            invitations.invite(make.actor(acme), acme.slug, email="bob@example.com", role="developer").link
+        )
+    results = at_once(
+        app, [lambda: invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")] * 20
+    )
+    assert results.count("UUID") == 1 and set(results) == {"UUID", "InvitationEnded"}
+
+
+def test_an_invitation_makes_a_user_with_the_role_once(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    new = invitations.invite(
+        make.actor(acme), acme.slug, email="Bob@Example.com", name="Bob", role="developer"
+    )
+    token = _token(new.link)
+    found = invitations.find_invitation(token)
+    assert found is not None and (found.email, found.role, found.organization_slug) == (
+        "Bob@Example.com",
+        "developer",
+        acme.slug,
+    )
+    user_id = invitations.accept_invitation(token, name="Bob Martin", password_hash="$argon2id$test")
+    user = get_user(acme.id, user_id)
+    assert user.name == "Bob Martin"
+    assert not user.email_verified, "the inviter had the link too"
+    assert permissions.roles_of_user(acme.id, acme.id, user_id) == ("developer",)
+    assert invitations.find_invitation(token) is None
+    with pytest.raises(InvitationEnded):
+        invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")
+
+
+def test_a_second_invitation_ends_the_first_and_a_withdrawn_one_works_no_more(
+    context: Flask, make: Factory
+) -> None:
+    acme = make.organization()
+    admin = make.actor(acme)
+    first = invitations.invite(admin, acme.slug, email="bob@example.com")
+    second = invitations.invite(admin, acme.slug, email="BOB@example.com")
+    assert invitations.find_invitation(_token(first.link)) is None
+    assert invitations.find_invitation(_token(second.link)) is not None
+    listed = invitations.list_invitations(admin, acme.slug).items
+    assert [invitation.public_id for invitation in listed] == [second.invitation.public_id]
+    invitations.revoke_invitation(admin, acme.slug, second.invitation.public_id)
+    assert invitations.find_invitation(_token(second.link)) is None
+    with pytest.raises(NotFound):
+        invitations.revoke_invitation(admin, acme.slug, second.invitation.public_id)
+    with pytest.raises(InvitationEnded):
+        invitations.accept_invitation(_token(second.link), name="Bob", password_hash="$argon2id$test")
+    assert find_user_by_email(acme.id, "bob@example.com") is None
+
+
+def test_an_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = make.organization()
+    token = _token(invitations.invite(make.actor(acme), acme.slug, email="bob@example.com").link)
+    later = clock.now() + timedelta(days=7, seconds=1)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    assert invitations.find_invitation(token) is None
+
+
+def test_the_invitations_token_is_stored_nowhere(context: Flask, make: Factory, database: Database) -> None:
+    acme = make.organization()
+    token = _token(invitations.invite(make.actor(acme), acme.slug, email="bob@example.com").link)
+    assert token.encode() not in database.dump()
+
+
+@pytest.mark.parametrize("token", ["", "x", "gth_iv_", "gth_ss_" + "0" * 59, "\x00", "é" * 40])
+def test_a_token_that_is_none_finds_nothing(context: Flask, make: Factory, token: str) -> None:
+    assert invitations.find_invitation(token) is None
+
+
+def test_foreign_and_absent_administrators_are_alike(context: Flask, make: Factory) -> None:
+    acme, globex = make.organization(), make.organization()
+    make.user(globex, role="admin")
+    foreign = operations.list_administrators(make.actor(globex), globex.slug).items[0].public_id
+    for admin_id in (foreign, public_id("adm", new_id()), "adm_x", ""):
+        with pytest.raises(NotFound) as refusal:
+            operations.remove_administrator(make.actor(acme), acme.slug, admin_id)
+        assert refusal.value.description == "There is no such administrator."
+    with pytest.raises(NotFound):
+        operations.list_administrators(make.actor(acme), globex.slug)
+
+
+def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> None:
+    acme = make.organization()
+    for _ in range(3):
+        make.user(acme, role="developer")
+    admin = make.actor(acme)
+    first = operations.list_administrators(admin, acme.slug, limit=2)
+    rest = operations.list_administrators(admin, acme.slug, limit=2, after=first.next_cursor_key)
+    assert len(first.items) == 2 and len(rest.items) == 1 and rest.next_cursor_key is None
+    assert operations.list_administrators(admin, acme.slug, role="admin").items == ()
+
+
+def _token(link: str) -> str:
+    return link.rpartition("/")[2]

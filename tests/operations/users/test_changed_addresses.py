@@ -1,0 +1,44 @@
+"""An administrator changes somebody's address: what hung from the old one ends, and it is told (SS-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.operations.sign_in.sessions import find_session
+from app.operations.users.user_changes import update_user
+from tests.support.mail_server import Mailbox, plain
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_ss6_sign_ins_end_with_the_address_and_the_old_one_is_told(
+    make: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    acme = make.organization()
+    ada = make.user(acme, email="ada@acme.example")
+    token = make.sign_in(ada).token
+    deliver()
+    box.mails.clear()
+    updated = update_user(make.actor(acme), ada.public_id, {"email": "ada@lovelace.example"})
+    assert updated.changed == ["email"] and not updated.record.user.email_verified
+    assert find_session(token) is None
+    deliver()
+    assert [mail["To"] for mail in box.mails] == ["ada@acme.example"]
+    assert "an administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
+
+
+def test_another_spelling_of_the_same_address_ends_nothing(
+    make: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    acme = make.organization()
+    ada = make.user(acme, email="ada@acme.example")
+    token = make.sign_in(ada).token
+    deliver()
+    box.mails.clear()
+    update_user(make.actor(acme), ada.public_id, {"email": "Ada@ACME.example"})
+    assert find_session(token) is not None
+    deliver()
+    assert box.mails == []

@@ -1,0 +1,61 @@
+"""Where neither passwords nor passkeys sign in nobody is invited: it is said, and what was sent waits."""
+
+from __future__ import annotations
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.organization import Organization
+from app.operations import view_changes
+from app.operations.directory.lookups import OrganizationView
+from app.operations.sign_in.passwords import new_password_hash
+from app.operations.store.transactions import transaction
+from app.operations.users.invitations import accept_invitation, find_invitation, invite
+from app.rules.errors import Conflict
+from tests.factories import Factory
+from tests.support.databases import Database
+
+GOOD = "nine small otters in a kiln"
+
+
+@transaction
+def switch(organization: OrganizationView, on: bool) -> None:
+    """As the settings would, of somebody whose passkey keeps the way back open."""
+    off = {"password": {"enabled": False}, "passkeys": {"passwordless": False}}
+    settings = {} if on else {"authentication": off}
+    mine = Organization.id == organization.id
+    db.session.execute(
+        update(Organization).where(mine).values(settings=settings, version=Organization.version + 1)
+    )
+    view_changes.mark(organization.id)
+
+
+def test_an_invitation_waits_while_nothing_signs_in(
+    context: Flask, make: Factory, database: Database, http: FlaskClient
+) -> None:
+    acme = make.organization(name="Acme")
+    make.user(acme)
+    made = invite(make.actor(acme), acme.slug, email="guest@acme.example")
+    assert made.link is not None
+    token = made.link.rpartition("/")[2]
+    switch(acme, False)
+    with pytest.raises(Conflict) as refused:
+        invite(make.actor(acme), acme.slug, email="other@acme.example")
+    assert refused.value.code == "passwords_off"
+    assert "authentication.password.enabled" in refused.value.description
+    page = http.get(f"/organizations/{acme.slug}/invite/{token}")
+    assert (
+        page.status_code == 409
+        and "Acme does not let people sign in with a password or a passkey" in page.text
+    )
+    hashed = new_password_hash(acme.settings, GOOD)
+    with pytest.raises(Conflict):
+        accept_invitation(token, name="Guest", password_hash=hashed)
+    assert database.count("users") == 1
+    switch(acme, True)
+    assert find_invitation(token) is not None
+    accept_invitation(token, name="Guest", password_hash=hashed)
+    assert database.count("users") == 2

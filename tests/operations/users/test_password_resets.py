@@ -1,0 +1,176 @@
+"""Password resets: a link that works once, for one password, and signs nobody in (RP-1, RP-3, PW-4)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.directory.users import find_user_by_email
+from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from app.operations.users.account_links import use_link
+from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
+from app.operations.users.user_status import disable_user
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.token_values import digest
+from tests.factories import PASSWORD
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+
+pytestmark = pytest.mark.usefixtures("context")
+NEW = "a wholly different password"
+
+
+@pytest.fixture
+def acme(make: Any) -> Any:
+    return make.organization(name="Acme")
+
+
+@pytest.fixture
+def ada(make: Any, acme: Any) -> Any:
+    return make.user(acme, email="ada@acme.example")
+
+
+@transaction
+def change(**values: Any) -> None:
+    """Something happened to every user meanwhile."""
+    db.session.execute(update(User).values(**values))
+
+
+def token_for(make: Any, user: Any) -> str:
+    link = issue_reset_link(make.actor(user.organization), user.id).link
+    return link.rpartition("/")[2]
+
+
+def test_the_new_password_counts_and_the_old_one_does_not(
+    make: Any, acme: Any, ada: Any, database: Database
+) -> None:
+    """RP-3, SS-6: nobody is signed in by it, and every sign-in has ended."""
+    standing = make.sign_in(ada)
+    token = token_for(make, ada)
+    reset_password(acme, token, NEW)
+    assert find_session(standing.token) is None
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+    assert audited(database, "user.password_reset_requested") == 1
+    assert audited(database, "user.password_reset") == 1
+
+
+def test_a_link_that_was_shown_to_an_administrator_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
+    """OI-5."""
+    change(email_verified=False)
+    reset_password(acme, token_for(make, ada), NEW)
+    user = find_user_by_email(acme.id, ada.email)
+    assert user is not None and user.email_verified is False
+
+
+def test_it_works_once(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1."""
+    token = token_for(make, ada)
+    reset_password(acme, token, NEW)
+    with pytest.raises(ResetEnded):
+        reset_password(acme, token, "and yet another password")
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+
+
+def test_a_new_one_ends_the_one_before(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1."""
+    first, second = token_for(make, ada), token_for(make, ada)
+    assert find_reset(acme, first) is None
+    assert find_reset(acme, second) is not None
+
+
+def test_it_ends_by_age(make: Any, ada: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RP-1: the setting ``authentication.recovery.reset_ttl_seconds``, 30 minutes by default."""
+    token = token_for(make, ada)
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(minutes=29))
+    assert find_reset(acme, token) is not None
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(minutes=31))
+    assert find_reset(acme, token) is None
+
+
+def test_the_setting_says_how_long(make: Any) -> None:
+    """The setting ``authentication.recovery.reset_ttl_seconds``."""
+    brief = make.organization(settings={"authentication": {"recovery": {"reset_ttl_seconds": 300}}})
+    user = make.user(brief)
+    before = clock.now()
+    expires_at = issue_reset_link(make.actor(brief), user.id).expires_at
+    assert timedelta(seconds=299) < expires_at - before <= timedelta(seconds=301)
+
+
+def test_it_is_bound_to_the_password_of_its_time(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1."""
+    token = token_for(make, ada)
+    change(password_hash="another")
+    assert find_reset(acme, token) is None
+
+
+def test_it_is_bound_to_the_address_of_its_time(make: Any, acme: Any, ada: Any) -> None:
+    token = token_for(make, ada)
+    change(email_canonical="new@acme.example")
+    assert find_reset(acme, token) is None
+
+
+def test_another_organization_does_not_know_it(make: Any, ada: Any) -> None:
+    """TN-6."""
+    token = token_for(make, ada)
+    assert find_reset(make.organization(), token) is None
+
+
+def test_somebody_disabled_meanwhile_gets_no_new_password(make: Any, acme: Any, ada: Any) -> None:
+    token = token_for(make, ada)
+    disable_user(make.actor(acme), ada.id)
+    with pytest.raises(ResetEnded):
+        reset_password(acme, token, NEW)
+    with pytest.raises(Conflict):
+        token_for(make, ada)
+
+
+def test_a_password_that_is_refused_leaves_the_link_alone(make: Any, acme: Any, ada: Any) -> None:
+    token = token_for(make, ada)
+    with pytest.raises(InvalidInput):
+        reset_password(acme, token, "short")
+    reset_password(acme, token, NEW)
+
+
+def test_the_table_holds_its_digest_alone(make: Any, ada: Any, database: Database) -> None:
+    """TK-2."""
+    token = token_for(make, ada)
+    rows = database.query("SELECT digest FROM account_links")
+    assert [bytes(row[0]) for row in rows] == [digest(token)]
+
+
+def test_whoever_may_not_is_told_so(make: Any, acme: Any, ada: Any, database: Database) -> None:
+    """TN-11: nobody takes over somebody who holds more than they do."""
+    boss = make.user(acme, role="admin")
+    with pytest.raises(Forbidden):
+        issue_reset_link(make.actor(acme, "users:read"), ada.id)
+    with pytest.raises(Forbidden):
+        issue_reset_link(make.actor(acme, "users:write"), boss.id)
+    with pytest.raises(NotFound):
+        issue_reset_link(make.actor(make.organization()), ada.id)
+    assert database.count("account_links") == 0
+    assert audited(database, "user.password_reset_requested") == 0
+
+
+def test_where_nobody_has_a_password_there_is_none_to_reset(make: Any) -> None:
+    """The setting ``authentication.password.enabled``."""
+    without = make.organization(settings={"authentication": {"password": {"enabled": False}}})
+    user = make.user(without)
+    with pytest.raises(Conflict):
+        issue_reset_link(make.actor(without), user.id)
+
+
+def test_a_link_is_used_by_one_alone(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1: the row count decides, whatever the caller looked at before."""
+    reset = find_reset(acme, token_for(make, ada))
+    assert reset is not None
+    assert [use_link(reset.link), use_link(reset.link)] == [True, False]

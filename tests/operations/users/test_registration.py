@@ -1,0 +1,107 @@
+"""Accounts that people make for themselves: where it is open, for addresses it takes, so many an hour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.operations.directory.users import find_user_by_email
+from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.users import sign_up
+from app.operations.users.invitations import invite
+from app.operations.users.role_assignments import RoleAssignment
+from app.operations.users.sign_up import register_user
+from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
+from tests.factories import PASSWORD
+from tests.oauth.conftest import audited
+from tests.support.databases import Database
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def opened(make: Any, **more: Any) -> Any:
+    registration = {"mode": "open", "verify_email": False, **more}
+    return make.organization(settings={"authentication": {"registration": registration}})
+
+
+def register(organization: Any, **changes: Any) -> None:
+    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "address": "192.0.2.7"}
+    register_user(organization, **({**good, "request_id": None} | changes))
+
+
+def test_the_account_stands_with_the_default_roles_and_an_unproven_address(
+    make: Any, database: Database
+) -> None:
+    """OI-5."""
+    acme = opened(make)
+    register(acme)
+    user = find_user_by_email(acme.id, "new@example.com")
+    assert user is not None and (user.name, user.email_verified) == ("New Person", False)
+    assert isinstance(sign_in(acme.id, "new@example.com", PASSWORD), SignedIn)
+    assert database.count(RoleAssignment.__tablename__) == 1
+    assert audited(database, "user.registered") == 1
+
+
+def test_a_standing_account_is_left_alone_and_nothing_is_told(make: Any, database: Database) -> None:
+    """EN-1, OI-5: nobody takes an account over by registering its address again."""
+    acme = opened(make)
+    ada = make.user(acme, email="ada@example.com")
+    register(acme, email="Ada@Example.com", password="another password entirely", name="Eve")
+    user = find_user_by_email(acme.id, ada.email)
+    assert user is not None and user.id == ada.id and user.name == "Ada Lovelace"
+    assert isinstance(sign_in(acme.id, ada.email, "another password entirely"), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
+    assert audited(database, "user.registered") == 0
+    assert audited(database, "user.registration_refused") == 1
+
+
+@pytest.mark.parametrize("mode", ["closed", "invite"])
+def test_only_where_the_organization_says_so(make: Any, database: Database, mode: str) -> None:
+    acme = make.organization(settings={"authentication": {"registration": {"mode": mode}}})
+    with pytest.raises(Forbidden):
+        register(acme)
+    assert database.count("users") == 0
+
+
+def test_a_closed_organization_invites_nobody(make: Any, database: Database) -> None:
+    acme = make.organization(settings={"authentication": {"registration": {"mode": "closed"}}})
+    with pytest.raises(Conflict) as refused:
+        invite(make.actor(acme), acme.slug, email="new@example.com")
+    assert refused.value.code == "registration_closed"
+    assert database.count("invitations") == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("email", {"email": "nobody"}),
+        ("email", {"email": "new@evil.example"}),
+        ("email", {"email": "new@sub.example.com"}),
+        ("name", {"name": ""}),
+        ("name", {"name": "A\u202eB"}),
+        ("password", {"password": "short"}),
+        ("password", {"password": "new@example.com"}),
+    ],
+)
+def test_what_cannot_be_is_told_at_its_field(
+    make: Any, database: Database, field: str, changes: dict[str, str]
+) -> None:
+    acme = opened(make, allowed_email_domains=["Example.com", "münchen.example"])
+    with pytest.raises(InvalidInput) as refused:
+        register(acme, **changes)
+    assert [error.field for error in refused.value.errors] == [field]
+    assert (database.count("users"), database.count("attempts")) == (0, 0)
+    register(acme, email="new@xn--mnchen-3ya.example")
+
+
+def test_one_network_makes_so_many_an_hour(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EN-1: a stranger who tries addresses is slowed down; another network is not."""
+    monkeypatch.setattr(sign_up, "new_password_hash", lambda *_, **__: "x")
+    acme = opened(make)
+    for number in range(sign_up.MOST_PER_NETWORK):
+        register(acme, email=f"n{number}@example.com", address=f"192.0.2.{number}")
+    with pytest.raises(TooManyRequests) as refused:
+        register(acme, email="more@example.com")
+    assert refused.value.retry_after > 0
+    register(acme, email="more@example.com", address="198.51.100.1")

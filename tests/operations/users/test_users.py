@@ -1,0 +1,148 @@
+"""Users: one per address and organization, renamed by themselves, disabled by whoever may."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import func, select
+
+from app.extensions import db
+from app.models.user import User
+from app.operations.directory.users import create_user, find_user_by_email, get_user
+from app.operations.users import user_status
+from app.operations.users.deletion import delete_user
+from app.operations.users.password_resets import issue_reset_link
+from app.operations.users.role_assignments import LastAdministrator, assign_role
+from app.operations.users.user_changes import update_user
+from app.operations.users.user_status import disable_user, enable_user
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.rules.identifiers import new_id
+from app.rules.tokens.claims import claims_for
+
+pytestmark = pytest.mark.usefixtures("context")
+
+
+def test_an_address_is_one_user_in_an_organization_and_another_elsewhere(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    first = make.user(acme, email="Ada@Example.com")
+    with pytest.raises(Conflict):
+        create_user(acme.id, email="ada@EXAMPLE.com")
+    other = make.user(globex, email="ada@example.com")
+    assert find_user_by_email(acme.id, "ADA@example.com").id == first.id
+    assert find_user_by_email(globex.id, "ada@example.com").id == other.id
+    assert get_user(acme.id, first.id).email == "Ada@Example.com"
+    with pytest.raises(NotFound):
+        get_user(globex.id, first.id)
+
+
+@pytest.mark.parametrize(
+    ("email", "other"), [("ádmin@x.example", "admin@x.example"), ("straße@x.example", "strasse@x.example")]
+)
+def test_accents_make_two_users_on_every_engine(make: Any, email: str, other: str) -> None:
+    """TK-4: the database's own collation would call them equal."""
+    acme = make.organization()
+    assert make.user(acme, email=email).id != make.user(acme, email=other).id
+
+
+@pytest.mark.parametrize(
+    "fields", [{"email": "nobody"}, {"email": "a@b.example", "name": "A\u202eB"}, {"email": ""}]
+)
+def test_what_is_no_address_or_misleads_makes_no_user(make: Any, fields: dict[str, str]) -> None:
+    acme = make.organization()
+    with pytest.raises(InvalidInput):
+        create_user(acme.id, **fields)
+    assert db.session.scalar(select(func.count()).select_from(User)) == 0
+
+
+def test_claims_of_a_user_are_typed_and_whole(make: Any) -> None:
+    acme = make.organization()
+    view = get_user(acme.id, make.user(acme, email="ada@acme.example").id)
+    claims = claims_for(view.claims, {"openid", "profile", "email"})
+    assert claims["sub"] == view.public_id
+    assert claims["email_verified"] is True
+    assert claims["updated_at"] == int(view.updated_at.timestamp())
+    assert None not in claims.values()
+
+
+def test_the_last_administrator_cannot_be_disabled(make: Any) -> None:
+    acme = make.organization()
+    ada, member = make.user(acme, role="admin"), make.user(acme)
+    actor = make.actor(acme)
+    with pytest.raises(LastAdministrator):
+        disable_user(actor, ada.id)
+    assert get_user(acme.id, ada.id).is_active
+    assert disable_user(actor, member.id).status == "disabled"
+    make.user(acme, role="admin")
+    assert disable_user(actor, ada.id).status == "disabled"
+
+
+def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> None:
+    acme = make.organization()
+    ada = make.user(acme, role="admin")
+    make.user(acme, role="admin")
+    for actor in (make.actor(acme, "users:read"), make.actor(acme, "users:write")):
+        with pytest.raises(Forbidden):
+            disable_user(actor, ada.id)
+    with pytest.raises(NotFound):
+        disable_user(make.actor(acme), new_id())
+
+
+def test_who_administers_another_organization_is_out_of_a_narrow_reach_in_root(make: Any) -> None:
+    """TN-11: whoever may reset the people of root would otherwise hold what any of them holds elsewhere."""
+    root, acme = make.root(), make.organization()
+    grace, helper = make.user(root), make.user(root)
+    assign_role(make.system(acme), acme.id, root.id, grace.id, "admin")
+    narrow = make.actor(root, "users:read", "users:write", user=helper)
+    machine = replace(narrow, kind="client", user_id=None, permissions=narrow.permissions)
+    for actor in (narrow, machine):
+        for act in (issue_reset_link, disable_user):
+            with pytest.raises(Forbidden):
+                act(actor, grace.id)
+        with pytest.raises(Forbidden):
+            update_user(actor, grace.public_id, {"email": "mallory@example.com"})
+    assert issue_reset_link(narrow, make.user(root).id).link
+    # With a role of their own that holds as much there, and with all of root's rights, it is theirs to do.
+    assign_role(make.system(acme), acme.id, root.id, helper.id, "admin")
+    assert issue_reset_link(make.actor(root, user=helper), grace.id).link
+    assert issue_reset_link(make.system(root), grace.id).link
+
+
+@pytest.mark.mariadb
+@pytest.mark.race
+def test_twenty_at_once_with_one_address_make_one_user(make: Any, app: Flask) -> None:
+    acme = make.organization()
+    ready, outcomes = threading.Barrier(20), []
+
+    def create(number: int) -> None:
+        with app.app_context():
+            ready.wait()
+            try:
+                create_user(acme.id, email=("ada@x.example", "ADA@X.example")[number % 2])
+                outcomes.append("made")
+            except Conflict:
+                outcomes.append("refused")
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["made"] + ["refused"] * 19
+
+
+def test_whoever_was_deleted_meanwhile_is_not_let_in_again(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OI-1: a request that read the user before the deletion writes after it."""
+    acme = make.organization()
+    user = make.user(acme)
+    read_before = get_user(acme.id, user.id)
+    delete_user(make.actor(acme), user.public_id)
+    monkeypatch.setattr(user_status, "require_reach", lambda *_: read_before)
+    with pytest.raises(NotFound):
+        enable_user(make.actor(acme), user.id)
+    assert db.session.get_one(User, (acme.id, user.id)).status == "deleted"

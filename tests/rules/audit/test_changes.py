@@ -1,0 +1,26 @@
+"""The fields in which two states differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.audit.events import Change, changes_between
+
+CASES = [
+    (None, None, []),
+    ({"a": 1}, {"a": 1}, []),
+    ({"a": 1}, {"a": 2}, [Change("a", 1, 2, False, False)]),
+    ({"a": 1}, {"a": True}, [Change("a", 1, True, False, False)]),
+    (None, {"a": None}, [Change("a", None, None, True, False)]),
+    ({"a": 1}, None, [Change("a", 1, None, False, True)]),
+    ({"b": {"c": 1, "d": 2}}, {"b": {"c": 3, "d": 2}}, [Change("b.c", 1, 3, False, False)]),
+    ({"a": [1]}, {"a": [1, 2]}, [Change("a", [1], [1, 2], False, False)]),
+    ({"a": {}}, {"a": {"b": 1}}, [Change("a", {}, None, False, True), Change("a.b", None, 1, True, False)]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), CASES)
+def test_what_differs_is_told_by_path(before: Any, after: Any, expected: list[Change]) -> None:
+    assert list(changes_between(before, after)) == expected

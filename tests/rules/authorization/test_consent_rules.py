@@ -1,0 +1,101 @@
+"""Consent: its ends, what it was given to, and whose it is to give."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.authorization.consents import as_shown, changes_since, end_chosen, ends_offered
+from app.rules.clients.client_types import is_pre_approved, may_allow
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ASKED = NOW - timedelta(minutes=10)
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("ttl", "names"),
+    [
+        (None, ["today", "30_days", "until_removed"]),
+        (365 * DAY, ["today", "30_days", "until_removed"]),
+        (30 * DAY - 900, ["today", "until_removed"]),
+        (DAY - 900, ["until_removed"]),
+        (3600, ["until_removed"]),
+    ],
+)
+def test_no_end_is_offered_that_the_organization_would_cut(ttl: int | None, names: list[str]) -> None:
+    offered = ends_offered(ASKED, NOW, ttl)
+    assert [end.name for end in offered] == names
+    assert offered[-1].at == (None if ttl is None else NOW + timedelta(seconds=ttl))
+    assert all(end.at <= offered[-1].at for end in offered if end.at and offered[-1].at)
+
+
+def test_a_person_s_end_counts_from_when_the_app_asked() -> None:
+    """So the page, which may stand open for half an hour, shows the very time that holds."""
+    today, month, _ = ends_offered(ASKED, NOW, None)
+    assert (today.at, month.at) == (ASKED + timedelta(hours=24), ASKED + timedelta(days=30))
+    assert end_chosen("today", (today, month)) is today and end_chosen("for ever", (today, month)) is None
+
+
+def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> dict[str, Any]:
+    good = {"logo_uri": None, "redirect_uris": ["https://a.example/1", "https://a.example/2"]}
+    return as_shown(name, trust, good | document)
+
+
+@pytest.mark.parametrize(
+    ("now", "parts"),
+    [
+        (shown(), ()),
+        (shown(redirect_uris=["https://a.example/2", "https://a.example/1"]), ()),
+        (shown(redirect_uris=("https://a.example/1", "https://a.example/2")), ()),
+        (shown(policy_uri=""), ()),
+        (shown(trust="verified"), ()),
+        (shown(name="Bank"), ("name",)),
+        (shown(redirect_uris=["https://a.example/1"]), ("redirect_uris",)),
+        (shown(logo_uri="https://a.example/x", tos_uri="https://a.example/t"), ("logo_uri", "tos_uri")),
+        (shown(policy_uri="https://a.example/p"), ("policy_uri",)),
+    ],
+)
+def test_what_differs_from_what_was_shown(now: dict[str, Any], parts: tuple[str, ...]) -> None:
+    assert changes_since(shown(), now) == parts
+    assert changes_since(None, now) == ()
+
+
+def test_a_mark_that_was_taken_away_is_a_change() -> None:
+    assert changes_since(shown(trust="verified"), shown()) == ("reviewed",)
+    assert changes_since(shown(trust="first_party"), shown(trust="verified")) == ()
+
+
+ALLOWED = [
+    # approval, trust, setting, decides, whether
+    (None, "unverified", "all", False, True),
+    (None, "unverified", "verified", False, False),
+    (None, "verified", "verified", False, True),
+    (None, "verified", "none", False, False),
+    (None, "first_party", "none", False, True),
+    (None, "unverified", "none", True, True),
+    ("review", "verified", "all", False, False),
+    ("review", "first_party", "all", False, True),
+    ("review", "unverified", "all", True, True),
+    ("allowed", "unverified", "none", False, True),
+    ("pre_approved", "verified", "none", False, True),
+    ("blocked", "first_party", "all", True, False),
+]
+
+
+@pytest.mark.parametrize(("approval", "trust", "setting", "decides", "allowed"), ALLOWED)
+def test_whose_it_is_to_allow(
+    approval: str | None, trust: str, setting: str, decides: bool, allowed: bool
+) -> None:
+    assert may_allow(approval=approval, trust=trust, setting=setting, decides=decides) is allowed
+
+
+def test_approved_for_everybody_is_what_was_listed_and_for_reviewed_clients_alone() -> None:
+    """CO-2."""
+    good = {"approval": "pre_approved", "approved_scopes": ("openid", "email"), "trust": "verified"}
+    assert is_pre_approved(["openid"], **good)
+    assert not is_pre_approved(["openid", "phone"], **good)
+    for change in ({"approval": "allowed"}, {"trust": "unverified"}, {"approved_scopes": ()}):
+        assert not is_pre_approved(["openid"], **(good | change))

@@ -1,0 +1,192 @@
+"""What a request still needs from the person: sign-in, consent, or nothing; and what prompt=none makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.authorization.interaction import (
+    PASSWORD,
+    Circumstances,
+    SignIn,
+    Step,
+    is_local,
+    needs_consent,
+    next_step,
+)
+from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.organizations import settings
+
+NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c" * 43)
+
+
+def sign_in_seconds_ago(seconds: float, **facts) -> SignIn:
+    moment = NOW - timedelta(seconds=seconds)
+    return SignIn(moment, moment, "usr_ada", contexts=(PASSWORD,), **facts)
+
+
+def step(
+    sign_in: SignIn | None,
+    *,
+    began_seconds_ago: float = 0,
+    consent: bool = False,
+    about: str | None = None,
+    unknown_hint: bool = False,
+    can_register: bool = True,
+    **changes,
+) -> Step | str:
+    circumstances = Circumstances(
+        began_at=NOW - timedelta(seconds=began_seconds_ago),
+        now=NOW,
+        needs_consent=consent,
+        subject=about,
+        is_hint_unknown=unknown_hint,
+        can_register=can_register,
+    )
+    try:
+        return next_step(replace(PLAIN, **changes), sign_in, circumstances)
+    except AuthorizationRefusal as refused:
+        return refused.code
+
+
+OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
+CHOSEN = sign_in_seconds_ago(600, selected=True)
+NONE, SELECT, CREATE = {"prompts": ("none",)}, ("select_account",), ("create",)
+
+
+def essential(*values: str) -> dict:
+    """A request that insists on one of the context classes."""
+    wish = {"essential": True} | ({"values": list(values)} if values else {})
+    return {"claims": {"id_token": {"acr": wish}}, "acr_values": values}
+
+
+@pytest.mark.parametrize(
+    ("expected", "sign_in", "facts"),
+    [
+        (Step.SIGN_IN, None, {}),
+        (Step.SIGN_IN, None, {"consent": True}),
+        (Step.CONSENT, OLD, {"consent": True}),
+        (Step.ISSUE, OLD, {}),
+        ("login_required", None, {"prompts": ("none",)}),
+        ("login_required", None, {"prompts": ("none",), "consent": True}),
+        ("consent_required", OLD, {"prompts": ("none",), "consent": True}),
+        (Step.ISSUE, OLD, {"prompts": ("none",)}),
+        # SS-7: a stale session cannot satisfy prompt or max_age ...
+        (Step.SIGN_IN, FRESH, {"prompts": ("login",)}),
+        (Step.SIGN_IN, FRESH, {"prompts": ("login", "consent"), "consent": True}),
+        (Step.SIGN_IN, OLD, {"max_age": 599}),
+        (Step.ISSUE, OLD, {"max_age": 600}),
+        (Step.SIGN_IN, FRESH, {"max_age": 0}),
+        ("login_required", OLD, {"max_age": 599, "prompts": ("none",)}),
+        # ... and one made for this very request does, however slow the consent after it: no loop.
+        (Step.ISSUE, OLD, {"prompts": ("login",), "began_seconds_ago": 700}),
+        (Step.ISSUE, OLD, {"max_age": 0, "began_seconds_ago": 700}),
+        (Step.CONSENT, OLD, {"max_age": 0, "began_seconds_ago": 700, "consent": True}),
+        (Step.ISSUE, OLD, {"max_age": 10, "began_seconds_ago": 600}),
+        # The chooser is shown until somebody chose, or signed in for this request.
+        (Step.SELECT_ACCOUNT, FRESH, {"prompts": SELECT}),
+        (Step.ISSUE, CHOSEN, {"prompts": SELECT}),
+        (Step.ISSUE, OLD, {"prompts": SELECT, "began_seconds_ago": 700}),
+        (Step.SIGN_IN, None, {"prompts": SELECT}),
+        (Step.SIGN_IN, CHOSEN, {"prompts": (*SELECT, "login")}),
+        (Step.CONSENT, CHOSEN, {"prompts": SELECT, "consent": True}),
+        # A new account, where the organization lets people make one; else somebody signs in, once.
+        (Step.CREATE_ACCOUNT, None, {"prompts": CREATE}),
+        (Step.CREATE_ACCOUNT, FRESH, {"prompts": CREATE}),
+        (Step.ISSUE, OLD, {"prompts": CREATE, "began_seconds_ago": 700}),
+        (Step.SIGN_IN, None, {"prompts": CREATE, "can_register": False}),
+        (Step.SIGN_IN, FRESH, {"prompts": CREATE, "can_register": False}),
+        # The user whom the request is about, or nobody.
+        (Step.ISSUE, OLD, {"about": "usr_ada"} | NONE),
+        ("login_required", OLD, {"about": "usr_eve"} | NONE),
+        (Step.SIGN_IN, OLD, {"about": "usr_eve"}),
+        ("login_required", OLD, {"about": "usr_eve", "began_seconds_ago": 700}),
+        (Step.ISSUE, OLD, {"unknown_hint": True}),
+        ("login_required", OLD, {"unknown_hint": True} | NONE),
+        # A context class that is wished for never fails; one that is demanded does.
+        (Step.ISSUE, OLD, {"acr_values": ("urn:other",)}),
+        (Step.ISSUE, OLD, essential()),
+        (Step.ISSUE, OLD, essential("urn:other", PASSWORD)),
+        ("unmet_authentication_requirements", OLD, essential("urn:other")),
+        ("unmet_authentication_requirements", OLD, essential("urn:other") | NONE),
+        (Step.SIGN_IN, None, essential("urn:other")),
+    ],
+)
+def test_the_next_step(expected: Step | str, sign_in: SignIn | None, facts: dict) -> None:
+    """protocol: authorization endpoint, prompt=none."""
+    assert step(sign_in, **facts) == expected
+
+
+def asks(
+    *,
+    trust: str = "unverified",
+    is_public: bool = False,
+    allowed: tuple[str, ...] = ("openid", "email"),
+    policy: str = "third_party",
+    uri: str = "https://rp.example/cb",
+    prompts: tuple[str, ...] = (),
+) -> bool:
+    document = settings.effective({"oauth": {"consent": {"policy": policy}}})
+    parameters = replace(PLAIN, redirect_uri=uri, prompts=prompts)
+    return needs_consent(parameters, trust=trust, is_public=is_public, allowed=allowed, settings=document)
+
+
+@pytest.mark.parametrize(
+    ("expected", "facts"),
+    [
+        (False, {}),
+        (False, {"trust": "verified"}),
+        (True, {"allowed": ()}),
+        (True, {"allowed": ("openid",)}),
+        (False, {"allowed": ("openid", "email", "profile")}),
+        (True, {"prompts": ("consent",)}),
+        # CO-2: whoever cannot prove who it is, is asked about each time, an organization's own apps too.
+        (True, {"is_public": True}),
+        (True, {"is_public": True, "trust": "verified"}),
+        (True, {"is_public": True, "trust": "first_party"}),
+        (True, {"uri": "http://127.0.0.1:8080/cb"}),
+        (True, {"uri": "http://127.0.0.1:8080/cb", "trust": "first_party"}),
+        (True, {"uri": "http://[::1]/cb", "trust": "first_party"}),
+        (True, {"uri": "http://localhost/cb", "trust": "first_party"}),
+        (True, {"uri": "com.example.app:/cb", "trust": "first_party"}),
+        # An organization's own confidential clients are asked about only if it says so.
+        (False, {"trust": "first_party", "allowed": ()}),
+        (True, {"trust": "first_party", "allowed": (), "policy": "always"}),
+        (False, {"trust": "first_party", "policy": "always"}),
+        (True, {"trust": "first_party", "prompts": ("consent",)}),
+        (True, {"allowed": (), "policy": "always"}),
+    ],
+)
+def test_who_is_asked(expected: bool, facts: dict) -> None:
+    assert asks(**facts) is expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "local"),
+    [
+        ("https://rp.example/cb", False),
+        ("https://127.0.0.1.rp.example/cb", False),
+        ("http://127.0.0.1/cb", True),
+        ("http://localhost:3000/cb", True),
+        ("com.example.app:/cb", True),
+    ],
+)
+def test_what_is_local(uri: str, local: bool) -> None:
+    assert is_local(uri) is local
+
+
+def test_an_unreviewed_client_is_asked_about_each_time() -> None:
+    """DC-1: a consent that stands changes nothing for a client that registered itself."""
+    document = settings.effective({})
+    facts: dict = {
+        "trust": "unverified",
+        "is_public": False,
+        "allowed": ("openid", "email"),
+        "settings": document,
+    }
+    assert not needs_consent(PLAIN, **facts)
+    assert needs_consent(PLAIN, **facts, is_unreviewed=True)

@@ -1,0 +1,38 @@
+"""Response modes: query everywhere, form_post to web origins, and nothing in a fragment."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.authorization.authorization_request import FORM_POST, QUERY, checked_mode, mode_of
+from app.rules.oauth_errors import AuthorizationRefusal
+
+WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked", "uri"),
+    [
+        (QUERY, None, WEB),
+        (QUERY, "query", WEB),
+        (FORM_POST, "form_post", WEB),
+        (FORM_POST, "form_post", LOOPBACK),
+        (QUERY, None, APP),
+        (QUERY, "query", APP),
+    ],
+)
+def test_the_mode_of_a_good_request(mode: str, asked: str | None, uri: str) -> None:
+    sent = {"redirect_uri": uri} | ({"response_mode": asked} if asked else {})
+    assert (checked_mode(sent), mode_of(sent)) == (mode, mode)
+
+
+@pytest.mark.parametrize(
+    ("asked", "uri"),
+    [("fragment", WEB), ("jwt", WEB), ("FORM_POST", WEB), ("query form_post", WEB), ("form_post", APP)],
+)
+def test_any_other_is_refused_by_query(asked: str, uri: str) -> None:
+    """OI-3; a form posted to an app's own scheme would reach nobody."""
+    sent = {"redirect_uri": uri, "response_mode": asked}
+    with pytest.raises(AuthorizationRefusal) as refused:
+        checked_mode(sent)
+    assert (refused.value.code, mode_of(sent)) == ("invalid_request", QUERY)

@@ -1,0 +1,37 @@
+"""User codes: typed by people, with whatever they put between the letters (RFC 8628 section 6.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.authorization.device_codes import new_user_code, read_user_code, shown
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "b-c-d-f-g-h-j-k", "BCDF\u2013GHJK", "BCDF.GHJK", "bCdF_gHjK"],
+)
+def test_dv1_dashes_spaces_and_case_make_no_difference(typed: str) -> None:
+    assert read_user_code(typed) == "BCDFGHJK"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "BCDF-GHJ",
+        "BCDF-GHJKL",
+        "ABCD-FGHJ",
+        "BCDF-GHJ1",
+        "BCDFGHJ\u212a",
+        "B" * 8 + " " * 100,
+        "ßCDFGHJK",
+    ],
+)
+def test_what_is_no_code_is_none(typed: str) -> None:
+    assert read_user_code(typed) is None
+
+
+def test_a_fresh_code_reads_back_as_it_is_shown() -> None:
+    code = new_user_code()
+    assert read_user_code(shown(code)) == code and shown(code)[4] == "-"

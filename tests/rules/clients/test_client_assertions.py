@@ -1,0 +1,126 @@
+"""What a client assertion must say: one good one, and every way to spoil it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.clients.client_assertions import judge, read_assertion, subject_of_assertion
+from app.rules.oauth_errors import InvalidClient
+from tests.support.signer import Signer
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SECONDS = int(NOW.timestamp())
+ISSUER = "https://id.example/organizations/acme"
+TOKEN = f"{ISSUER}/oauth/token"
+CALLED = "https://id.example/oauth/par"
+ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
+FAPI2 = {"endpoints": (), "algorithms": ("PS256", "ES256", "EdDSA")}
+TIMES = {"exp": SECONDS + 60, "iat": SECONDS}
+
+
+def judged(
+    signer: Signer | None = None, audience: Any = ISSUER, terms: dict[str, Any] | None = None, **changes: Any
+):
+    text = (signer or Signer()).assertion("cli_x", audience, **(TIMES | changes))
+    good = {"issuer": ISSUER, "endpoints": (TOKEN, CALLED), "algorithms": ALGORITHMS}
+    return judge(read_assertion(text), client_id="cli_x", now=NOW, **(good | (terms or {})))
+
+
+def is_refused(*args: Any, **changes: Any) -> str:
+    with pytest.raises(InvalidClient) as refusal:
+        judged(*args, **changes)
+    assert refusal.value.description == "Client authentication failed."
+    assert refusal.value.cause is not None
+    return refusal.value.cause.code
+
+
+def test_a_good_one_counts_until_its_age_ends_it() -> None:
+    good = judged(jti="j")
+    assert good.jti == "j"
+    assert good.until == NOW + timedelta(seconds=60 + 30)
+
+
+@pytest.mark.parametrize("audience", [ISSUER, TOKEN, CALLED, [ISSUER], [TOKEN]])
+def test_issuer_and_endpoints_are_audiences(audience: Any) -> None:
+    """protocol: token endpoint, client assertions."""
+    assert judged(audience=audience)
+
+
+@pytest.mark.parametrize(
+    "audience",
+    [
+        *("https://id.example", ISSUER + "/", ISSUER.upper(), f"{ISSUER}/oauth/introspect", "", None, 7, {}),
+        *([], [ISSUER, TOKEN], [ISSUER, "https://other.example"], [[ISSUER]], [7]),
+    ],
+)
+def test_nothing_else_is(audience: Any) -> None:
+    """CA-6: one audience; a second one could be who steals it."""
+    assert is_refused(audience=audience) == "client_assertion_audience"
+
+
+@pytest.mark.parametrize("audience", [TOKEN, CALLED, [ISSUER], [ISSUER, TOKEN]])
+def test_a_fapi_client_names_the_issuer_as_one_string(audience: Any) -> None:
+    """CA-6, rfc7523bis."""
+    assert judged(audience=ISSUER, terms=FAPI2)
+    assert is_refused(audience=audience, terms=FAPI2) == "client_assertion_audience"
+
+
+def test_a_fapi_client_does_not_sign_by_rs256() -> None:
+    """CA-6."""
+    assert is_refused(Signer("RS256"), terms=FAPI2) == "client_assertion_malformed"
+    assert judged(Signer("PS256"), terms=FAPI2)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"iss": "cli_y"}, {"sub": "cli_y"}, {"iss": None}, {"sub": 7}, {"iss": ISSUER}]
+)
+def test_issuer_and_subject_are_the_client(changes: dict[str, Any]) -> None:
+    assert is_refused(**changes) == "client_assertion_malformed"
+
+
+@pytest.mark.parametrize("jti", [None, "", 7, "x" * 257, ["a"]])
+def test_it_has_an_identifier(jti: Any) -> None:
+    assert is_refused(jti=jti) == "client_assertion_malformed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": None},
+        {"exp": SECONDS - 31},
+        {"exp": SECONDS + 331},
+        {"iat": SECONDS + 31},
+        {"nbf": SECONDS + 31},
+    ],
+)
+def test_it_lives_five_minutes_at_most(changes: dict[str, Any]) -> None:
+    """CA-6."""
+    assert is_refused(**changes) == "client_assertion_clock_skew"
+
+
+@pytest.mark.parametrize("exp", ["soon", True, 1e300])
+def test_its_end_is_a_number(exp: Any) -> None:
+    assert is_refused(exp=exp) == "client_assertion_malformed"
+
+
+@pytest.mark.parametrize(
+    "kind", ["JWT", "jwt", "client-authentication+jwt", "application/client-authentication+jwt"]
+)
+def test_it_may_say_what_it_is(kind: str) -> None:
+    assert judged(header={"typ": kind})
+
+
+@pytest.mark.parametrize("kind", ["dpop+jwt", "oauth-authz-req+jwt", "at+jwt", "logout+jwt", ""])
+def test_a_jwt_made_for_something_else_does_not_count(kind: str) -> None:
+    with pytest.raises(InvalidClient):
+        read_assertion(Signer().assertion("cli_x", ISSUER, header={"typ": kind}))
+
+
+def test_who_it_claims_to_be_is_read_before_it_is_believed() -> None:
+    assert subject_of_assertion(Signer().assertion("cli_x", ISSUER)) == "cli_x"
+    for text in ("", "a.b.c", Signer().assertion("cli_x", ISSUER, sub=7), "x" * 100_000):
+        with pytest.raises(InvalidClient):
+            subject_of_assertion(text)

@@ -1,0 +1,59 @@
+"""Types of clients: the defaults they fix, and how the type is derived."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.clients.client_metadata import ClientPolicy, complete
+from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
+
+POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "grants", "method", "responses", "scopes"),
+    [
+        (
+            "web",
+            ("authorization_code", "refresh_token"),
+            "client_secret_basic",
+            ("code",),
+            ("openid", "profile", "email"),
+        ),
+        ("spa", ("authorization_code", "refresh_token"), "none", ("code",), ("openid", "profile", "email")),
+        (
+            "native",
+            ("authorization_code", "refresh_token"),
+            "none",
+            ("code",),
+            ("openid", "profile", "email"),
+        ),
+        ("machine", ("client_credentials",), "client_secret_basic", (), ()),
+        ("device", (DEVICE_CODE, "refresh_token"), "none", (), ("openid", "profile", "email")),
+    ],
+)
+def test_the_type_fixes_the_defaults(kind, grants, method, responses, scopes):
+    sent = {"name": "App", "type": kind}
+    if "authorization_code" in grants:
+        sent["redirect_uris"] = ["https://app.acme.example/callback"]
+    client = complete(sent, POLICY)
+    assert client.grant_types == grants
+    assert client.token_endpoint_auth_method == method
+    assert client.response_types == responses
+    assert client.scopes == scopes
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"redirect_uris": ["https://app.acme.example/cb"]}, "web"),
+        ({"redirect_uris": ["http://localhost:3000/cb"]}, "web"),
+        ({"redirect_uris": ["com.example.app:/cb"]}, "native"),
+        ({"redirect_uris": ["http://127.0.0.1/cb"], "token_endpoint_auth_method": "none"}, "native"),
+        ({"redirect_uris": ["https://app.acme.example/cb"], "token_endpoint_auth_method": "none"}, "spa"),
+        ({"grant_types": ["client_credentials"]}, "machine"),
+        ({"grant_types": [DEVICE_CODE], "token_endpoint_auth_method": "none"}, "device"),
+    ],
+)
+def test_the_type_is_derived_when_left_out(fields, kind):
+    assert complete({"name": "App", **fields}, POLICY).type == kind

@@ -1,0 +1,119 @@
+"""Terms of a new secret, and the verdict on one that stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.rules.clients.credentials import status_of, verdict
+from app.rules.clients.credentials import validate_secret_terms as check_terms
+from app.rules.errors import InvalidInput
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("expires", "retiring", "revoked", "status"),
+    [
+        (None, None, None, "active"),
+        (30 * DAY, None, None, "active"),
+        (6 * DAY, None, None, "expiring"),
+        (30 * DAY, -HOUR, None, "expiring"),
+        (timedelta(), None, None, "expired"),
+        (-DAY, -2 * DAY, None, "expired"),
+        (30 * DAY, None, -HOUR, "revoked"),
+        (-DAY, None, -HOUR, "revoked"),
+    ],
+)
+def test_the_status_of_a_secret(expires, retiring, revoked, status):
+    moments = [None if span is None else NOW + span for span in (expires, retiring, revoked)]
+    found = status_of(NOW, expires_at=moments[0], retiring_since=moments[1], revoked_at=moments[2])
+    assert found == status
+
+
+@pytest.mark.parametrize(
+    ("status", "created", "ended", "used", "addresses", "tokens", "words"),
+    [
+        ("active", -HOUR, None, None, 0, 0, "not used yet"),
+        ("active", -3 * DAY, None, None, 0, 0, "never used since it was made 3 days ago: wait"),
+        ("active", -20 * DAY, None, None, 0, 0, "never used since it was made 20 days ago: safe to revoke"),
+        ("active", -20 * DAY, None, -3 * MINUTE, 2, 5, "used 3 minutes ago from 2 addresses: still needed"),
+        ("active", -20 * DAY, None, timedelta(), 1, 5, "used just now from 1 address: still needed"),
+        ("expiring", -20 * DAY, None, -3 * HOUR, 0, 0, "used 3 hours ago: still needed"),
+        ("active", -20 * DAY, None, -5 * DAY, 1, 0, "last used 5 days ago from 1 address: probably still needed"),
+        ("active", -90 * DAY, None, -14 * DAY, 1, 0, "unused for 14 days: safe to revoke"),
+        ("active", -90 * DAY, None, -30 * DAY, 0, 1, "unused for 30 days, and 1 token that it minted still work"),
+        ("revoked", -90 * DAY, -2 * HOUR, -3 * HOUR, 1, 0, "revoked 2 hours ago"),
+        ("revoked", -DAY, -HOUR, None, 0, 1000, "revoked 1 hour ago: 1,000 tokens or more that it minted still work"),
+        ("expired", -90 * DAY, -DAY, None, 0, 0, "expired 1 day ago"),
+    ],
+)  # fmt: skip
+def test_the_verdict_in_words(status, created, ended, used, addresses, tokens, words):
+    found = verdict(
+        NOW,
+        status=status,
+        created_at=NOW + created,
+        ended_at=None if ended is None else NOW + ended,
+        last_used_at=None if used is None else NOW + used,
+        addresses=addresses,
+        live_tokens=tokens,
+    )
+    assert found == words
+
+
+def terms(**sent):
+    good = {"name": None, "expires_at": None, "retire_others_in_seconds": None, "longest_seconds": None}
+    return check_terms(NOW, **{**good, **sent})
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({}, None),
+        ({"expires_at": "2026-12-01T00:00:00Z"}, datetime(2026, 12, 1, tzinfo=UTC)),
+        ({"expires_at": "2026-12-01T02:00:00+02:00"}, datetime(2026, 12, 1, tzinfo=UTC)),
+        ({"expires_at": NOW + HOUR, "longest_seconds": 3600}, NOW + HOUR),
+        ({"name": "deploy", "retire_others_in_seconds": 0}, None),
+    ],
+)
+def test_good_terms(sent, expected):
+    assert terms(**sent) == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "field", "code"),
+    [
+        ({"name": ""}, "name", "too_short"),
+        ({"name": 3}, "name", "wrong_type"),
+        ({"name": "x" * 101}, "name", "too_long"),
+        ({"name": "a\u202eb"}, "name", "forbidden_character"),
+        ({"expires_at": "tomorrow"}, "expires_at", "invalid_time"),
+        ({"expires_at": ""}, "expires_at", "invalid_time"),
+        ({"expires_at": 1_800_000_000}, "expires_at", "invalid_time"),
+        ({"expires_at": True}, "expires_at", "invalid_time"),
+        ({"expires_at": "2026-12-01T00:00:00"}, "expires_at", "invalid_time"),
+        ({"expires_at": "2026-12-01"}, "expires_at", "invalid_time"),
+        ({"expires_at": "9999-12-31T23:59:59-23:00"}, "expires_at", "invalid_time"),
+        ({"expires_at": "2026-11-21T12:00:00Z"}, "expires_at", "in_the_past"),
+        ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at", "in_the_past"),
+        ({"expires_at": "2066-01-01T00:00:00Z"}, "expires_at", "too_far"),
+        ({"expires_at": NOW + 2 * HOUR, "longest_seconds": 3600}, "expires_at", "too_far"),
+        ({"retire_others_in_seconds": "0"}, "retire_others_in_seconds", "wrong_type"),
+        ({"retire_others_in_seconds": True}, "retire_others_in_seconds", "wrong_type"),
+        ({"retire_others_in_seconds": 1.5}, "retire_others_in_seconds", "wrong_type"),
+        ({"retire_others_in_seconds": -1}, "retire_others_in_seconds", "out_of_range"),
+        ({"retire_others_in_seconds": 90 * 86_400 + 1}, "retire_others_in_seconds", "out_of_range"),
+    ],
+)
+def test_wrong_terms_are_named(sent, field, code):
+    with pytest.raises(InvalidInput) as refusal:
+        terms(**sent)
+    assert [(wrong.field, wrong.code) for wrong in refusal.value.errors] == [(field, code)]
+
+
+def test_all_wrong_terms_are_named_at_once():
+    with pytest.raises(InvalidInput) as refusal:
+        terms(name=3, expires_at=3, retire_others_in_seconds="x")
+    assert len(refusal.value.errors) == 3

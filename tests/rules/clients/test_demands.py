@@ -1,0 +1,94 @@
+"""What is demanded of a client: by itself, by its profile, or by its organization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.clients.client_requirements import Demands, algorithm_for, requires, rotates_refresh_tokens
+from app.rules.organizations.settings import effective
+
+ALL = ("RS256", "PS256", "ES256", "EdDSA")
+STRONG = ("PS256", "ES256", "EdDSA")
+NOTHING = Demands(
+    fapi2=False,
+    pushed_requests=False,
+    request_objects=False,
+    dpop=False,
+    dpop_nonce=False,
+    issuer_audience=False,
+    algorithms=ALL,
+)
+
+
+def settings(**oauth: Any) -> dict[str, Any]:
+    return effective({"oauth": oauth})
+
+
+@pytest.mark.parametrize(
+    ("document", "oauth", "changed"),
+    [
+        ({}, {}, {}),
+        ({"dpop_bound_access_tokens": True}, {}, {"dpop": True}),
+        ({}, {"require_dpop": True}, {"dpop": True}),
+        ({"require_pushed_authorization_requests": True}, {}, {"pushed_requests": True}),
+        ({}, {"require_par": True}, {"pushed_requests": True}),
+        ({"require_signed_request_object": True}, {}, {"request_objects": True}),
+    ],
+)
+def test_each_demand_is_made_by_the_client_or_its_organization(
+    document: dict[str, Any], oauth: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in Demands.__slots__}
+    assert requires(document, settings(**oauth)) == Demands(**wanted)
+
+
+def test_the_profile_is_one_switch() -> None:
+    """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1."""
+    assert requires({"security_profile": "fapi2"}, settings()) == Demands(
+        fapi2=True,
+        pushed_requests=True,
+        request_objects=False,
+        dpop=True,
+        dpop_nonce=True,
+        issuer_audience=True,
+        algorithms=STRONG,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "profile", "bound", "setting", "rotates"),
+    [
+        ("none", None, False, "public_clients", True),
+        ("none", None, True, "public_clients", True),
+        ("client_secret_basic", None, False, "always", True),
+        ("client_secret_basic", None, False, "public_clients", False),
+        ("client_secret_basic", None, True, "always", False),
+        ("private_key_jwt", "fapi2", False, "always", False),
+    ],
+)
+def test_refresh_tokens_of_bound_confidential_clients_stay(
+    method: str, profile: str | None, bound: bool, setting: str, rotates: bool
+) -> None:
+    """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0)."""
+    document = {"token_endpoint_auth_method": method, "security_profile": profile}
+    oauth = settings(refresh_token={"rotation": setting})
+    assert rotates_refresh_tokens(document, oauth, bound=bound) is rotates
+
+
+@pytest.mark.parametrize(
+    ("profile", "chosen", "own", "signed"),
+    [
+        (None, None, "RS256", "RS256"),
+        (None, "EdDSA", "RS256", "EdDSA"),
+        ("fapi2", None, "RS256", "PS256"),
+        ("fapi2", None, "EdDSA", "EdDSA"),
+        ("fapi2", "ES256", "RS256", "ES256"),
+    ],
+)
+def test_nothing_is_signed_by_rs256_for_the_profile(
+    profile: str | None, chosen: str | None, own: str, signed: str
+) -> None:
+    oauth = settings(signing={"algorithm": own})
+    assert algorithm_for({"security_profile": profile}, oauth, chosen) == signed

@@ -1,0 +1,167 @@
+"""DPoP proofs: each word of protocol.md's two lists, and the examples of the standards (DC-6)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.clients.dpop import ALGORITHMS, InvalidProof, judge
+from tests.support.dpop import Prover
+from tests.support.signer import new_key
+
+URL = "https://login.example/oauth/token"
+TOKEN = "gth_at_token"
+# RFC 9449 section 4.1, of the request in its figure.
+EXAMPLE = (
+    "eyJ0eXAiOiJkcG9wK2p3dCIsImFsZyI6IkVTMjU2IiwiandrIjp7Imt0eSI6IkVDIiwieCI6Imw4dEZyaHgtMzR0VjNoUklDUkRZOXpDa0Rs"
+    "cEJoRjQyVVFVZldWQVdCRnMiLCJ5IjoiOVZFNGpmX09rX282NHpiVFRsY3VOSmFqSG10NnY5VERWclUwQ2R2R1JEQSIsImNydiI6IlAtMjU2"
+    "In19.eyJqdGkiOiItQndDM0VTYzZhY2MybFRjIiwiaHRtIjoiUE9TVCIsImh0dSI6Imh0dHBzOi8vc2VydmVyLmV4YW1wbGUuY29tL3Rva2Vu"
+    "IiwiaWF0IjoxNTYyMjYyNjE2fQ.2-GxA6T8lP4vfrg8v-FdWP0A0zdrj8igiMLvqRMUvwnQg4PtFLbdLXiOSsX0x7NVY-FNyJK70nfbV37xRZT"
+    "3Lg"
+)
+EC, RSA = Prover(), Prover("PS256")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def refusal_of(header: str, *, access_token: str | None = None, method: str = "POST", url: str = URL) -> str:
+    with pytest.raises(InvalidProof) as refused:
+        judge(header, method=method, url=url, now=now(), access_token=access_token)
+    assert refused.value.code == "invalid_dpop_proof"
+    return refused.value.description
+
+
+def test_the_example_of_the_standard() -> None:
+    """RFC 9449 sections 4.1 and 6.1."""
+    then = datetime.fromtimestamp(1562262616, UTC)
+    proof = judge(EXAMPLE, method="POST", url="https://server.example.com/token", now=then)
+    assert (proof.jkt, proof.jti) == ("0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I", "-BwC3ESc6acc2lTc")
+    assert proof.until == then + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_good_proof_shows_its_key(algorithm: str) -> None:
+    prover = Prover(algorithm)
+    proof = judge(prover.proof("POST", URL, nonce="n"), method="POST", url=URL, now=now())
+    assert (proof.jkt, proof.nonce) == (prover.jkt, "n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"header": {"typ": "JWT"}}, "typ"),
+        ({"header": {"typ": None}}, "typ"),
+        ({"header": {"alg": "none"}}, "alg"),
+        ({"header": {"alg": "HS256"}}, "alg"),
+        ({"header": {"alg": "RS256"}}, "alg"),
+        ({"header": {"alg": "PS256"}}, "does not fit"),
+        ({"header": {"alg": ["ES256"]}}, "alg"),
+        ({"header": {"jwk": None}}, "jwk is missing"),
+        ({"header": {"jwk": "key"}}, "jwk is missing"),
+        ({"header": {"jwk": EC.key.as_dict(private=True)}}, "public"),
+        ({"header": {"jwk": {"kty": "oct", "k": "c2VjcmV0"}}}, "public"),
+        ({"header": {"jwk": {"kty": "EC", "crv": "P-256", "x": "A" * 43, "y": "A" * 43}}}, "signature"),
+        ({"header": {"crit": ["exp"]}}, "extension"),
+        ({"key": new_key()}, "signature"),
+        ({"jti": None}, "jti"),
+        ({"jti": ""}, "jti"),
+        ({"jti": "j" * 257}, "jti"),
+        ({"htm": None}, "htm"),
+        ({"htm": "GET"}, "htm"),
+        ({"htm": "post"}, "htm"),
+        ({"htu": None}, "htu"),
+        ({"htu": "https://login.example/oauth/introspect"}, "htu"),
+        ({"htu": "https://other.example/oauth/token"}, "htu"),
+        ({"htu": "http://login.example/oauth/token"}, "htu"),
+        ({"htu": "https://login.example:8443/oauth/token"}, "htu"),
+        ({"htu": "https://login.example:x/oauth/token"}, "htu"),
+        ({"htu": "/oauth/token"}, "htu"),
+        ({"iat": None}, "iat"),
+        ({"iat": "now"}, "iat"),
+        ({"iat": True}, "iat"),
+        ({"nonce": 7}, "nonce"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_what_a_proof_is_refused_for(changes: dict[str, Any], words: str) -> None:
+    """protocol: token endpoint, DPoP refusals."""
+    assert words in refusal_of(EC.proof("POST", URL, **changes))
+
+
+def test_an_rsa_key_is_bounded() -> None:
+    """Large moduli and exponents would have us compute for strangers."""
+    public = RSA.key.as_dict(private=False)
+    for changed in ({"n": "A" * 341}, {"n": "A" * 684}, {"e": "A" * 7}, {"e": 65537}):
+        assert "does not fit" in refusal_of(RSA.proof("POST", URL, header={"jwk": public | changed}))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "proof",
+        "a.b",
+        "a.b.c.d",
+        "e30.e30.e30",
+        "bnVsbA.bnVsbA.AA",
+        "a.b.c",
+        EC.proof("POST", URL, x="y" * 4096),
+    ],
+    ids=len,
+)
+def test_a_malformed_proof_is_refused(header: str) -> None:
+    refusal_of(header)
+
+
+def test_two_proofs_are_refused() -> None:
+    """As a server joins two headers of one name."""
+    assert "one DPoP proof" in refusal_of(f"{EC.proof('POST', URL)}, {EC.proof('POST', URL)}")
+
+
+@pytest.mark.parametrize("changes", [{"ath": None}, {"ath": "wrong"}, {"ath": "é"}, {"ath": 1}], ids=str)
+def test_a_wrong_ath_is_refused(changes: dict[str, Any]) -> None:
+    proof = EC.proof("GET", URL, access_token=TOKEN, **changes)
+    assert "ath" in refusal_of(proof, access_token=TOKEN, method="GET")
+
+
+def test_the_ath_of_another_token_is_refused() -> None:
+    proof = EC.proof("GET", URL, access_token="another")
+    assert "ath" in refusal_of(proof, access_token=TOKEN, method="GET")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"extra": {"any": ["thing"]}},
+        {"header": {"kid": "k"}},
+        {"htu": f"{URL}?a=b#c"},
+        {"htu": "HTTPS://Login.Example/oauth/token"},
+        {"htu": "https://login.example:443/oauth/token"},
+        {"htu": "https://login.example/oauth/%74oken"},
+    ],
+    ids=str,
+)
+def test_what_a_proof_may_say_all_the_same(changes: dict[str, Any]) -> None:
+    """protocol: token endpoint, DPoP acceptances."""
+    assert judge(EC.proof("POST", URL, **changes), method="POST", url=URL, now=now()).jkt == EC.jkt
+
+
+@pytest.mark.parametrize("seconds", [8, -10, -50, 0.5])
+def test_clocks_may_differ_a_little(seconds: float) -> None:
+    """protocol: token endpoint, DPoP acceptances."""
+    proof = EC.proof("POST", URL, iat=now().timestamp() + seconds)
+    assert judge(proof, method="POST", url=URL, now=now()).jkt == EC.jkt
+
+
+@pytest.mark.parametrize("seconds", [15, -65, 3600, -3600, 1e300])
+def test_but_not_by_much(seconds: float) -> None:
+    assert "iat" in refusal_of(EC.proof("POST", URL, iat=now().timestamp() + seconds))
+
+
+def test_a_good_ath_counts_and_the_query_of_the_request_does_not() -> None:
+    proof = EC.proof("GET", URL, access_token=TOKEN)
+    assert judge(proof, method="GET", url=f"{URL}?page=2", now=now(), access_token=TOKEN).jkt == EC.jkt

@@ -1,0 +1,97 @@
+"""Client metadata in the words of RFC 7591: what is offered, read, replaced and told back (DC-2)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.clients.dynamic_metadata import FIELDS, Offer, as_fields, replacing
+from app.rules.clients.metadata_documents import is_document_address, life_of
+from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.organizations import settings
+from app.rules.scopes import IDENTITY_SCOPES
+
+REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(EVERY_PERMISSION))
+OFFER = Offer.of(settings.defaults(), REGISTRY)
+URI = "https://rp.example/cb"
+
+
+def fields(**sent: Any) -> dict[str, Any]:
+    return as_fields({"redirect_uris": [URI], **sent}, OFFER)
+
+
+def test_no_management_scope_is_offered_even_if_the_registry_held_one() -> None:
+    assert set(OFFER.scopes) == {*IDENTITY_SCOPES, "notes:read"}
+    assert OFFER.default_scopes == IDENTITY_SCOPES
+    documents = Offer.of(settings.defaults(), REGISTRY, apis_by_default=True)
+    assert set(documents.default_scopes) == {*IDENTITY_SCOPES, "notes:read"}
+
+
+def test_nothing_but_what_a_client_may_say_of_itself_is_read() -> None:
+    sent = dict.fromkeys(
+        ("trust", "status", "resources", "security_profile", "token_exchange", "metadata"), "x"
+    )
+    assert set(fields(**sent)) <= set(FIELDS)
+
+
+def test_null_is_not_sent() -> None:
+    assert fields(client_name=None, scope=None, jwks=None, contacts=None) == fields()
+
+
+def test_a_replacement_names_every_field_a_client_may_say() -> None:
+    replaced = replacing(fields(client_name="A"))
+    assert set(replaced) == set(FIELDS) and replaced["tos_uri"] is None and replaced["name"] == "A"
+
+
+@pytest.mark.parametrize(
+    ("sent", "name"),
+    [
+        ({"client_name": "Mine"}, "Mine"),
+        ({}, "rp.example"),
+        ({"client_uri": "https://about.example/x"}, "about.example"),
+        ({"redirect_uris": ["com.example.app:/cb"]}, "Unnamed app"),
+        ({"redirect_uris": ["https://[bad"]}, "Unnamed app"),
+    ],
+)
+def test_an_app_without_a_name_is_called_by_its_host(sent: dict[str, Any], name: str) -> None:
+    assert fields(**sent)["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("address", "is_one"),
+    [
+        ("https://app.example/client.json", True),
+        ("https://app.example:8443/a/b", True),
+        ("https://app.example", False),
+        ("https://app.example/", False),
+        ("http://app.example/c", False),
+        ("https://u:p@app.example/c", False),
+        ("https://app.example/a/./c", False),
+        ("https://app.example/c#f", False),
+        ("https://93.184.216.34/c", False),
+        ("https://app.example/c\n", False),
+        ("cli_00000000_00000000000000000000000000", False),
+    ],
+)
+def test_an_address_of_a_document(address: str, is_one: bool) -> None:
+    """DC-3."""
+    assert is_document_address(address) is is_one
+
+
+@pytest.mark.parametrize(
+    ("control", "life"),
+    [
+        ("", timedelta(hours=1)),
+        ("max-age=600", timedelta(minutes=10)),
+        ('public, MAX-AGE="600", immutable', timedelta(minutes=10)),
+        ("s-maxage=600", timedelta(hours=1)),
+        ("max-age=0", timedelta(minutes=1)),
+        ("max-age=600, no-cache", timedelta(minutes=1)),
+        ("max-age=99999999999999", timedelta(hours=1)),
+        ("max-age=999999", timedelta(hours=24)),
+    ],
+)
+def test_the_life_of_a_copy(control: str, life: timedelta) -> None:
+    assert life_of({"cache-control": control}) == life

@@ -1,0 +1,93 @@
+"""Answers by redirect: the client's own address stays byte for byte, and nothing added can change its meaning."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app.rules.clients.redirect_uris import host_of, origin_of, with_parameters
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("https://rp.example/cb", "https://rp.example/cb?code=x"),
+        ("https://rp.example", "https://rp.example?code=x"),
+        ("https://rp.example/cb?k", "https://rp.example/cb?k&code=x"),
+        ("https://rp.example/cb?k=", "https://rp.example/cb?k=&code=x"),
+        ("https://rp.example/cb?k=a%20b&k=%C3%A9+", "https://rp.example/cb?k=a%20b&k=%C3%A9+&code=x"),
+        ("https://rp.example/cb?", "https://rp.example/cb?code=x"),
+        ("https://rp.example/cb?k&", "https://rp.example/cb?k&code=x"),
+        ("com.example.app:/cb", "com.example.app:/cb?code=x"),
+        ("http://127.0.0.1:49152/cb", "http://127.0.0.1:49152/cb?code=x"),
+    ],
+)
+def test_its_own_query_survives(uri: str, expected: str) -> None:
+    """RU-6: Authlib turns ``?k`` into ``?k=``."""
+    assert with_parameters(uri, {"code": "x", "state": None}) == expected
+
+
+STATES = [
+    "",
+    "a b",
+    "a+b",
+    "a&code=evil",
+    "#frag",
+    "%20",
+    "ümlaut ☃ 🦉",
+    "\r\nLocation: https://evil",
+    "\x00",
+    "x" * 2048,
+    "'\"<>\\",
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_value_comes_back_as_it_was_and_stays_one_value(state: str) -> None:
+    """ST-1."""
+    uri = with_parameters(
+        "https://rp.example/cb?k=1", {"code": "c", "state": state, "iss": "https://id.example"}
+    )
+    assert uri.isascii() and not set(uri) & set("\r\n #\0 ")
+    query = parse_qs(urlsplit(uri).query, keep_blank_values=True, strict_parsing=True, errors="strict")
+    assert query == {"k": ["1"], "code": ["c"], "state": [state], "iss": ["https://id.example"]}
+
+
+def test_what_is_absent_stays_absent() -> None:
+    """ST-1."""
+    assert with_parameters("https://rp.example/cb", {"state": None}) == "https://rp.example/cb"
+
+
+@pytest.mark.parametrize(
+    ("uri", "host"),
+    [
+        ("https://rp.example/cb", "rp.example"),
+        ("https://rp.example:8443/cb", "rp.example:8443"),
+        ("https://rp.example?x=/", "rp.example"),
+        ("http://[::1]:80/cb", "[::1]:80"),
+        ("com.example.app:/cb", "com.example.app"),
+        ("com.example.app://rp.example/cb", "com.example.app"),
+    ],
+)
+def test_a_person_is_told_where_the_browser_goes(uri: str, host: str) -> None:
+    """CO-1: an app's own scheme is never shown as a host that it could pretend to be."""
+    assert host_of(uri) == host
+
+
+@pytest.mark.parametrize(
+    ("uri", "origin"),
+    [
+        ("https://rp.example/cb", "https://rp.example"),
+        ("https://rp.example:443/cb", "https://rp.example"),
+        ("http://localhost:80/cb", "http://localhost"),
+        ("https://rp.example:80/cb", "https://rp.example:80"),
+        ("https://rp.example:4430/cb", "https://rp.example:4430"),
+        ("http://localhost:5173/cb?x", "http://localhost:5173"),
+        ("com.example.app:/cb", None),
+        ("null:/cb", None),
+    ],
+)
+def test_the_origin_is_what_browsers_send(uri: str, origin: str | None) -> None:
+    """CR-3: browsers leave the default port out, and an app's scheme has no origin."""
+    assert origin_of(uri) == origin

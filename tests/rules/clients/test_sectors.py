@@ -1,0 +1,47 @@
+"""Sectors of pairwise clients: one host tells them, or an address whose document vouches for every redirect URI."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.clients.redirect_uris import listing_problem, sector_of, sector_problem
+
+A, B = "https://a.example/cb", "https://b.example/cb"
+
+
+@pytest.mark.parametrize(
+    ("sector", "document"),
+    [
+        ("a.example", {"redirect_uris": [A]}),
+        ("a.example", {"redirect_uris": [A, "https://a.example:8443/other"]}),
+        (None, {"redirect_uris": [A, B]}),
+        ("sector.example", {"redirect_uris": [A, B], "sector_identifier_uri": "https://sector.example/uris"}),
+        ("127.0.0.1", {"redirect_uris": ["http://127.0.0.1:1/cb", "http://127.0.0.1:2/cb"]}),
+        (None, {"redirect_uris": ["com.example.app:/cb"]}),
+        (None, {"redirect_uris": [A, "com.example.app:/cb"]}),
+        (None, {"redirect_uris": []}),
+        (None, {}),
+    ],
+)
+def test_what_names_the_sector(sector: str | None, document: dict) -> None:
+    """Core 8.1: the host component."""
+    assert sector_of(document) == sector
+    assert (sector_problem(document | {"subject_type": "pairwise"}) is None) is (sector is not None)
+    assert sector_problem(document | {"subject_type": "public"}) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "listed"),
+    [
+        (None, [A, B]),
+        (None, [B, A, "x"]),
+        ("not_listed", [A]),
+        ("not_listed", []),
+        ("bad_document", {"uris": [A, B]}),
+        ("bad_document", "x"),
+    ],
+)
+def test_the_document_holds_every_redirect_uri(code: str | None, listed: object) -> None:
+    """Core 8.1."""
+    problem = listing_problem(listed, {"redirect_uris": [A, B]})
+    assert (problem.code if problem else None) == code

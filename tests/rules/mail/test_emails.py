@@ -1,0 +1,73 @@
+"""E-mail addresses: what is accepted and which spellings are one address."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.mail.email_addresses import canonical_email, is_email
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("ada@acme.com", "ada@acme.com"),
+        ("  Ada@ACME.com ", "ada@acme.com"),
+        ("ada+test@acme.com", "ada+test@acme.com"),
+        ("o'hara_9@sub.acme.co.uk", "o'hara_9@sub.acme.co.uk"),
+        ("admin@localhost", "admin@localhost"),
+        ("ada@bücher.example", "ada@xn--bcher-kva.example"),
+        ("ada@BÜCHER.example", "ada@xn--bcher-kva.example"),
+        ("ａｄａ@acme.com", "ada@acme.com"),
+        ("ada@ａｃｍｅ.com", "ada@acme.com"),
+        ("ΛΌΓΟΣ@acme.com", "λόγοσ@acme.com"),
+        ("λόγος@acme.com", "λόγοσ@acme.com"),
+        ("e\u0301va@acme.com", "\u00e9va@acme.com"),
+    ],
+)
+def test_spellings_of_one_address_have_one_canonical_form(text, canonical):
+    assert canonical_email(text) == canonical
+    assert canonical_email(canonical) == canonical
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("ádmin@x.org", "admin@x.org"), ("straße@x.org", "strasse@x.org")]
+)
+def test_accents_and_sharp_s_make_two_addresses(one, other):
+    assert canonical_email(one) != canonical_email(other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ada",
+        "@acme.com",
+        "ada@",
+        "ada@acme..com",
+        "ada@acme.com.",
+        ".ada@acme.com",
+        "ada.@acme.com",
+        "a..da@acme.com",
+        "ada lovelace@acme.com",
+        "ada@acme com",
+        "ada@ac_me.com",
+        "ada@-acme.com",
+        "ada@[127.0.0.1]",
+        "ada@127.0.0.1",
+        '"ada"@acme.com',
+        "Ada <ada@acme.com>",
+        "ada@acme.com, bob@acme.com",
+        "a\x00da@acme.com",
+        "a\r\nBcc: eve@evil.example\r\n@acme.com",
+        "a\u202eda@acme.com",
+        "a\u200bda@acme.com",
+        "a\ud800da@acme.com",
+        "x" * 65 + "@acme.com",
+        "ada@" + "a" * 64 + ".com",
+        "ada@" + ".".join(["a" * 50] * 6) + ".com",
+        "ada@eve@acme.com",
+    ],
+)
+def test_what_cannot_be_an_address_is_refused(text):
+    assert canonical_email(text) is None
+    assert not is_email(text)

@@ -1,0 +1,151 @@
+"""Ceilings of the instance: which may be set, and what they make of what organizations chose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.organizations import instance_limits, settings
+from app.rules.organizations.settings import NO_BOUNDS, effective, value_at
+from app.rules.organizations.settings_table import SETTINGS
+
+TTL = "oauth.access_token.ttl_seconds"
+MFA = "authentication.mfa.policy"
+GRANTS = "oauth.grant_types"
+OPEN = "oauth.dynamic_registration.mode"
+FOR_EVER = "oauth.clients.secret_ttl_seconds"
+PAR = "oauth.require_par"
+
+
+@pytest.mark.parametrize(
+    ("path", "bound", "value", "expected"),
+    [
+        (TTL, {"max": 900}, 3600, 900),
+        (TTL, {"max": 900}, 300, 300),
+        (TTL, {"min": 900}, 300, 900),
+        (TTL, {"min": 900, "max": 900}, 300, 900),
+        (FOR_EVER, {"max": 86_400}, None, 86_400),
+        (FOR_EVER, {"min": 86_400}, None, None),
+        (MFA, {"allowed": ["required_for_admins", "required"]}, "off", "required_for_admins"),
+        (MFA, {"allowed": ["required_for_admins", "required"]}, "required", "required"),
+        (OPEN, {"allowed": ["off", "initial_access_token"]}, "open", "off"),
+        (PAR, {"allowed": [True]}, False, True),
+        (
+            GRANTS,
+            {"allowed": ["authorization_code"]},
+            ["authorization_code", "refresh_token"],
+            ["authorization_code"],
+        ),
+        (GRANTS, {"allowed": ["authorization_code"]}, ["refresh_token"], ["authorization_code"]),
+        (TTL, None, 3600, 3600),
+    ],
+)
+def test_a_value_is_brought_within_the_bound(path: str, bound: Any, value: Any, expected: Any) -> None:
+    bounds = {} if bound is None else {path: bound}
+    assert instance_limits.bounded(path, value, bounds) == expected
+    assert (instance_limits.beyond(path, value, bounds) is None) == (value == expected)
+
+
+@pytest.mark.parametrize(
+    ("partial", "field", "code"),
+    [
+        ({"oauth.nothing": {"max": 1}}, "oauth.nothing", "unknown_field"),
+        ({"branding.display_name": {"max": 1}}, "branding.display_name", "not_allowed"),
+        (
+            {"authentication.password.enabled": {"allowed": [False]}},
+            "authentication.password.enabled",
+            "not_allowed",
+        ),
+        ({TTL: {"max": 5}}, f"{TTL}.max", "too_small"),
+        ({TTL: {"max": "900"}}, f"{TTL}.max", "wrong_type"),
+        ({TTL: {}}, TTL, "required"),
+        ({TTL: 900}, TTL, "wrong_type"),
+        ({TTL: {"most": 900, "max": 900}}, f"{TTL}.most", "unknown_field"),
+        ({TTL: {"min": 900, "max": 300}}, f"{TTL}.min", "contradiction"),
+        ({MFA: {"allowed": []}}, f"{MFA}.allowed", "required"),
+        ({MFA: {"allowed": ["sometimes"]}}, f"{MFA}.allowed[0]", "not_allowed"),
+        ({MFA: {"allowed": ["off", "off"]}}, f"{MFA}.allowed[1]", "duplicate"),
+        ({PAR: {"allowed": [1]}}, f"{PAR}.allowed[0]", "not_allowed"),
+        ({MFA: {"max": 1, "allowed": ["off"]}}, f"{MFA}.max", "unknown_field"),
+    ],
+)
+def test_what_is_no_bound_is_refused_by_name(partial: Any, field: str, code: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        instance_limits.merge_bounds({}, partial)
+    assert [(error.field, error.code) for error in refusal.value.errors] == [(field, code)]
+
+
+def test_bounds_that_leave_nothing_between_neighbours_are_refused() -> None:
+    idle = "authentication.sessions.idle_timeout_seconds"
+    whole = "authentication.sessions.absolute_timeout_seconds"
+    with pytest.raises(InvalidInput) as refusal:
+        instance_limits.merge_bounds({idle: {"min": 7200}}, {whole: {"max": 3600}})
+    assert refusal.value.errors[0].field == whole
+
+
+def test_bounds_are_replaced_and_taken_away_by_path() -> None:
+    stored = {TTL: {"max": 900}, PAR: {"allowed": [True]}}
+    assert instance_limits.merge_bounds(stored, {TTL: {"min": 60}, PAR: None}) == {TTL: {"min": 60}}
+
+
+def test_the_smaller_of_two_neighbours_follows_the_larger_down() -> None:
+    whole = "authentication.sessions.absolute_timeout_seconds"
+    document = effective({}, {whole: {"max": 3600}})
+    assert value_at(document, "authentication.sessions.idle_timeout_seconds") == 3600
+    # And nobody who changes something else is refused for what a ceiling did.
+    assert settings.merge({}, {"branding": {"theme": "dark"}}, {whole: {"max": 3600}}) == {
+        "branding": {"theme": "dark"}
+    }
+
+
+@pytest.mark.parametrize(("small", "large"), instance_limits.ORDERED)
+def test_the_larger_of_two_neighbours_follows_the_smaller_up(small: str, large: str) -> None:
+    """What an organization chose for the larger one is no way below a floor of the instance."""
+    floor = instance_limits.limits({})[small]["max"]
+    chosen = chosen_at(large, instance_limits.limits({})[large]["min"])
+    assert value_at(effective(chosen), large) < floor
+    document = effective(chosen, instance_limits.merge_bounds({}, {small: {"min": floor}}))
+    assert value_at(document, small) >= floor and value_at(document, large) >= value_at(document, small)
+
+
+def chosen_at(path: str, value: Any) -> dict[str, Any]:
+    """Overrides with this one value."""
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize("path", instance_limits.BOUNDABLE)
+def test_no_ceiling_that_can_be_set_makes_a_document_that_could_not(path: str) -> None:
+    """Whatever one ceiling demands, the effective document passes its own check."""
+    words = instance_limits.words_of(path)
+    limit = instance_limits.limits({}).get(path)
+    every = [{"allowed": [word]} for word in words] or [
+        {"max": limit["min"]} if limit else {},
+        {"min": limit["max"]} if limit else {},
+    ]
+    for bound in every:
+        document = effective({}, instance_limits.merge_bounds({}, {path: bound}))
+        value = value_at(document, path)
+        assert value is None or not list(SETTINGS[path].kind.check(path, value))
+
+
+def test_what_is_beyond_is_refused_and_what_was_read_can_be_sent_back() -> None:
+    bounds = {TTL: {"max": 900}}
+    with pytest.raises(InvalidInput) as refusal:
+        settings.merge({}, {"oauth": {"access_token": {"ttl_seconds": 1800}}}, bounds)
+    (error,) = refusal.value.errors
+    assert (error.field, error.code) == (TTL, "beyond_ceiling") and "at most 900" in error.message
+    chosen = {"oauth": {"access_token": {"ttl_seconds": 7200}}}
+    assert settings.merge(chosen, effective(chosen, bounds), bounds) == chosen
+    assert settings.merge({}, effective({}, bounds), bounds) == {}
+    assert settings.limited(chosen, bounds) == [TTL]
+    assert effective(chosen, NO_BOUNDS)["oauth"]["access_token"]["ttl_seconds"] == 7200, "it counts again"
+
+
+def test_contradictions_are_still_refused_under_a_ceiling() -> None:
+    wrong = {"authentication": {"sessions": {"idle_timeout_seconds": 7200, "absolute_timeout_seconds": 3600}}}
+    with pytest.raises(InvalidInput):
+        settings.merge({}, wrong, {TTL: {"max": 900}})

@@ -1,0 +1,289 @@
+"""The settings document: every row of its table, merging, contradictions, and the ways to lock oneself out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.organizations import instance_limits, settings
+from app.rules.organizations.lock_out import Caller, WouldLockOut, require_way_back
+from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number, Ours, Text
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    return value
+
+
+def refused(partial: dict[str, Any], overrides: dict[str, Any] | None = None) -> dict[str, str]:
+    with pytest.raises(InvalidInput) as caught:
+        settings.merge(overrides or {}, partial)
+    return {error.field: error.code for error in caught.value.errors}
+
+
+WRONG: dict[type, list[tuple[Any, str]]] = {
+    Flag: [("true", "wrong_type"), (1, "wrong_type"), ([], "wrong_type"), ({}, "wrong_type")],
+    Number: [
+        ("60", "wrong_type"),
+        (True, "wrong_type"),
+        (1.5, "wrong_type"),
+        (-1, "too_small"),
+        (2**50, "too_large"),
+    ],
+    Choice: [("sometimes", "not_allowed"), (0, "wrong_type"), ("", "not_allowed"), (["off"], "wrong_type")],
+    Text: [
+        (5, "wrong_type"),
+        ("", "too_short"),
+        ("a\u202eb", "forbidden_character"),
+        ("x" * 600, "too_long"),
+    ],
+    Ours: [("https://evil.example/logo.png", "read_only"), (5, "read_only")],
+    Listing: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), (["x"] * 101, "too_many")],
+}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_each_setting_refuses_what_it_is_not_and_names_itself(path: str) -> None:
+    for value, code in WRONG.get(type(SETTINGS[path].kind), [("x", "not_allowed")]):
+        assert refused(nested(path, value)) == {path: code}
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_each_setting_explains_itself_and_accepts_its_own_default(path: str) -> None:
+    row = SETTINGS[path]
+    assert row.why.endswith(".")
+    if row.default is not None:
+        assert list(row.kind.check(path, row.default)) == []
+    assert settings.merge({}, nested(path, row.default)) == {}
+
+
+@pytest.mark.parametrize("path", [path for path, row in SETTINGS.items() if isinstance(row.kind, Number)])
+def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
+    kind = SETTINGS[path].kind
+    assert isinstance(kind, Number)
+    assert list(kind.check(path, kind.minimum)) == list(kind.check(path, kind.maximum)) == []
+    assert [error.code for error in kind.check(path, kind.minimum - 1)] == ["too_small"]
+    assert [error.code for error in kind.check(path, kind.maximum + 1)] == ["too_large"]
+    assert instance_limits.limits({})[path] == {"min": kind.minimum, "max": kind.maximum}
+
+
+def test_the_whole_document_can_be_read_and_sent_back_unchanged() -> None:
+    assert settings.merge({}, settings.defaults()) == {}
+    stored = settings.merge({}, nested("oauth.access_token.ttl_seconds", 900))
+    assert settings.merge(stored, settings.effective(stored)) == stored
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    assert refused(
+        {
+            "oath": {},
+            "oauth": {"acess_token": {}, "grant_types": ["implicit"], "access_token": {"ttl_seconds": 59}},
+            "branding": {"accent_color": "red", "support_uri": "http://example.com"},
+            "audit": 5,
+            "localization": None,
+            "oauth.require_par": True,
+        }
+    ) == {
+        "oath": "unknown_field",
+        "oauth.acess_token": "unknown_field",
+        "oauth.grant_types[0]": "not_allowed",
+        "oauth.access_token.ttl_seconds": "too_small",
+        "branding.accent_color": "invalid_format",
+        "branding.support_uri": "invalid_format",
+        "audit": "wrong_type",
+        "localization": "wrong_type",
+        "oauth.require_par": "unknown_field",
+    }
+
+
+def test_a_misspelt_setting_is_told_its_name() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        settings.merge({}, {"authentication": {"password": {"min_lenght": 15}}})
+    assert 'Did you mean "min_length"?' in caught.value.errors[0].message
+
+
+def test_fields_left_out_stay_null_returns_to_the_default_and_a_default_is_not_stored() -> None:
+    first = settings.merge({}, {"oauth": {"id_token_ttl_seconds": 60, "access_token": {"ttl_seconds": 120}}})
+    second = settings.merge(first, {"oauth": {"id_token_ttl_seconds": None}})
+    assert second == {"oauth": {"access_token": {"ttl_seconds": 120}}}
+    assert settings.overridden(second) == ["oauth.access_token.ttl_seconds"]
+    assert settings.merge(second, {"oauth": {"access_token": {"ttl_seconds": 3600}}}) == {}
+    assert settings.changed_paths(settings.effective(first), settings.effective(second)) == [
+        "oauth.id_token_ttl_seconds"
+    ]
+
+
+def test_merging_changes_neither_the_stored_nor_the_sent_document() -> None:
+    stored = {"branding": {"theme": "dark"}}
+    sent = {"oauth": {"grant_types": ["authorization_code"]}}
+    merged = settings.merge(stored, sent)
+    merged["oauth"]["grant_types"].append("x")
+    assert stored == {"branding": {"theme": "dark"}} and sent == {
+        "oauth": {"grant_types": ["authorization_code"]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("partial", "blamed"),
+    [
+        (
+            {"authentication": {"sessions": {"absolute_timeout_seconds": 600}}},
+            "authentication.sessions.absolute_timeout_seconds",
+        ),
+        ({"authentication": {"lockout": {"delay_seconds": 1000}}}, "authentication.lockout.delay_seconds"),
+        ({"oauth": {"refresh_token": {"ttl_seconds": 3600}}}, "oauth.refresh_token.ttl_seconds"),
+        (
+            {"oauth": {"refresh_token": {"ttl_seconds": 3600, "idle_ttl_seconds": 7200}}},
+            "oauth.refresh_token.idle_ttl_seconds",
+        ),
+    ],
+)
+def test_a_contradiction_names_the_field_that_was_sent(partial: dict[str, Any], blamed: str) -> None:
+    assert refused(partial) == {blamed: "contradiction"}
+
+
+ROLES = "user_permissions.roles"
+
+
+@pytest.mark.parametrize(
+    ("roles", "wrong"),
+    [
+        ({"admin": {"permissions": []}}, {f"{ROLES}.admin": "not_allowed"}),
+        ({"Ops": {"permissions": []}}, {f"{ROLES}.Ops": "invalid_format"}),
+        ({"ops": []}, {f"{ROLES}.ops": "wrong_type"}),
+        ({"ops": {}}, {f"{ROLES}.ops.permissions": "required"}),
+        ({"ops": {"name": "Ops"}}, {f"{ROLES}.ops.permissions": "required"}),
+        ({"ops": {"permissions": ["clients:raed"]}}, {f"{ROLES}.ops.permissions[0]": "invalid_format"}),
+        (
+            {"ops": {"permissions": ["organizations:write"]}},
+            {f"{ROLES}.ops.permissions[0]": "invalid_format"},
+        ),
+        ({"ops": {"permissions": [], "rank": 1}}, {f"{ROLES}.ops.rank": "unknown_field"}),
+        (
+            {"developer": {"permissions": ["settings:write"]}},
+            {f"{ROLES}.developer.permissions[0]": "not_allowed"},
+        ),
+        ([], {ROLES: "wrong_type"}),
+        (None, {ROLES: "wrong_type"}),
+    ],
+)
+def test_wrong_roles_are_refused(roles: Any, wrong: dict[str, str]) -> None:
+    assert refused({"user_permissions": {"roles": roles}}) == wrong
+
+
+def test_a_role_is_added_narrowed_and_removed() -> None:
+    added = settings.merge(
+        {},
+        {
+            "user_permissions": {
+                "roles": {"ops": {"name": "Ops", "permissions": ["clients:read", "invoices:approve"]}}
+            }
+        },
+    )
+    narrowed = settings.merge(
+        added, {"user_permissions": {"roles": {"developer": {"permissions": ["clients:read:own"]}}}}
+    )
+    roles = settings.effective(narrowed)["user_permissions"]["roles"]
+    assert roles["ops"]["permissions"] == ["clients:read", "invoices:approve"]
+    assert (
+        roles["developer"]["permissions"] == ["clients:read:own"]
+        and roles["developer"]["name"] == "Developer"
+    )
+    removed = settings.merge(narrowed, {"user_permissions": {"roles": {"ops": None, "developer": None}}})
+    assert removed == {}
+
+
+def test_what_everybody_gets_at_sign_up_is_harmless_and_exists() -> None:
+    path = "authentication.registration.default_roles"
+    assert refused(nested(path, ["auditor"])) == {f"{path}[0]": "not_allowed"}
+    assert refused(nested(path, ["member", "admin"])) == {f"{path}[1]": "not_allowed"}
+    assert settings.merge({}, nested(path, ["developer"])) == nested(path, ["developer"])
+
+
+ADMIN = Caller(("admin",), has_password=True)
+
+
+@pytest.mark.parametrize(
+    ("partial", "caller", "field"),
+    [
+        (
+            {"authentication": {"password": {"enabled": False}, "passkeys": {"passwordless": False}}},
+            None,
+            "authentication.password.enabled",
+        ),
+        ({"authentication": {"password": {"enabled": False}}}, ADMIN, "authentication.password.enabled"),
+        # A client changes settings too, and nobody has a passkey to come in by.
+        ({"authentication": {"password": {"enabled": False}}}, None, "authentication.password.enabled"),
+        (
+            {"authentication": {"mfa": {"policy": "required", "methods": []}}},
+            None,
+            "authentication.mfa.methods",
+        ),
+        (
+            {"authentication": {"mfa": {"policy": "required_for_admins", "grace_period_seconds": 0}}},
+            ADMIN,
+            "authentication.mfa.policy",
+        ),
+        (
+            {"user_permissions": {"roles": {"boss": {"permissions": ["settings:read"]}}}},
+            Caller(("boss",)),
+            "user_permissions.roles",
+        ),
+    ],
+)
+def test_a_change_that_locks_out_is_refused(
+    partial: dict[str, Any], caller: Caller | None, field: str
+) -> None:
+    stored = settings.merge(
+        {}, {"user_permissions": {"roles": {"boss": {"permissions": ["settings:read", "settings:write"]}}}}
+    )
+    before, after = settings.effective(stored), settings.effective(stored | partial)
+    with pytest.raises(WouldLockOut) as caught:
+        require_way_back(before, after, caller)
+    assert (caught.value.status, caught.value.code, caught.value.field) == (409, "would_lock_out", field)
+
+
+WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
+
+
+@pytest.mark.parametrize(
+    ("caller", "passkeys", "somebody", "passes"),
+    [
+        (Caller(("admin",), has_passkey=True), {}, True, True),
+        (ADMIN, {}, True, False),
+        (None, {}, True, True),
+        (None, {}, False, False),
+        (Caller(("admin",), is_root=True), {}, True, True),
+        (Caller(("admin",), has_passkey=True), {"passwordless": False}, True, False),
+        (Caller(("admin",), has_passkey=True), {"enabled": False}, True, False),
+    ],
+)
+def test_passwords_go_where_passkeys_bring_people_in(
+    caller: Caller | None, passkeys: dict[str, bool], somebody: bool, passes: bool
+) -> None:
+    before, after = (
+        settings.defaults(),
+        settings.effective(
+            settings.merge(
+                {}, {"authentication": {**WITHOUT_PASSWORD["authentication"], "passkeys": passkeys}}
+            )
+        ),
+    )
+    if passes:
+        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+        return
+    with pytest.raises(WouldLockOut) as caught:
+        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+    assert caught.value.field == "authentication.password.enabled"
+
+
+def test_the_same_changes_pass_for_somebody_who_can_meet_them() -> None:
+    before = settings.defaults()
+    for partial, caller in (
+        ({"authentication": {"mfa": {"policy": "required"}}}, ADMIN),
+        ({"branding": {"theme": "dark"}}, None),
+    ):
+        require_way_back(before, settings.effective(partial), caller)

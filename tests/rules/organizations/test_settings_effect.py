@@ -1,0 +1,54 @@
+"""Settings and what follows from them: each is read somewhere, refused, or said to have no effect yet."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.rules.organizations import settings, settings_effects
+from app.rules.organizations.settings_effects import WITHOUT_EFFECT, WITHOUT_EFFECT_YET, warnings_for
+from app.rules.organizations.settings_table import SETTINGS
+
+ROOT = Path(__file__).parents[3]
+# They list, check or count settings; nothing follows from that.
+TABLES = {
+    "settings_table.py", "settings_effect.py", "setting_topics.py", "settings_impact.py", "lock_out.py",
+}  # fmt: skip
+SOURCES = [
+    path.read_text()
+    for path in [*(ROOT / "app").rglob("*.py"), *(ROOT / "templates").rglob("*.html")]
+    if path.name not in TABLES
+    and path != ROOT / "app/rules/organizations/settings.py"
+    and "openapi" not in path.parts
+]
+
+
+def _is_read(path: str) -> bool:
+    """A source names the setting and the section that it is in, or reads it as a template does."""
+    *_, section, name = path.split(".")
+    in_template = re.compile(rf"\b{section}\.{name}\b")
+    subscript = re.compile(rf'\["{name}"\]|get\("{name}"|= "{name}"|"{name}",')
+    return any(
+        (re.search(rf'["_]{section}"', text) and subscript.search(text)) or in_template.search(text)
+        for text in SOURCES
+    )
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_each_setting_is_read_or_said_to_have_no_effect(path: str) -> None:
+    assert _is_read(path) != (path in WITHOUT_EFFECT_YET)
+
+
+def test_only_settings_that_are_there_are_said_to_have_no_effect() -> None:
+    assert set(SETTINGS) >= WITHOUT_EFFECT_YET
+
+
+def test_a_default_is_never_refused() -> None:
+    assert settings.merge({}, settings.defaults()) == {}
+
+
+def test_a_change_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_effects, "WITHOUT_EFFECT_YET", frozenset({"branding.logo"}))
+    assert warnings_for(["branding.theme", "branding.logo"]) == (f"branding.logo: {WITHOUT_EFFECT}",)

@@ -1,0 +1,197 @@
+"""Hashes of other systems: read in the forms they export, verified as they did it, and bounded in what they cost."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from typing import Any
+
+import bcrypt
+import pytest
+from argon2 import PasswordHasher, Type
+from werkzeug.security import generate_password_hash
+
+from app.rules.sign_in import imported_hashes, passwords
+from app.rules.sign_in.imported_hashes import LONGEST, UnusableHash, parse
+
+RFC_7914 = bytes.fromhex(
+    "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
+    "d5432955613f0fcf62d49705242a9af9e61e85dc0d651e40dfcf017b45575887"
+)
+PASSWORD = "seven tall herons – at the weir"
+SALT = b"sixteen bytes ok"
+DJANGO = "0123456789abcdefghijkl"
+
+
+def b64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def phc(value: bytes) -> str:
+    return b64(value).rstrip("=")
+
+
+def derived(name: str, iterations: int, salt: bytes = SALT, size: int | None = None) -> bytes:
+    return hashlib.pbkdf2_hmac(name, PASSWORD.encode(), salt, iterations, size)
+
+
+def argon2(kind: Type, **changes: int) -> str:
+    return PasswordHasher(
+        **({"time_cost": 3, "memory_cost": 8192, "parallelism": 4} | changes), type=kind
+    ).hash(PASSWORD)
+
+
+# What other programs print, from their manuals and the standards, with the password behind it.
+PUBLISHED = [
+    ("$2a$12$EXRkfkdmXn2gzds2SSitu.MW9.gAVqa9eLS1//RYtYCmB1eLHg.9q", "abc"),
+    (
+        "$pbkdf2-sha256$6400$.6UI/S.nXIk8jcbdHx3Fhg$98jZicV16ODfEsEZeYPGHU3kbrUrvUEXOPimVSQDD44",
+        "password",
+    ),
+    (f"$scrypt$ln=14,r=8,p=1${phc(b'SodiumChloride')}${phc(RFC_7914)}", "pleaseletmein"),
+]
+MADE: dict[str, Any] = {
+    "bcrypt 2b": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(8)).decode(),
+    "bcrypt 2y, of PHP": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(8)).decode().replace("$2b", "$2y"),
+    "argon2i": argon2(Type.I),
+    "argon2d": argon2(Type.D),
+    "argon2id": argon2(Type.ID),
+    "PHC PBKDF2": f"$pbkdf2-sha512$i=1000,l=64${phc(SALT)}${phc(derived('sha512', 1000))}",
+    "passlib SHA-1": f"$pbkdf2$1000${phc(SALT).replace('+', '.')}${phc(derived('sha1', 1000)).replace('+', '.')}",
+    "Django PBKDF2": f"pbkdf2_sha256$1200${DJANGO}${b64(derived('sha256', 1200, DJANGO.encode()))}",
+    "Django bcrypt": "bcrypt$" + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(8)).decode(),
+    "Django bcrypt_sha256": "bcrypt_sha256$"
+    + bcrypt.hashpw(hashlib.sha256(PASSWORD.encode()).hexdigest().encode(), bcrypt.gensalt(8)).decode(),
+    "Django argon2": "argon2" + argon2(Type.ID),
+    "Django scrypt": "scrypt$0123456789abcdefghijkl$16384$8$5$"
+    + b64(
+        hashlib.scrypt(
+            PASSWORD.encode(), salt=b"0123456789abcdefghijkl", n=16384, r=8, p=5, maxmem=2**26, dklen=64
+        )
+    ),
+    "Werkzeug PBKDF2": generate_password_hash(PASSWORD, "pbkdf2:sha256:1500"),
+    "Werkzeug scrypt": generate_password_hash(PASSWORD, "scrypt:16384:8:1"),
+    # Keycloak derives 64 bytes whatever the hash: of SHA-1 these are four blocks.
+    "Keycloak PBKDF2": {
+        "algorithm": "pbkdf2",
+        "iterations": 1300,
+        "salt": b64(SALT),
+        "value": b64(derived("sha1", 1300, size=64)),
+    },
+    "Keycloak PBKDF2 SHA-256": {
+        "algorithm": "pbkdf2-sha256",
+        "iterations": 1300,
+        "salt": b64(SALT),
+        "value": b64(derived("sha256", 1300, size=64)),
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "password"), PUBLISHED)
+def test_what_others_publish_is_verified(text: str, password: str) -> None:
+    stored = parse(text).stored
+    assert passwords.is_password(stored, password)
+    assert not passwords.is_password(stored, password + "x")
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
+    """PW-5: whatever it is, a sign-in makes it ours."""
+    found = parse(MADE[kind])
+    assert len(found.stored) <= LONGEST
+    assert passwords.is_password(found.stored, PASSWORD)
+    assert not passwords.is_password(found.stored, PASSWORD[:-1])
+    assert not passwords.is_password(found.stored, "")
+    assert passwords.needs_rehash(found.stored)
+    assert not passwords.needs_rehash(passwords.hash_password(PASSWORD))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_is_stored_says_its_kind_and_cost_again(kind: str) -> None:
+    found = parse(MADE[kind])
+    assert parse(found.stored) == found
+
+
+def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_all() -> None:
+    long = "ä" * 40 + " and the rest of it"
+    stored = bcrypt.hashpw(long.encode()[:72], bcrypt.gensalt(8)).decode()
+    assert passwords.is_password(stored, long)
+    assert passwords.is_password(stored, "ä" * 36)
+    assert not passwords.is_password(passwords.hash_password(long), "ä" * 36)
+
+
+@pytest.mark.parametrize("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
+@pytest.mark.parametrize("kind", MADE)
+def test_no_password_breaks_the_verification(kind: str, password: str) -> None:
+    assert passwords.is_password(parse(MADE[kind]).stored, password) is False
+
+
+TOO_MUCH = [
+    ("$2b$15$" + "a" * 53, "hash_too_expensive", "8 to 14"),
+    ("$2b$31$" + "a" * 53, "hash_too_expensive", "8 to 14"),
+    ("$2b$04$" + "a" * 53, "hash_too_cheap", "8 to 14"),
+    (f"$pbkdf2-sha256$i=2000001${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2000000"),
+    (f"$pbkdf2-sha256$i=999999999${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2000000"),
+    (f"$pbkdf2-sha256$i=999${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1000"),
+    (f"$argon2id$v=19$m=131073,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "131072"),
+    (f"$argon2id$v=19$m=131072,t=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 8"),
+    (f"$argon2id$v=19$m=65536,t=1,p=9${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 8"),
+    (f"$argon2id$v=19$m=64,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1024"),
+    (f"$argon2id$v=19$m=65536,t=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
+    (f"$scrypt$ln=18,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 to 17"),
+    (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2 to 8"),
+    (f"$scrypt$ln=17,r=8,p=3${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 2"),
+    (f"$scrypt$ln=14,r=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
+    (f"$scrypt$ln=16,r=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
+    (f"$scrypt$ln=17,r=1,p=8${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
+]
+MALFORMED: list[Any] = [
+    *("", " ", "password", "5f4dcc3b5aa765d61d8327deb882cf99", "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="),
+    *("$1$abc$def", "$6$rounds=5000$salt$hash", "$2x$12$" + "a" * 53, "$2b$12$" + "a" * 52, "$2b$12$" + "!" * 53),
+    *("$2b$1٢$" + "a" * 53, "bcrypt$bcrypt$$2b$12$" + "a" * 53, "bcrypt_sha256$" + argon2(Type.ID)),
+    *("pbkdf2_sha256$1000$12345678$!!!!", f"pbkdf2_md5$1000$12345678${b64(SALT)}", "x" * 100_000),
+    *("$pbkdf2-sha256$i=1000$AAA$" + phc(SALT), f"$pbkdf2-sha256$i=1000${phc(SALT)}$A", "scrypt:1000:8:1$12345678$00"),
+    *(f"$argon2id$v=19$m=65536,t=1,p=1${phc(b'short')}${phc(SALT)}", f"$argon2id$v=20$m=65536,t=1,p=1$${phc(SALT)}"),
+    *(None, 5, True, [], {}, {"algorithm": "pbkdf2-sha256"}, b"$2b$"),
+    {"algorithm": "md5", "iterations": 1000, "salt": b64(SALT), "value": b64(SALT)},
+    {"algorithm": "pbkdf2-sha256", "iterations": "1000", "salt": b64(SALT), "value": b64(SALT)},
+    {"algorithm": "pbkdf2-sha256", "iterations": True, "salt": b64(SALT), "value": b64(SALT)},
+    {"algorithm": "pbkdf2-sha256", "iterations": 1000, "salt": "%", "value": b64(SALT)},
+    {"algorithm": "pbkdf2-sha256", "iterations": 1000, "salt": b64(SALT), "value": b64(SALT), "more": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "code", "bound"), TOO_MUCH)
+def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: str, bound: str) -> None:
+    """PW-6: whoever imports hashes decides what sign-ins cost; a second of a core and 128 MiB at most."""
+    with pytest.raises(UnusableHash) as refusal:
+        parse(text)
+    assert refusal.value.problem.code == code
+    assert bound in refusal.value.problem.message
+
+
+@pytest.mark.parametrize("sent", MALFORMED)
+def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
+    started = time.perf_counter()
+    with pytest.raises(UnusableHash) as refusal:
+        parse(sent)
+    assert refusal.value.problem.code in {"unknown_hash", "malformed_hash", "wrong_type", "too_long"}
+    assert time.perf_counter() - started < 0.1
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_dummy_of_the_scheme_is_nobodys_and_costs_what_it_costs(kind: str) -> None:
+    """EN-2: it is verified in earnest, where a malformed one would be refused in no time."""
+    scheme = parse(MADE[kind]).scheme
+    stored = imported_hashes.dummy(scheme)
+    assert parse(stored).scheme == scheme
+    assert not imported_hashes.is_password(stored, PASSWORD)
+
+
+def test_the_dearest_hash_that_is_taken_costs_a_second_or_so() -> None:
+    dearest = ["bcrypt 14", "pbkdf2-sha512 2000000", "argon2id 131072 8 1", "scrypt 17 8 2"]
+    for scheme in dearest:
+        started = time.thread_time()
+        assert not imported_hashes.is_password(imported_hashes.dummy(scheme), PASSWORD)
+        assert time.thread_time() - started < 4, scheme

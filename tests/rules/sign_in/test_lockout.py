@@ -1,0 +1,37 @@
+"""Lockout: the wait begins after the allowed failures, doubles, and has an end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.rules.sign_in.lockout import Lockout
+
+NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+LOCKOUT = Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=300))
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0), (2, 0), (3, 60), (4, 120), (5, 240), (6, 300), (50, 300), (10_000, 300)]
+)
+def test_the_wait_doubles_up_to_its_end(failures, seconds):
+    assert LOCKOUT.seconds_to_wait(failures, NOW if failures else None, NOW) == seconds
+
+
+def test_the_wait_runs_from_the_last_failure_and_is_rounded_up():
+    assert LOCKOUT.seconds_to_wait(3, NOW, NOW + timedelta(seconds=59.2)) == 1
+    assert LOCKOUT.seconds_to_wait(3, NOW, NOW + timedelta(seconds=60)) == 0
+
+
+def test_a_longest_wait_below_the_first_one_does_not_shorten_it():
+    assert (
+        Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=5)).seconds_to_wait(
+            9, NOW, NOW
+        )
+        == 60
+    )
+
+
+def test_tries_are_counted_down_to_none():
+    assert [LOCKOUT.tries_left(failures) for failures in range(5)] == [3, 2, 1, 0, 0]

@@ -1,0 +1,40 @@
+"""Networks: addresses that one attacker can vary at no cost count as one."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.rules.sign_in.lockout import WIDER, network_of, networks_of
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("203.0.113.250", "203.0.113.0/24"),
+        ("::ffff:203.0.113.9", "203.0.113.0/24"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        (None, "unknown"),
+        ("", "unknown"),
+        ("somewhere", "unknown"),
+    ],
+)
+def test_addresses_fall_into_their_network(address, network):
+    assert network_of(address) == network
+
+
+@pytest.mark.parametrize(
+    ("address", "networks"),
+    [
+        ("203.0.113.9", (("203.0.113.0/24", 1),)),
+        ("::ffff:203.0.113.9", (("203.0.113.0/24", 1),)),
+        ("2001:db8:1:2::9", (("2001:db8:1:2::/64", 1), ("2001:db8:1::/48", WIDER))),
+        ("2001:db8:1:ffff::9", (("2001:db8:1:ffff::/64", 1), ("2001:db8:1::/48", WIDER))),
+        ("2001:db8:2::9", (("2001:db8:2::/64", 1), ("2001:db8:2::/48", WIDER))),
+        (None, (("unknown", 1),)),
+    ],
+)
+def test_an_address_of_the_wider_kind_is_counted_in_the_wider_network_too(address, networks):
+    """LK-1: whoever has a /48 has 65,536 networks of /64."""
+    assert networks_of(address) == networks

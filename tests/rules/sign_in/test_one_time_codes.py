@@ -1,0 +1,82 @@
+"""One-time codes: those of RFC 6238, as another implementation computes them, and recovery codes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyotp
+import pytest
+
+from app.rules.sign_in import second_factors as codes
+
+NOW = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
+STEP = int(NOW.timestamp()) // 30
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        (59, "287082"),
+        (1111111109, "081804"),
+        (1111111111, "050471"),
+        (1234567890, "005924"),
+        (2000000000, "279037"),
+        (20000000000, "353130"),
+    ],
+)
+def test_codes_are_those_of_the_standard(second: int, code: str) -> None:
+    """RFC 6238 appendix B, the last six digits."""
+    assert codes.code_at(b"12345678901234567890", second // 30) == code
+
+
+def test_another_app_reads_the_address_and_shows_the_same() -> None:
+    secret = codes.new_secret()
+    address = codes.address_of(secret, issuer="Acme: & Sons", account="ada@acme.example")
+    read = pyotp.parse_uri(address)
+    assert isinstance(read, pyotp.TOTP)
+    assert (read.issuer, read.name) == ("Acme  & Sons", "ada@acme.example")
+    assert (read.interval, read.digits) == (30, 6)
+    assert read.at(NOW) == codes.code_at(secret, STEP)
+    assert codes.secret_text(secret).replace(" ", "") == read.secret
+
+
+@pytest.mark.parametrize(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
+def test_one_step_before_and_after_counts(offset: int, counts: bool) -> None:
+    """MF-1: clocks differ, by no more than a step."""
+    secret = codes.new_secret()
+    found = codes.matching_step(secret, codes.code_at(secret, STEP + offset), NOW)
+    assert found == (STEP + offset if counts else None)
+
+
+@pytest.mark.parametrize("typed", ["", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "123456\0", "-" * 400])
+def test_what_is_no_code_matches_nothing(typed: str) -> None:
+    assert codes.matching_step(codes.new_secret(), typed, NOW) is None
+
+
+def test_spaces_in_a_code_do_not_matter() -> None:
+    secret = codes.new_secret()
+    code = codes.code_at(secret, STEP)
+    assert codes.matching_step(secret, f" {code[:3]} {code[3:]} ", NOW + timedelta(seconds=1)) == STEP
+
+
+def test_a_recovery_code_has_more_bits_than_can_be_tried() -> None:
+    """MF-4: at least 112; 24 letters of 32."""
+    made = {codes.new_recovery_code() for _ in range(200)}
+    assert len(made) == 200
+    assert {len(code.replace("-", "")) for code in made} == {24}
+    letters = set("".join(made)) - {"-"}
+    assert len(letters) == 32 and not letters & set("ilou")
+
+
+def test_a_recovery_code_is_read_as_people_copy_it() -> None:
+    code = codes.new_recovery_code()
+    plain = code.replace("-", "")
+    for typed in (
+        plain,
+        code.upper(),
+        f"  {code.replace('-', ' ')} ",
+        plain.replace("0", "O").replace("1", "l"),
+    ):
+        assert codes.read_recovery_code(typed) == plain
+    for typed in ("", plain[:-1], f"{plain}a", "x" * 5000, f"{plain[:-1]}é"):
+        assert codes.read_recovery_code(typed) is None

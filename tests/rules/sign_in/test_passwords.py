@@ -1,0 +1,144 @@
+"""Passwords: what is accepted, what it costs, and what is kept."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from argon2 import PasswordHasher
+
+from app.rules.sign_in import passwords
+
+POLICY = {"enabled": True, "min_length": 12, "block_common": True, "block_personal": True}
+
+
+def codes(password: str, policy=POLICY, personal=()) -> list[str]:
+    return [error.code for error in passwords.find_password_errors(password, policy, personal=personal)]
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "correct-lantern-seventeen",
+        "vier Elche tanzen leise",
+        "Kj7#pQ2vXz9w",
+        "ключ под старым ковриком",
+        "mmxgtwplrvbq",
+        "the quick grey heron naps",
+        "🦒🦓🐘🦛🦏🐪 zoo visit",
+        "x" * 4 + "kz8-wq2-ltb",
+    ],
+)
+def test_an_unguessable_password_is_accepted_whatever_its_characters(password):
+    """PW-2: no rules of composition."""
+    assert codes(password) == []
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "password1234",
+        "Password123!",
+        "P@ssw0rd!2026",
+        "passwordpassword",
+        "Summer2026!!",
+        "qwertyuiop12",
+        "1q2w3e4r5t6y",
+        "1qaz2wsx3edc",
+        "123456789012",
+        "abcdefghijkl",
+        "aaaaaaaaaaaa",
+        "abcabcabcabc",
+        "121212121212",
+        "iloveyou2026",
+        "letmeinletmein",
+        "admin-admin-1",
+        "Welcome_2026",
+        "dragonmaster1",
+        "m0nkeym0nkey",
+        "qwertyasdfgh",
+        "98765432109876",
+    ],
+)
+def test_what_guessing_programs_try_first_is_refused(password):
+    assert codes(password) == ["too_common"]
+
+
+def test_common_passwords_pass_when_the_organization_does_not_block_them():
+    assert codes("password1234", {**POLICY, "block_common": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("password", "personal"),
+    [
+        ("adalovelace1815", ["Ada Lovelace", "ada@acme.com"]),
+        ("acmecorp-ada-42", ["Acme Corp", "Ada"]),
+        ("ADA.LOVELACE.99", ["ada.lovelace@acme.com"]),
+        ("globex!globex!77", ["Globex"]),
+    ],
+)
+def test_a_password_that_is_mostly_what_anybody_knows_is_refused(password, personal):
+    assert codes(password, personal=personal) == ["too_personal"]
+    assert codes(password, {**POLICY, "block_personal": False}, personal) == []
+
+
+def test_a_personal_word_in_an_otherwise_long_password_does_no_harm():
+    assert codes("ada likes seventeen lanterns", personal=["Ada Lovelace"]) == []
+
+
+def test_the_minimum_length_is_the_organizations_and_never_below_eight():
+    """PW-1."""
+    assert codes("tq8w-vz3m") == ["too_short"]
+    assert codes("tq8w-vz3m", {**POLICY, "min_length": 8}) == []
+    assert codes("tq8w-vz", {**POLICY, "min_length": 3}) == ["too_short"]
+
+
+def test_128_characters_are_accepted_and_129_refused():
+    """PW-2: and none is cut."""
+    longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
+    assert codes(longest) == []
+    assert codes(longest + "x") == ["too_long"]
+
+
+def test_control_characters_and_lone_surrogates_are_refused():
+    assert codes("seventeen\x00lanterns") == ["invalid_characters"]
+    assert codes("seventeen\ud800lanterns") == ["invalid_characters"]
+
+
+@pytest.mark.usefixtures("real_hashes")
+def test_a_hash_is_argon2id_with_the_parameters_of_owasp():
+    """PW-5, EN-2."""
+    assert passwords.hash_password("seventeen lanterns").startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert passwords.dummy_hash().startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+
+
+def test_a_password_is_verified_as_typed_to_its_last_character():
+    """PW-2."""
+    longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
+    stored = passwords.hash_password(longest)
+    assert passwords.is_password(stored, longest)
+    assert not passwords.is_password(stored, longest[:-1])
+    assert not passwords.is_password(stored, longest.upper())
+
+
+def test_nobody_s_password_is_ever_right():
+    assert not passwords.is_password(None, "this is the password of nobody")
+    assert not passwords.is_password("not a hash", "seventeen lanterns")
+    assert not passwords.is_password(passwords.dummy_hash(), "seventeen\ud800lanterns")
+
+
+def test_an_overlong_password_costs_no_hash():
+    """PW-6: refused before hashing."""
+    passwords.dummy_hash()
+    started = time.perf_counter()
+    assert not passwords.is_password(None, "x" * 1_000_000)
+    assert time.perf_counter() - started < 0.005
+    # Whatever a machine takes for it: one that would be right shows that nothing was compared.
+    assert not passwords.is_password(PasswordHasher(time_cost=1, memory_cost=64).hash("x" * 129), "x" * 129)
+    with pytest.raises(ValueError):
+        passwords.hash_password("x" * 129)
+
+
+def test_a_hash_with_other_parameters_wants_renewing():
+    assert passwords.needs_rehash(PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash("x"))
+    assert not passwords.needs_rehash(passwords.dummy_hash())

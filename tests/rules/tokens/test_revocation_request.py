@@ -1,0 +1,48 @@
+"""The body of POST /api/v1/revoke, field by field (RV-1, RV-3, JS-4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.tokens.revocation import revocation_request
+
+GOOD = {"organization_id": "acme", "token_type": "access_token", "token": "gth_at_x"}
+
+
+def test_a_good_body_is_taken() -> None:
+    for token_type in ("access_token", "refresh_token"):
+        assert revocation_request(GOOD | {"token_type": token_type}).token_type == token_type
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (None, "wrong_type"),
+        (0, "wrong_type"),
+        (True, "wrong_type"),
+        (["x"], "wrong_type"),
+        ({}, "wrong_type"),
+        ("", "too_short"),
+    ],
+)
+def test_rv3_js4_each_field_is_a_string_that_is_not_empty(name: str, value: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        revocation_request(GOOD | {name: value})
+    assert [(error.field, error.code) for error in refusal.value.errors] == [(name, code)]
+
+
+def test_all_that_is_missing_is_named_at_once() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        revocation_request({})
+    assert {error.field: error.code for error in refusal.value.errors} == dict.fromkeys(GOOD, "required")
+
+
+def test_the_word_of_rfc_7009_is_told_apart_and_hints_at_ours() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        revocation_request(GOOD | {"token_type": "id_token", "token_type_hint": "access_token"})
+    codes = {error.field: error.code for error in refusal.value.errors}
+    assert codes == {"token_type_hint": "unknown_field", "token_type": "not_allowed"}

@@ -1,0 +1,74 @@
+"""The body of a wider revocation: one selection, a moment that has passed, and every wrong field named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.tokens.revocation import revocation_order
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+CLIENT = client_id_of("0123abcd", new_id())
+USER, GRANT, SESSION = (public_id(prefix, new_id()) for prefix in ("usr", "grt", "ses"))
+
+
+def wrong(**fields: Any) -> dict[str, str]:
+    with pytest.raises(InvalidInput) as refusal:
+        revocation_order(fields, NOW)
+    return {error.field: error.code for error in refusal.value.errors}
+
+
+def test_a_client_now_and_without_sign_ins() -> None:
+    order = revocation_order({"client_id": CLIENT}, NOW)
+    assert (order.kind, order.subject, order.issued_before) == ("client", CLIENT, None)
+    assert not order.sessions and not order.dry_run and order.reason is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "sessions"),
+    [
+        ({"user_id": USER}, True),
+        ({"user_id": USER, "sessions": False}, False),
+        ({"session_id": SESSION}, True),
+        ({"all": True}, False),
+        ({"all": True, "sessions": True}, True),
+        ({"grant_id": GRANT, "user_id": None}, False),
+    ],
+)
+def test_whose_sign_ins_end(fields: dict[str, Any], sessions: bool) -> None:
+    assert revocation_order(fields, NOW).sessions is sessions
+
+
+def test_a_moment_is_told_in_any_zone() -> None:
+    order = revocation_order({"all": True, "issued_before": "2026-06-01T13:00:00+02:00"}, NOW)
+    assert order.issued_before == NOW - timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors"),
+    [
+        ({}, {"client_id": "required"}),
+        ({"client_id": CLIENT, "all": True}, {"client_id": "too_many", "all": "too_many"}),
+        ({"all": False}, {"all": "not_allowed"}),
+        ({"client_id": USER}, {"client_id": "invalid_id"}),
+        ({"user_id": 5}, {"user_id": "wrong_type"}),
+        ({"all": True, "issued_before": "yesterday"}, {"issued_before": "invalid_time"}),
+        ({"all": True, "issued_before": "2026-06-01T12:00:00"}, {"issued_before": "invalid_time"}),
+        ({"all": True, "issued_before": "0001-01-01T00:00:00+14:00"}, {"issued_before": "invalid_time"}),
+        ({"all": True, "issued_before": "2026-06-01T12:00:01Z"}, {"issued_before": "in_the_future"}),
+        ({"client_id": CLIENT, "sessions": True}, {"sessions": "not_allowed"}),
+        ({"session_id": SESSION, "sessions": False}, {"sessions": "not_allowed"}),
+        ({"all": True, "sessions": "yes"}, {"sessions": "wrong_type"}),
+        ({"all": True, "reason": "x" * 501}, {"reason": "too_long"}),
+        (
+            {"client": CLIENT, "dry_run": 1},
+            {"client": "unknown_field", "client_id": "required", "dry_run": "wrong_type"},
+        ),
+    ],
+)
+def test_every_wrong_field_is_named(fields: dict[str, Any], errors: dict[str, str]) -> None:
+    assert wrong(**fields) == errors

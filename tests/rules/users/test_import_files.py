@@ -1,0 +1,183 @@
+"""Files of people: rows are read as they stand, and a file that cannot be read says where."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.rules.users import user_import
+from app.rules.users.user_import import LONGEST_ROW, Row, UnreadableFile, as_cells, read_rows
+
+
+def rows(content: bytes | str, file_format: str = "csv", piece: int = 65536) -> list[Row]:
+    data = content.encode() if isinstance(content, str) else content
+    return list(read_rows((data[at : at + piece] for at in range(0, len(data), piece)), file_format))
+
+
+def refusal(content: bytes | str, file_format: str = "csv") -> str:
+    with pytest.raises(UnreadableFile) as raised:
+        rows(content, file_format)
+    assert raised.value.field == "file"
+    assert raised.value.code == "unreadable_file"
+    return raised.value.description
+
+
+def test_a_csv_is_read_as_rfc_4180_has_it() -> None:
+    text = 'email,name\r\nada@a.example,"Lovelace, ""Ada"""\r\n\r\nbob@a.example,"two\nlines"\n'
+    assert rows(text) == [
+        Row(2, {"email": "ada@a.example", "name": 'Lovelace, "Ada"'}),
+        Row(4, {"email": "bob@a.example", "name": "two\nlines"}),
+    ]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 65536])
+@pytest.mark.parametrize("before", ["", "\ufeff"])
+def test_pieces_of_any_size_and_a_byte_order_mark_change_nothing(piece: int, before: str) -> None:
+    text = before + "email,name\r\nada@a.example,Zoë 🦒\r\n"
+    assert rows(text, piece=piece) == [Row(2, {"email": "ada@a.example", "name": "Zoë 🦒"})]
+    items = before + ' [ {"email": "ada@a.example", "name": "}{\\"]["} ,\n{"email": "b@a.example"}] \n'
+    expected = [Row(1, {"email": "ada@a.example", "name": '}{"]['}), Row(2, {"email": "b@a.example"})]
+    assert rows(items, "json", piece) == expected
+    lines = before + '{"email": "ada@a.example"}\r\n\n{"email": "b@a.example"}'
+    assert [row.number for row in rows(lines, "ndjson", piece)] == [1, 3]
+
+
+def test_an_empty_cell_is_none_and_spaces_and_forms_of_unicode_are_levelled() -> None:
+    assert rows("Email , NAME,status\n ada@a.example,Zoe\u0308,\n") == [
+        Row(2, {"email": "ada@a.example", "name": "Zo\u00eb"})
+    ]
+
+
+@pytest.mark.parametrize("cell", ["=cmd|'/c calc'!A0", "+41446681800", "-1", "@SUM(A1)"])
+def test_a_formula_is_data_and_no_report_makes_one_of_it(cell: str) -> None:
+    read = rows(f'email,name\nada@a.example,"{cell}"\n')[0]
+    assert read.fields["name"] == cell
+    written = as_cells(read.fields)
+    assert written["name"] == f"'{cell}"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(written))
+    writer.writeheader()
+    writer.writerow(written)
+    assert rows(text.getvalue())[0].fields == read.fields
+
+
+def test_a_report_reads_back_as_it_was_whatever_the_values() -> None:
+    fields: dict[str, Any] = {
+        "row": "7",
+        "errors": "email: wrong",
+        "email": "ada@a.example",
+        "email_verified": True,
+        "roles": ["member", "auditor"],
+        "address": {"country": "Switzerland"},
+        "password_hash": {"algorithm": "pbkdf2"},
+        "name": None,
+    }
+    cells = as_cells(fields)
+    assert (cells["roles"], cells["address.country"], cells["email_verified"]) == (
+        "member auditor",
+        "Switzerland",
+        "true",
+    )
+    assert json.loads(cells["password_hash"]) == {"algorithm": "pbkdf2"}
+    text = (
+        ",".join(cells)
+        + "\n"
+        + ",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in cells.values())
+    )
+    assert "row" not in rows(text)[0].fields and "errors" not in rows(text)[0].fields
+
+
+def test_a_row_with_too_few_or_too_many_cells_says_so_and_others_stay() -> None:
+    found = rows("email,name\na@a.example\nb@a.example,B,more\nc@a.example,C\n")
+    assert [row.problem for row in found] == [
+        "This row has 1 cells; the header has 2.",
+        "This row has 3 cells; the header has 2.",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        ("name\nAda\n", "There is no column 'email'"),
+        ("email,emial\n", "There is no column 'emial'. Did you mean \"email\"?"),
+        ("e-mail,first_name\n", "Did you mean \"given_name\"?"),
+        ("email,is_root,org_id,id\n", "There is no column 'is_root'"),
+        ("email,name,Email\n", "The column 'email' stands twice"),
+        ("email;name\n", "parted by semicolons"),
+        (b"email\nada@a.example\nz\xfc@a.example\n", "Line 3 is not UTF-8"),
+        ("email\nada@a.example\n".encode("utf-16"), "UTF-16"),
+        ("email\nada@a.example\u00fc".encode()[:-1], "middle of a character"),
+        ('email,name\nada@a.example,"never closed\n', "not CSV"),
+        ('email,name\nada@a.example,"x"y\n', "Line 2 is not CSV"),
+        ("email\nada@a.example\rbob@a.example\n", "not CSV"),
+        ("email,name\nada@a.example," + "x" * 1_000_000 + "\n", f"Line 2 has more than {LONGEST_ROW}"),
+        ('email,name\nada@a.example,"' + ("x" * 60_000 + "\n") * 2 + '"\n', "Row 2 has more than"),
+        ('email,name\nada@a.example,"' + ("x" * 60_000 + "\n") * 200 + '"\n', "Row 2 has more than"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_csv_is_refused_naming_where(content: bytes | str, words: str) -> None:
+    assert words in refusal(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "ends before"),
+        ("{}", "one array"),
+        ("[{}", "ends before"),
+        ("[{},]", "item 2 is none"),
+        ("[,{}]", "item 1 is none"),
+        ("[5]", "item 1 is none"),
+        ("[{}] []", "one array"),
+        ('[{"email": }]', "Item 1 is not valid JSON"),
+        ('[{"a": 1, "a": 2}]', "Item 1"),
+        ('[{"a": NaN}]', "Item 1"),
+        ('[{"a": "\\u0000"}]', "NUL"),
+        ('[{"a": "\\ud800"}]', "surrogate"),
+        ('[{"a": ' + "[" * 40 + "]" * 40 + "}]", "deeper"),
+        ('[{"a": ' + "[" * 60_000, "Item 1 is not valid JSON"),
+        ('[{"a": ' + "9" * 5_000 + "}]", "Item 1"),
+        ('[{"a": "' + "x" * 1_000_000 + '"}]', "more than"),
+    ],
+)
+def test_a_file_that_is_no_array_of_objects_is_refused_naming_where(content: str, words: str) -> None:
+    assert words in refusal(content, "json")
+
+
+@pytest.mark.parametrize("content", ["[]", "5", "{", '{"a": 1}{"b": 2}', "x" * 1_000_000])
+def test_a_line_that_is_no_object_is_refused_naming_it(content: str) -> None:
+    assert "Line 2" in refusal('{"email": "a@a.example"}\n' + content, "ndjson")
+
+
+def test_size_and_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_import, "MOST_ROWS", 3)
+    assert "more than 3 rows" in refusal("email\n" + "a@a.example\n" * 4)
+    endless = (b"email\n" if not at else b"a@a.example\n" * 5000 for at in range(10**9))
+    monkeypatch.setattr(user_import, "MOST_ROWS", 10**9)
+    monkeypatch.setattr(user_import, "LONGEST_FILE", 1024 * 1024)
+    with pytest.raises(UnreadableFile, match="larger than 1 MiB"):
+        for _ in read_rows(endless, "csv"):
+            pass
+
+
+def test_a_row_of_many_lines_is_bounded_while_it_is_read() -> None:
+    """A file of 32 MiB that is one row must not be half a gigabyte of cells before it is refused."""
+    taken = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal taken
+        yield b"email\n"
+        for _ in range(100):
+            taken += 1
+            yield b'"\na",' * 10_000
+
+    with pytest.raises(UnreadableFile, match="Row 2 has more than"):
+        list(read_rows(chunks(), "csv"))
+    assert taken < 5

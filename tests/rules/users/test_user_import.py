@@ -1,0 +1,100 @@
+"""One person of an import: what a row may say, and every wrong field of it by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.rules.errors import InvalidInput
+from app.rules.users.user_import import checked_person
+
+GOOD = {"email": "Ada@A.example"}
+
+
+def test_the_least_is_an_address() -> None:
+    person = checked_person(GOOD)
+    assert (person.email, person.canonical) == ("Ada@A.example", "ada@a.example")
+    assert (person.name, person.email_verified, person.status, person.roles) == ("", False, "active", ())
+    assert person.password_hash is person.password_scheme is None
+    assert person.given == {"email"}
+
+
+def test_everything_that_a_row_may_say() -> None:
+    person = checked_person(
+        {
+            **GOOD,
+            "name": "Ada Lovelace",
+            "email_verified": "yes",
+            "roles": "member, auditor;member",
+            "status": "disabled",
+            "phone_number": "+41 44 668 18 00",
+            "birthdate": "1815-12-10",
+            "address": {"country": "England"},
+            "address.locality": "London",
+            "password_hash": "$2b$12$" + "a" * 53,
+        }
+    )
+    assert person.email_verified and person.status == "disabled"
+    assert person.roles == ("member", "auditor")
+    assert person.profile == {
+        "phone_number": "+41446681800",
+        "birthdate": "1815-12-10",
+        "address": {"locality": "London", "country": "England"},
+    }
+    assert (person.password_scheme, person.password_hash) == ("bcrypt 12", "$2b$12$" + "a" * 53)
+
+
+@pytest.mark.usefixtures("real_hashes")
+def test_a_hash_with_our_own_parameters_is_ours() -> None:
+    ours = "$argon2id$v=19$m=19456,t=2,p=1$c2l4dGVlbiBieXRlcyBvaw$bm8gcGFzc3dvcmQgaGFzIHRoaXMgZGlnZXN0IDMyIGI"
+    assert checked_person(GOOD | {"password_hash": ours}).password_scheme is None
+    other = ours.replace("t=2", "t=3")
+    assert checked_person(GOOD | {"password_hash": other}).password_scheme == "argon2id 19456 3 1"
+
+
+def test_keycloaks_hash_may_stand_in_a_cell() -> None:
+    text = "c2l4dGVlbiBieXRlcyBvaw=="
+    cell = json.dumps({"algorithm": "pbkdf2-sha256", "iterations": 27500, "salt": text, "value": text})
+    assert checked_person(GOOD | {"password_hash": cell}).password_scheme == "pbkdf2-sha256 27500"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("email", "nobody", "invalid_email"),
+        ("email", "", "invalid_email"),
+        ("email", 5, "invalid_email"),
+        ("email", None, "required"),
+        ("email", "a\0@a.example", "invalid_email"),
+        ("name", "x" * 101, "too_long"),
+        ("name", "A\u202eB", "forbidden_character"),
+        ("name", "A\0B", "forbidden_character"),
+        ("name", ["Ada"], "wrong_type"),
+        ("status", "deleted", "not_allowed"),
+        ("status", ["active"], "not_allowed"),
+        ("email_verified", "perhaps", "wrong_type"),
+        ("email_verified", 1, "wrong_type"),
+        ("roles", {"admin": True}, "wrong_type"),
+        ("roles", [5], "wrong_type"),
+        ("roles", [f"r{number}" for number in range(21)], "too_many"),
+        ("phone_number", "044", "invalid_phone"),
+        ("birthdate", "yesterday", "invalid_date"),
+        ("address", "London", "wrong_type"),
+        ("address.country", "x" * 101, "too_long"),
+        ("password_hash", "password", "unknown_hash"),
+        ("password_hash", "{", "malformed_hash"),
+        ("password_hash", "$2b$31$" + "a" * 53, "hash_too_expensive"),
+        ("id", "usr_x", "unknown_field"),
+        ("organization_id", "globex", "unknown_field"),
+        ("version", 1, "unknown_field"),
+        ("password", "clear text", "unknown_field"),
+    ],
+)
+def test_a_wrong_field_is_named(field: str, value: Any, code: str) -> None:
+    """TN-12: what is no field of a row is refused, never ignored and never set."""
+    with pytest.raises(InvalidInput) as refusal:
+        checked_person({**GOOD, "gender": "x" * 99, field: value})
+    found = {error.field: error.code for error in refusal.value.errors}
+    assert found == {field: code, "gender": "too_long"}
