@@ -9,6 +9,7 @@ from flask import Flask
 
 from app import account, api, config, database, oauth, portal, web
 from app.extensions import db
+from app.operations import subscriptions
 from app.operations.maintenance import memory
 from app.web.routes import Route
 
@@ -37,6 +38,7 @@ def create_app(configuration: config.Config | None = None, *, commands: bool = T
     app.config["SECRET_KEY"] = settings.secret_key
     memory.give_back_large_blocks()
     memory.share_one_arena()
+    subscriptions.connect()
     database.configure(app, settings)
     oauth.open_lane(app)
     web.register(app, settings)

@@ -20,6 +20,7 @@ from app.operations.store import clock
 from app.operations.store.outbox import enqueue
 from app.operations.store.transactions import current_unit
 from app.operations.view_changes import Seen
+from app.rules.actor import Actor
 from app.rules.audit.events import is_chosen, type_of_action
 from app.rules.audit.webhooks import GIVEN_UP_AFTER, body_of
 from app.rules.errors import NotFound
@@ -81,10 +82,11 @@ def note_change(organization_id: str) -> None:
 KIND = "webhook"
 
 
-def announce(event: Mapping[str, Any]) -> None:
-    """Whoever listens for the event will hear of it; ``event`` has the columns of the audit log.
+def announce(_: Actor, event: Mapping[str, Any]) -> None:
+    """Queue a delivery of the event for each webhook that subscribed to its type.
 
-    Part of the unit that records it. Nothing is read but memory where nobody listens.
+    ``event`` has the columns of the audit log. Runs in the transaction that records it. Without a matching
+    webhook, only memory is read.
     """
     event_type = type_of_action(event["action"])
     if event_type is None:

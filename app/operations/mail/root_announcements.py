@@ -18,7 +18,7 @@ _SETTING = "audit.notify_root_access"
 _HOUR = timedelta(hours=1)
 
 
-def announce_root(actor: Actor, action: str, before: Mapping[str, Any] | None) -> None:
+def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     """The organization's administrators will be told that the actor of root did this in it; part of the unit that did.
 
     Whoever acts there again within the hour is not told of again. Nothing happens for anybody else, nor where there is
@@ -27,12 +27,12 @@ def announce_root(actor: Actor, action: str, before: Mapping[str, Any] | None) -
     is_visitor = actor.is_root and actor.organization_id != actor.home_organization_id
     if not is_visitor or actor.kind not in {"user", "client"} or current().mail_server is None:
         return
-    if not _is_wanted(actor.organization_id, before or {}):
+    if not _is_wanted(actor.organization_id, event["before"] or {}):
         return
     who = str(actor.user_id or actor.client_id)
     if not rate_limits.is_within(actor.organization_id, rate_limits.bucket_of("root access", who), 1, _HOUR):
         return
-    payload = {"by": actor.label, "action": action, "address": actor.address or ""}
+    payload = {"by": actor.label, "action": event["action"], "address": actor.address or ""}
     enqueue(actor.organization_id, KIND, payload, receiver="administrators")
 
 

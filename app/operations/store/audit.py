@@ -1,26 +1,36 @@
-"""Audit: one row for each change, in the change's own transaction; no row, no change (AU-1).
+"""The audit log: one row for each change, written in the transaction of the change (AU-1).
 
-Webhooks hear of the same events: there is no other door to them, so nothing is told that is not in the log. Nor does
-root act anywhere that its administrators are not told.
+Subscribers receive the same events. Webhooks and the notices about root's access are sent by them, so nothing
+is announced that is not in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import select
 
 from app.models.audit import AuditEvent
-from app.operations.audit.webhook_announcements import announce
-from app.operations.mail.root_announcements import announce_root
 from app.operations.statements import Statement, insert_into
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit, witnessed_by
 from app.rules.actor import Actor
 from app.rules.identifiers import client_id_of, new_id, public_id
 
+Subscriber = Callable[[Actor, Mapping[str, Any]], None]
+
 _INSERT = Statement(insert_into(AuditEvent))
+_subscribers: list[Subscriber] = []
+
+
+def subscribe(subscriber: Subscriber) -> None:
+    """Call the subscriber with the actor and the columns of every event, in the transaction that records it.
+
+    Subscribing twice has no effect.
+    """
+    if subscriber not in _subscribers:
+        _subscribers.append(subscriber)
 
 
 def record(
@@ -32,10 +42,10 @@ def record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
-    """The event is part of the transaction under way; it also proves that the transaction was committed.
+    """Record an event in the current transaction, and use its row to verify that the transaction was committed.
 
-    ``action`` is past tense (``client.registered``), ``target_id`` a public id, ``before`` and ``after`` the changed
-    fields; neither ever holds a secret, token or code.
+    ``action`` is in the past tense (``client.registered``), ``target_id`` is a public id, ``before`` and ``after`` are
+    the changed fields. None of them may contain a secret, token or code.
     """
     unit = current_unit()
     unit.events += 1
@@ -58,8 +68,8 @@ def record(
         "request_id": actor.request_id,
     }
     _INSERT.write(**event)
-    announce(event)
-    announce_root(actor, action, before)
+    for notify in _subscribers:
+        notify(actor, event)
     witnessed_by(
         lambda: select(AuditEvent.id).where(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
@@ -68,7 +78,7 @@ def record(
 
 
 def actor_public_id(actor: Actor) -> str | None:
-    """``usr_…`` or ``cli_…`` of who acts; None for the service itself and for strangers."""
+    """Return the actor's ``usr_…`` or ``cli_…`` id, or None for the service itself and for anonymous callers."""
     if actor.user_id is not None:
         return public_id("usr", actor.user_id)
     if actor.client_id is not None:

@@ -58,7 +58,7 @@ def _is_among(records: mmap.mmap, wanted: bytes) -> bool:
 
 @cache
 def _records() -> mmap.mmap:
-    source = files("app.rules.people").joinpath("data/common_passwords.bin")
+    source = files("app.rules.sign_in").joinpath("data/common_passwords.bin")
     with as_file(source) as path, path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -243,5 +243,5 @@ def _is_made_of_few_words(letters: str, *, others: int) -> bool:
 
 @cache
 def _common_words() -> frozenset[str]:
-    text = files("app.rules.people").joinpath("data/common_password_words.txt").read_text(encoding="utf-8")
+    text = files("app.rules.sign_in").joinpath("data/common_password_words.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))

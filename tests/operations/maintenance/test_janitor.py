@@ -210,7 +210,7 @@ def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Databas
 _VICTIM = """
 import sys
 from app import create_app
-from app.operations.upkeep.janitor import purge
+from app.operations.maintenance.janitor import purge
 from app.rules.actor import Actor
 
 def tell():

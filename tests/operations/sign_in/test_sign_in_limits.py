@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 _ANOTHER = """
 import sys
 from app import create_app
-from app.operations.people.sign_in import sign_in
+from app.operations.sign_in.sign_in import sign_in
 
 with create_app().app_context():
     print(sign_in(sys.argv[1], "ada@acme.example", "x", address=sys.argv[2]).reason)

@@ -163,7 +163,7 @@ def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
     second = begin(admin(make, globex), people(10))
     alone = begin(admin(make, acme), people(10), is_foreground=True)
     seen: list[str] = []
-    import app.operations.user_imports.running as module
+    import app.operations.users.import_runner as module
 
     def note(job: Any) -> bool:
         seen.append(job.organization_id)

@@ -1,0 +1,13 @@
+"""Connect the parts that react to audit events; called once while the application is created."""
+
+from __future__ import annotations
+
+from app.operations.audit.webhook_announcements import announce
+from app.operations.mail.root_announcements import announce_root
+from app.operations.store import audit
+
+
+def connect() -> None:
+    """Send audit events to webhooks, and root's access to an organization to its administrators."""
+    audit.subscribe(announce)
+    audit.subscribe(announce_root)
