@@ -20,7 +20,11 @@ from flask import Flask, has_app_context
 from flask.testing import FlaskClient
 
 from app.operations.clients.clients import RegisteredClient, register_client
-from app.operations.directory.lookups import OrganizationView, organization_by_slug, root_organization
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_slug,
+    get_root_organization,
+)
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import found_organization
@@ -43,7 +47,7 @@ _numbers = itertools.count(1)
 class MadeUser:
     """A user whose password is known here."""
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     id: UUID
     email: str
     password: str = PASSWORD
@@ -58,7 +62,7 @@ class MadeUser:
 class MadeClient:
     """A client with its first secret in clear (None for a public client)."""
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     registered: RegisteredClient
 
     @property
@@ -84,12 +88,12 @@ class Factory:
     def __init__(self, app: Flask) -> None:
         self.app = app
 
-    def root(self) -> OrganizationView:
+    def root(self) -> OrganizationSnapshot:
         """The organization of the instance itself, set up at first use."""
         with self._context():
             if not is_set_up():
                 self.setup()
-            return root_organization()
+            return get_root_organization()
 
     def setup(self, **changes: Any) -> SetupResult:
         """The first run: root, its administrator, a first organization and the first management client."""
@@ -104,17 +108,17 @@ class Factory:
 
     def organization(
         self, slug: str | None = None, *, name: str = "Acme", settings: dict[str, Any] | None = None
-    ) -> OrganizationView:
+    ) -> OrganizationSnapshot:
         """An active organization with the settings given over the defaults; a fresh slug unless one is named."""
         chosen = slug or f"acme-{next(_numbers)}"
         with self._context():
             system = Actor.system("00000000", "tests")
             found_organization(system, slug=chosen, name=name, overrides=settings)
-            return organization_by_slug(chosen)
+            return get_organization_by_slug(chosen)
 
     def user(
         self,
-        organization: OrganizationView,
+        organization: OrganizationSnapshot,
         *,
         email: str | None = None,
         name: str = "Ada Lovelace",
@@ -133,7 +137,9 @@ class Factory:
                 add_administrator(system, organization.slug, user_id=made.public_id, role=role)
             return made
 
-    def client(self, organization: OrganizationView, *, by: Actor | None = None, **fields: Any) -> MadeClient:
+    def client(
+        self, organization: OrganizationSnapshot, *, by: Actor | None = None, **fields: Any
+    ) -> MadeClient:
         """A confidential web client for the code flow, unless ``fields`` say otherwise."""
         good: dict[str, Any] = {
             "name": "Orchard",
@@ -144,13 +150,13 @@ class Factory:
         with self._context():
             return MadeClient(organization, register_client(by or self.system(organization), good | fields))
 
-    def machine(self, organization: OrganizationView, *scopes: str, **fields: Any) -> MadeClient:
+    def machine(self, organization: OrganizationSnapshot, *scopes: str, **fields: Any) -> MadeClient:
         """A client for client_credentials that holds the scopes (all management scopes when none are named)."""
         held = sorted(scopes or (EVERYTHING if organization.is_root else PERMISSIONS))
         good = {"name": "Harvester", "type": "machine", "scopes": held, "redirect_uris": []}
         return self.client(organization, **(good | {"grant_types": ["client_credentials"]} | fields))
 
-    def bearer(self, organization: OrganizationView, *scopes: str) -> str:
+    def bearer(self, organization: OrganizationSnapshot, *scopes: str) -> str:
         """An access token for the management API, of a machine client that holds the scopes."""
         client = self.machine(organization, *scopes)
         answer = self.app.test_client().post(
@@ -165,7 +171,7 @@ class Factory:
 
     def actor(
         self,
-        organization: OrganizationView,
+        organization: OrganizationSnapshot,
         *permissions: str,
         user: MadeUser | None = None,
         authenticated_ago_seconds: int = 5,
@@ -187,7 +193,7 @@ class Factory:
             authenticated_at=now - timedelta(seconds=authenticated_ago_seconds),
         )
 
-    def system(self, organization: OrganizationView) -> Actor:
+    def system(self, organization: OrganizationSnapshot) -> Actor:
         """The service itself, acting in the organization."""
         return Actor.system(organization.id, "tests")
 
@@ -200,7 +206,7 @@ class Factory:
                 http.set_cookie(self.cookie_name(user.organization), signed_in.token, domain="localhost")
             return signed_in
 
-    def cookie_name(self, organization: OrganizationView) -> str:
+    def cookie_name(self, organization: OrganizationSnapshot) -> str:
         """The name of the sign-in cookie of an organization."""
         from app.web.browser_session import cookie_name
 

@@ -8,7 +8,7 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations.setup import is_set_up
 from app.rules.errors import NotFound
 from app.rules.languages.sentences import sentence
@@ -32,7 +32,7 @@ def choose_organization() -> Response:
     errors = {}
     if named:
         try:
-            organization = organization_by_slug(named)
+            organization = get_organization_by_slug(named)
         except NotFound:
             errors["organization"] = sentence(
                 "There is no such organization. Ask whoever invited you for its address."

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.users.email_change import ProofEnded, ProofView, find_proof, use_proof
 from app.operations.users.registrations import (
     RegistrationEnded,
@@ -27,7 +27,7 @@ from app.web.request_log import request_id
 @page_class("account")
 def confirm_page(organization: str, token: str) -> Response:
     """The password that was chosen makes the account; then the sign-in page: a link signs nobody in."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     registration = find_registration(named, token)
     if registration is None:
         raise RegistrationEnded
@@ -61,7 +61,7 @@ def confirm_address_page(visit: Visit, token: str) -> Response:
 
 
 def _confirm(
-    organization: OrganizationView, registration: RegistrationView, error: DomainError | None = None
+    organization: OrganizationSnapshot, registration: RegistrationView, error: DomainError | None = None
 ) -> Response:
     page = render_template(
         "account/confirm.html",
@@ -78,7 +78,7 @@ def _confirm(
     return response
 
 
-def _confirm_address(organization: OrganizationView, proof: ProofView) -> Response:
+def _confirm_address(organization: OrganizationSnapshot, proof: ProofView) -> Response:
     page = render_template(
         "account/confirm_address.html",
         title=organization.settings["branding"]["display_name"] or organization.name,

@@ -6,7 +6,7 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.users.password_resets import is_offered, request_reset
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
@@ -19,7 +19,7 @@ from app.web.request_log import request_id
 @page_class("account")
 def forgot_page(organization: str) -> Response:
     """The address of an account; the answer is the same whether there is one or not (EN-1)."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     if request.method == "GET":
         return _page(named, email=request.args.get("email", "")[:254])
     try:
@@ -29,7 +29,7 @@ def forgot_page(organization: str) -> Response:
     return redirect(f"/organizations/{named.slug}/forgot?sent=1", 303)
 
 
-def _page(organization: OrganizationView, *, email: str, error: DomainError | None = None) -> Response:
+def _page(organization: OrganizationSnapshot, *, email: str, error: DomainError | None = None) -> Response:
     branding = organization.settings["branding"]
     page = render_template(
         "account/forgot.html",

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.second_step import stranger
 from app.account.sign_in import onward, this_browser
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.sign_in.passkeys import ChallengeEnded, NotVerified
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.sign_in.sign_in import Refused, sign_in
@@ -20,7 +20,7 @@ from app.operations.users.invitations import (
 )
 from app.operations.users.invited_passkeys import begin_joining, join_with_passkey
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.sign_in.passkeys import BadAnswer
+from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.sign_up import require_passwords_to_join
 from app.web import forms
 from app.web.branding import branding_of
@@ -44,14 +44,14 @@ def accept_page(organization: str, token: str) -> Response:
         return _page(invitation, name=invitation.name)
     try:
         return _join(invitation, token) if "answer" in request.form else _accept(invitation, token)
-    except (InvalidInput, Conflict, BadAnswer, NotVerified, ChallengeEnded) as error:
+    except (InvalidInput, Conflict, InvalidPasskeyResponse, NotVerified, ChallengeEnded) as error:
         if isinstance(error, InvitationEnded):
             raise
         return _page(invitation, name=forms.text("name"), error=error)
 
 
 def _join(invitation: InvitationView, token: str) -> Response:
-    organization = organization_by_id(invitation.organization_id)
+    organization = get_organization_by_id(invitation.organization_id)
     name, answer = forms.text("name"), request.form["answer"]
     browser = this_browser(organization)
     outcome = join_with_passkey(stranger(organization), invitation, token, answer, name, browser)
@@ -59,7 +59,7 @@ def _join(invitation: InvitationView, token: str) -> Response:
 
 
 def _accept(invitation: InvitationView, token: str) -> Response:
-    organization = organization_by_id(invitation.organization_id)
+    organization = get_organization_by_id(invitation.organization_id)
     # Before the password is judged: it would be of no use, however good.
     require_passwords_to_join(organization.settings)
     name, password = forms.text("name"), request.form.get("password", "")
@@ -89,7 +89,7 @@ def _accept(invitation: InvitationView, token: str) -> Response:
 
 
 def _page(invitation: InvitationView, *, name: str, error: DomainError | None = None) -> Response:
-    organization = organization_by_id(invitation.organization_id)
+    organization = get_organization_by_id(invitation.organization_id)
     page = render_template(
         "account/invitation.html",
         invitation=invitation,

@@ -16,7 +16,7 @@ from app.account.second_step import (
     waiting_here,
 )
 from app.account.sign_in import onward, pending_request, sign_in_form, this_browser
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passkey_registration import finish_registration_at_sign_in
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
@@ -24,9 +24,9 @@ from app.operations.sign_in.passkey_sign_in import (
     prove_with_passkey,
     sign_in_with_passkey,
 )
-from app.operations.sign_in.second_step import SignInEnded
+from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.rules.errors import DomainError
-from app.rules.sign_in.second_factors import Demand
+from app.rules.sign_in.second_factors import MfaRequirement
 from app.web import forms
 from app.web.browser_session import browser_id
 from app.web.headers import page_class
@@ -37,14 +37,14 @@ _STATUS = {"expired": 400, "unknown": 400, "copied": 403, "disabled": 403, "susp
 @account.get("/organizations/<organization>/login/passkey")
 def passkey_options(organization: str) -> Response:
     """What the browser is asked, anew: a sign-in page may stay open longer than a challenge lives."""
-    return make_response(jsonify(begin_sign_in(organization_by_slug(organization), browser_id())))
+    return make_response(jsonify(begin_sign_in(get_organization_by_slug(organization), browser_id())))
 
 
 @account.post("/organizations/<organization>/login/passkey")
 @page_class("flow")
 def passkey_sign_in(organization: str) -> Response:
     """The person is signed in by the passkey alone, and goes on as after a password."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     asking = pending_request(named)
     outcome = sign_in_with_passkey(
         stranger(named), named, request.form.get("answer", ""), this_browser(named)
@@ -58,10 +58,10 @@ def passkey_sign_in(organization: str) -> Response:
 @page_class("flow")
 def passkey_verify(organization: str) -> Response:
     """The sign-in that waits goes on by a passkey."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand is not Demand.VERIFY:
+    if waiting is None or waiting.demand is not MfaRequirement.VERIFY:
         return start_again(named, waiting)
     try:
         outcome = prove_with_passkey(
@@ -78,10 +78,10 @@ def passkey_verify(organization: str) -> Response:
 @page_class("flow")
 def passkey_enrol(organization: str) -> Response:
     """The sign-in that waited for a second factor goes on with a new passkey."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand not in {Demand.OFFER, Demand.ENROL}:
+    if waiting is None or waiting.demand not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
         return start_again(named, waiting)
     try:
         enrolled = finish_registration_at_sign_in(

@@ -6,7 +6,7 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.users.password_resets import ResetEnded, ResetView, find_reset, reset_password
 from app.rules.errors import DomainError, InvalidInput
 from app.web import forms
@@ -20,7 +20,7 @@ from app.web.request_log import request_id
 @page_class("account")
 def reset_page(organization: str, token: str) -> Response:
     """The new password; then the sign-in page: a reset signs nobody in (RP-3)."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     reset = find_reset(named, token)
     if reset is None:
         raise ResetEnded(
@@ -46,7 +46,7 @@ def reset_page(organization: str, token: str) -> Response:
     return response
 
 
-def _page(organization: OrganizationView, reset: ResetView, error: DomainError | None = None) -> Response:
+def _page(organization: OrganizationSnapshot, reset: ResetView, error: DomainError | None = None) -> Response:
     page = render_template(
         "account/reset.html",
         title=organization.settings["branding"]["display_name"] or organization.name,

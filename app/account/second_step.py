@@ -14,16 +14,16 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import destination_of, kept_fields, onward, pending_request, this_browser
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import WrongCode, verify_code
 from app.operations.sign_in.passkey_registration import begin_registration_at_sign_in
 from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_second_factor
-from app.operations.sign_in.second_step import SignInEnded, WaitingSignIn, find_waiting
+from app.operations.sign_in.pending_sign_ins import SignInEnded, WaitingSignIn, find_waiting
 from app.operations.sign_in.sign_in import SecondStep, postpone_enrolment
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.sign_in.second_factors import Demand, allowed_methods
+from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, set_sign_in
@@ -36,10 +36,10 @@ from app.web.request_log import request_id
 @page_class("flow")
 def verify_page(organization: str) -> Response:
     """The second factor of who has one: a code of the app, or with ``use=recovery`` a recovery code."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand is not Demand.VERIFY:
+    if waiting is None or waiting.demand is not MfaRequirement.VERIFY:
         return start_again(named, waiting)
     if request.method == "GET":
         return verify_form(named, waiting, asking)
@@ -63,10 +63,10 @@ def verify_page(organization: str) -> Response:
 @page_class("flow")
 def enrol_page(organization: str) -> Response:
     """A second factor is set up before the sign-in stands; who may put it off has a button for that."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand not in {Demand.OFFER, Demand.ENROL}:
+    if waiting is None or waiting.demand not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
         return start_again(named, waiting)
     if request.method == "GET":
         return enrol_form(named, waiting, asking)
@@ -85,7 +85,7 @@ def enrol_page(organization: str) -> Response:
 
 
 def enrolled_page(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     enrolled: factor_enrollment.EnrolledAtSignIn,
     asking: AuthorizationRequestView | None,
 ) -> Response:
@@ -102,7 +102,7 @@ def enrolled_page(
     return page
 
 
-def stranger(organization: OrganizationView) -> Actor:
+def stranger(organization: OrganizationSnapshot) -> Actor:
     """Whoever asks: nobody is signed in before the sign-in stands."""
     return Actor.anonymous(organization.id, request.remote_addr, request_id())
 
@@ -112,14 +112,14 @@ def token() -> str:
     return request.values.get("sign_in", "")
 
 
-def waiting_here(organization: OrganizationView) -> WaitingSignIn | None:
+def waiting_here(organization: OrganizationSnapshot) -> WaitingSignIn | None:
     """The sign-in that waits in this browser, or None when it has ended."""
     return find_waiting(organization, token(), browser_id())
 
 
-def start_again(organization: OrganizationView, waiting: WaitingSignIn | None) -> Response:
+def start_again(organization: OrganizationSnapshot, waiting: WaitingSignIn | None) -> Response:
     """The other page, where the settings or another window changed what is missing; the sign-in page at the end."""
-    pages = {Demand.VERIFY: "verify", Demand.OFFER: "enrol", Demand.ENROL: "enrol"}
+    pages = {MfaRequirement.VERIFY: "verify", MfaRequirement.OFFER: "enrol", MfaRequirement.ENROL: "enrol"}
     page = pages.get(waiting.demand) if waiting is not None else None
     if page is not None:
         query = urlencode({"sign_in": token(), **kept_fields()})
@@ -129,7 +129,7 @@ def start_again(organization: OrganizationView, waiting: WaitingSignIn | None) -
 
 
 def verify_form(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     waiting: WaitingSignIn,
     asking: AuthorizationRequestView | None,
     *,
@@ -157,7 +157,7 @@ def verify_form(
 
 
 def enrol_form(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     waiting: WaitingSignIn,
     asking: AuthorizationRequestView | None,
     refused: DomainError | None = None,
@@ -185,7 +185,7 @@ def enrol_form(
     )
 
 
-def _page(template: str, organization: OrganizationView, *, code: int = 200, **context: Any) -> Response:
+def _page(template: str, organization: OrganizationSnapshot, *, code: int = 200, **context: Any) -> Response:
     page = render_template(
         template,
         organization=organization,

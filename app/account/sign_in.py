@@ -14,12 +14,12 @@ from app.operations.authorization.authorization_requests import (
     RequestEnded,
     find_request,
 )
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_sign_in, is_offered
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import Browser, Refused, SecondStep, SignedIn, sign_in
 from app.operations.users.sign_up import what_follows
-from app.rules.sign_in.second_factors import Demand
+from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.sign_up import is_open
 from app.web import forms
 from app.web.branding import branding_of, logo_of
@@ -47,7 +47,7 @@ def sign_in_page(organization: str) -> Response:
     ``request`` is the token of an authorization request under way, ``next`` an own path, ``reauthenticate`` asks
     for the password even of somebody who is signed in, ``account=another`` says that it will be somebody else.
     """
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     pending = pending_request(named)
     if request.method == "POST":
         return _post(named, pending)
@@ -62,7 +62,7 @@ def sign_in_page(organization: str) -> Response:
     )
 
 
-def _post(organization: OrganizationView, pending: AuthorizationRequestView | None) -> Response:
+def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView | None) -> Response:
     email, password = forms.text("email"), request.form.get("password", "")
     if not email or not password:
         return sign_in_form(organization, pending, email=email, missing=True, code=400)
@@ -88,7 +88,7 @@ def _post(organization: OrganizationView, pending: AuthorizationRequestView | No
 
 
 def onward(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     outcome: SignedIn | SecondStep,
     pending: AuthorizationRequestView | None,
 ) -> Response:
@@ -97,7 +97,7 @@ def onward(
     303, so that no browser sends the password again (RU-7).
     """
     if isinstance(outcome, SecondStep):
-        page = "verify" if outcome.purpose is Demand.VERIFY else "enrol"
+        page = "verify" if outcome.purpose is MfaRequirement.VERIFY else "enrol"
         query = urlencode({"sign_in": outcome.token, **kept_fields()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
     response = redirect(destination_of(organization, outcome, pending), 303)
@@ -106,7 +106,7 @@ def onward(
 
 
 def destination_of(
-    organization: OrganizationView, signed_in: SignedIn, pending: AuthorizationRequestView | None
+    organization: OrganizationSnapshot, signed_in: SignedIn, pending: AuthorizationRequestView | None
 ) -> str:
     """Where somebody who has just signed in wanted to go: back to the request under way, to ``next``, or home."""
     if pending is not None:
@@ -116,7 +116,7 @@ def destination_of(
     return _destination(organization, view is not None and bool(view.permissions))
 
 
-def this_browser(organization: OrganizationView) -> Browser:
+def this_browser(organization: OrganizationSnapshot) -> Browser:
     """The browser that asks, as operations know it."""
     return Browser(
         browser_id(),
@@ -126,7 +126,7 @@ def this_browser(organization: OrganizationView) -> Browser:
     )
 
 
-def pending_request(organization: OrganizationView) -> AuthorizationRequestView | None:
+def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestView | None:
     """The authorization request that the page is on the way to, if any. Raises RequestEnded."""
     token = request.values.get("request")
     if not token:
@@ -144,7 +144,7 @@ def kept_fields() -> dict[str, str]:
     return {name: request.values[name] for name in names if name in request.values}
 
 
-def _destination(organization: OrganizationView, has_rights: bool) -> str:
+def _destination(organization: OrganizationSnapshot, has_rights: bool) -> str:
     home = f"/portal/{organization.slug}" if has_rights else f"/organizations/{organization.slug}/account"
     return own_path(request.values.get("next"), home)
 
@@ -156,7 +156,7 @@ def _words_of(pending: AuthorizationRequestView) -> dict[str, Any]:
 
 
 def sign_in_form(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     pending: AuthorizationRequestView | None,
     *,
     email: str,

@@ -6,7 +6,7 @@ from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.sessions import end_session
 from app.web.branding import branding_of
 from app.web.browser_session import account_actor, clear_sign_in, session_for
@@ -17,7 +17,7 @@ from app.web.headers import page_class
 @page_class("flow")
 def ask_to_sign_out(organization: str) -> Response:
     """A question for somebody signed in; for anybody else the news that nobody is."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     page = render_template(
         "account/sign_out.html", organization=named, session=session_for(named.id), **branding_of(named)
     )
@@ -28,7 +28,7 @@ def ask_to_sign_out(organization: str) -> Response:
 @page_class("flow")
 def sign_out(organization: str) -> Response:
     """The sign-in at the organization is over, in the database and in the browser."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     actor = account_actor(named.id)
     if actor is not None:
         end_session(actor)

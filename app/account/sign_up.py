@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.sign_in import kept_fields, pending_request
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.users.sign_up import register_user, require_open
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
@@ -22,7 +22,7 @@ from app.web.request_log import request_id
 @page_class("flow")
 def sign_up_page(organization: str) -> Response:
     """Name, e-mail and password; then the sign-in page, whether or not the address was free (EN-1)."""
-    named = organization_by_slug(organization)
+    named = get_organization_by_slug(organization)
     pending = pending_request(named)
     require_open(named)
     if request.method == "GET":
@@ -41,12 +41,12 @@ def sign_up_page(organization: str) -> Response:
     return redirect(_sign_in_address(named, registered="1"), 303)
 
 
-def _sign_in_address(organization: OrganizationView, **more: str) -> str:
+def _sign_in_address(organization: OrganizationSnapshot, **more: str) -> str:
     query = urlencode({**kept_fields(), **more})
     return f"/organizations/{organization.slug}/login{'?' if query else ''}{query}"
 
 
-def _page(organization: OrganizationView, *, email: str, error: DomainError | None = None) -> Response:
+def _page(organization: OrganizationSnapshot, *, email: str, error: DomainError | None = None) -> Response:
     branding = organization.settings["branding"]
     page = render_template(
         "account/sign_up.html",

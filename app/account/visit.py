@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.rules.actor import Actor
 from app.rules.languages.sentences import sentence
 from app.web.branding import branding_of
@@ -59,7 +59,7 @@ _NOTICES = {
 class Visit:
     """One request of somebody to their own account; another organization's sign-in does not count."""
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     actor: Actor
 
     def url(self, path: str = "") -> str:
@@ -111,7 +111,7 @@ def own_account(view: Callable[..., Response]) -> Callable[..., Response]:
 
     @functools.wraps(view)
     def run(organization: str, **values: Any) -> Response:
-        named = organization_by_slug(organization)
+        named = get_organization_by_slug(organization)
         actor = account_actor(named.id)
         if actor is None:
             following = request.path if request.method == "GET" else f"/organizations/{named.slug}/account"

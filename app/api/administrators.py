@@ -11,7 +11,7 @@ from app.api.blueprint import api
 from app.api.lists import listed
 from app.operations.organizations import administrators
 from app.operations.organizations.administrators import AddedAdministrator, AdministratorRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
@@ -80,7 +80,7 @@ def add_administrator(call: Call, slug: str) -> Response:
     return once(
         call.actor,
         body,
-        lambda: _outcome(slug, administrators.add_administrator_from(call.actor, slug, body)),
+        lambda: _outcome(slug, administrators.add_administrator_from_json(call.actor, slug, body)),
     )
 
 
@@ -102,7 +102,7 @@ def remove_administrator(call: Call, slug: str, admin_id: str) -> Response:
     return envelope(administrator(removed))
 
 
-def _outcome(slug: str, added: AddedAdministrator) -> Outcome:
+def _outcome(slug: str, added: AddedAdministrator) -> IdempotentResult:
     if added.admin is not None:
         etag = {"ETag": etag_of(added.admin.version)}
         return created(administrator(added.admin), added.admin.public_id, headers=etag)
@@ -111,4 +111,6 @@ def _outcome(slug: str, added: AddedAdministrator) -> Outcome:
     view = added.invitation.invitation
     outcome = created(invited(added.invitation), view.public_id, headers={"ETag": etag_of(view.version)})
     location = outcome.headers["Location"].replace("/admins/", "/invitations/")
-    return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})
+    return IdempotentResult(
+        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
+    )

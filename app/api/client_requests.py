@@ -11,7 +11,7 @@ from app.api.lists import filters_of, listed
 from app.api.representations import time
 from app.operations.authorization import approval_requests, client_decisions
 from app.operations.authorization.approval_requests import FILTERS, ClientRequestRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope, read_object
@@ -44,9 +44,9 @@ def approve_client_request(call: Call, request_id: str) -> Response:
     """Members may allow the client from now on."""
     body = read_object(optional=True)
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         decided = client_decisions.approve_client_request(call.actor, request_id, body)
-        return Outcome(200, client_request(decided, call), {}, {})
+        return IdempotentResult(200, client_request(decided, call), {}, {})
 
     return once(call.actor, body, work)
 
@@ -57,9 +57,9 @@ def decline_client_request(call: Call, request_id: str) -> Response:
     """The member's request is closed; the client stays as it is."""
     body = read_object(optional=True)
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         decided = client_decisions.decline_client_request(call.actor, request_id, body)
-        return Outcome(200, client_request(decided, call), {}, {})
+        return IdempotentResult(200, client_request(decided, call), {}, {})
 
     return once(call.actor, body, work)
 

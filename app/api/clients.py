@@ -9,7 +9,7 @@ from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.operations.clients import clients, sector_documents
 from app.operations.clients.client_records import FILTERS
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.rules.errors import InvalidInput
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -42,7 +42,7 @@ def register_client(call: Call) -> Response:
     _take_organization(call, fields)
     sector_documents.read_ahead(call.actor, fields.get(sector_documents.FIELD))
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         registered = clients.register_client(call.actor, fields)
         data = representations.client(registered.client, call.organization)
         if registered.credential is not None:

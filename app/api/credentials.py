@@ -9,9 +9,9 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.operations.clients import credentials
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.rules.fields import Findings, find_unknown
-from app.rules.versions import version_of_set
+from app.rules.versions import combine_versions
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -35,7 +35,7 @@ def list_credentials(call: Call, client_id: str) -> Response:
         representations.credential(record, client_id, secret=secrets.get(record.public_id))
         for record in listed
     ]
-    etag = etag_of(version_of_set(record.version for record in listed if record.is_live))
+    etag = etag_of(combine_versions(record.version for record in listed if record.is_live))
     return envelope(data, meta={"next_cursor": None}, headers={"ETag": etag})
 
 
@@ -59,7 +59,7 @@ def create_credential(call: Call, client_id: str) -> Response:
     find_unknown(findings, body, _FIELDS)
     findings.raise_if_any()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         return made(credentials.create_credential(call.actor, client_id, **body), client_id)
 
     return once(call.actor, body, work)
@@ -79,13 +79,15 @@ def revoke_credential(call: Call, client_id: str, credential_id: str) -> Respons
     return _revoked(call, client_id, credential_id)
 
 
-def made(new: credentials.NewCredential, client_id: str) -> Outcome:
+def made(new: credentials.NewCredential, client_id: str) -> IdempotentResult:
     """The answer with a new secret, and those that have an end since."""
     data: dict[str, Any] = representations.credential(new.credential, client_id, secret=new.secret)
     data["retired"] = [representations.credential(record, client_id) for record in new.retired]
     outcome = created(data, new.credential.public_id, headers={"ETag": etag_of(new.credential.version)})
     location = outcome.headers["Location"].replace("/credentials/rotation/", "/credentials/")
-    return Outcome(outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location})
+    return IdempotentResult(
+        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
+    )
 
 
 def _revoked(call: Call, client_id: str, credential_id: str | None) -> Response:

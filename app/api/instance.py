@@ -10,7 +10,7 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.operations.organizations import instance_limits
-from app.operations.organizations.instance_limits import CeilingsView, UpdatedCeilings
+from app.operations.organizations.instance_limits import InstanceLimitsRecord, UpdatedInstanceLimits
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import envelope, read_object
@@ -21,14 +21,14 @@ from app.web.parameters import flag
 @management(names_organization=False)
 def get_ceilings(call: Call) -> Response:
     """The bounds by path of a setting."""
-    return _answer(instance_limits.get_ceilings(call.actor))
+    return _answer(instance_limits.get_instance_limits(call.actor))
 
 
 @api.put("/instance/settings-ceilings")
 @management("dry_run", names_organization=False)
 def update_ceilings(call: Call) -> Response:
     """The bounds sent hold from now on; with ``dry_run=true`` the answer says whom they would touch."""
-    updated = instance_limits.update_ceilings(
+    updated = instance_limits.update_instance_limits(
         call.actor,
         read_object(),
         expected_version=expected_version(),
@@ -37,7 +37,7 @@ def update_ceilings(call: Call) -> Response:
     return _answer(updated.ceilings, updated)
 
 
-def _answer(view: CeilingsView, updated: UpdatedCeilings | None = None) -> Response:
+def _answer(view: InstanceLimitsRecord, updated: UpdatedInstanceLimits | None = None) -> Response:
     meta: dict[str, Any] = {
         "version": view.version,
         "updated_at": representations.time(view.updated_at),

@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Response
 
-from app.operations.store.pages import Page
+from app.operations.store.pagination import Page
 from app.web.bearer import Call
 from app.web.json_api import envelope
 from app.web.pagination import page_limit, page_meta, page_position

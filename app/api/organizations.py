@@ -11,7 +11,7 @@ from app.api.blueprint import api
 from app.api.lists import listed
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import OrganizationRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.users.invitations import InvitationView
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -71,7 +71,7 @@ def create_organization(call: Call) -> Response:
     """A new organization; ``admin`` is invited, and the answer holds the link."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         made = organizations.create_organization(call.actor, body)
         record = made.organization
         data = organization(record, _issuer(call, record)) | {"invitation": None}

@@ -11,7 +11,7 @@ from app.api.lists import listed
 from app.api.representations import time
 from app.operations.clients import initial_access_tokens
 from app.operations.clients.initial_access_tokens import RegistrationTokenRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -34,7 +34,7 @@ def create_registration_token(call: Call) -> Response:
     """A new initial access token, in clear this once."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         made = initial_access_tokens.create_registration_token(call.actor, body)
         data = {**registration_token(made.record), "initial_access_token": made.token}
         return created(data, made.record.public_id, headers={"ETag": etag_of(made.record.version)})

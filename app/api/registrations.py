@@ -9,7 +9,7 @@ from flask import Response
 from app.api.blueprint import api
 from app.api.lists import listed
 from app.api.representations import time
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import registrations
 from app.operations.users.registrations import RegistrationView
 from app.web.bearer import Call, management
@@ -37,9 +37,11 @@ def get_registration(call: Call, registration_id: str) -> Response:
 def admit_registration(call: Call, registration_id: str) -> Response:
     """The person has the account, with an address that nobody has proven."""
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         user = registrations.admit_registration(call.actor, registration_id)
-        return Outcome(200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {})
+        return IdempotentResult(
+            200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {}
+        )
 
     return once(call.actor, {}, work)
 

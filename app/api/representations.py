@@ -7,7 +7,7 @@ from typing import Any
 
 from app.operations.clients.clients import ClientRecord
 from app.operations.clients.credentials import CredentialRecord
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.clients.client_metadata import FIELDS
 
 
@@ -16,7 +16,7 @@ def time(value: datetime | None) -> str | None:
     return None if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def client(record: ClientRecord, organization: OrganizationView) -> dict[str, Any]:
+def client(record: ClientRecord, organization: OrganizationSnapshot) -> dict[str, Any]:
     """A client, without secrets."""
     values = {name: getattr(record, name) for name in FIELDS}
     return {

@@ -11,7 +11,7 @@ from app.api.blueprint import api
 from app.api.lists import listed
 from app.operations.clients import resources
 from app.operations.clients.resources import ResourceRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens.introspection import metadata_for
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -67,7 +67,7 @@ def define_resource(call: Call) -> Response:
     """A new resource; clients may ask for it at once."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         record = resources.define_resource(call.actor, body)
         headers = {"ETag": etag_of(record.version)}
         return created(resource(record, call), record.public_id, meta=_warnings(record), headers=headers)

@@ -9,7 +9,7 @@ from flask import Response
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens import revocation_receipts
 from app.operations.tokens.bulk_revocation import revoke_widely
 from app.operations.tokens.revocation_receipts import Receipt
@@ -59,12 +59,12 @@ def revoke_tokens(call: Call, slug: str) -> Response:
     """What is selected and was issued before the moment is dead; with ``dry_run`` it is only counted."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         done = revoke_widely(call.actor, slug, body)
         meta = {"warnings": list(done.warnings)}
         data = revocation(done.receipt)
         if done.receipt.public_id is None:
-            return Outcome(200, data, meta, {})
+            return IdempotentResult(200, data, meta, {})
         return created(data, done.receipt.public_id, meta=meta)
 
     return once(call.actor, body, work)

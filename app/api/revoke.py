@@ -6,7 +6,7 @@ from flask import Response, request
 
 from app.api.blueprint import api_v1_only
 from app.operations.clients.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.tokens.revocation import revoke_by_request
 from app.rules.errors import Unauthenticated
@@ -40,7 +40,7 @@ def _revoke_as_client(presented: Presented) -> None:
     revoke_by_request(actor, read_object(), client=client)
 
 
-def _authenticated(presented: Presented) -> ClientView:
+def _authenticated(presented: Presented) -> ClientSnapshot:
     try:
         return authenticate_client(presented, address=request.remote_addr).client
     except InvalidClient as refusal:

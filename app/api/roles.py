@@ -9,7 +9,7 @@ from flask import Response
 from app.api.blueprint import api
 from app.operations.organizations import roles
 from app.operations.organizations.roles import RoleRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -41,7 +41,7 @@ def create_role(call: Call) -> Response:
     """A role of the organization's own."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         record = roles.create_role(call.actor, body)
         return created(role(record), record.key, headers={"ETag": etag_of(record.version)})
 

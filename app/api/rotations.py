@@ -11,7 +11,7 @@ from app.api.blueprint import api
 from app.api.credentials import made
 from app.operations.clients import credentials, rotations
 from app.operations.clients.rotations import Rotation, get_rotation
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope, read_object
@@ -45,7 +45,7 @@ def rotate_credential(call: Call, client_id: str) -> Response:
     """A new secret, and an end for those before it."""
     body = read_object(optional=True)
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         return made(credentials.rotate_credential(call.actor, client_id, body), client_id)
 
     return once(call.actor, body, work)

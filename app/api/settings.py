@@ -9,7 +9,7 @@ from flask import Response, request
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsView, UpdatedSettings
 from app.web.bearer import Call, asked_again, management
@@ -47,11 +47,11 @@ def update_settings(call: Call, slug: str) -> Response:
 def set_logo(call: Call, slug: str) -> Response:
     """The image of the body stands on the organization's pages."""
     version = expected_version()
-    branding.require_settable(call.actor, slug)
+    branding.require_logo_permission(call.actor, slug)
     if request.mimetype not in IMAGES:
         raise UnsupportedMediaType(f"Send the image itself, as {', '.join(IMAGES)}.")
-    with place_to_upload(organization_by_slug(slug).id):
-        content = read_body(branding.MOST_BYTES)
+    with place_to_upload(get_organization_by_slug(slug).id):
+        content = read_body(branding.MAX_LOGO_BYTES)
         actor = asked_again(call).actor
         updated = branding.set_logo(actor, slug, content, expected_version=version)
     return _answer(updated.settings, updated)

@@ -8,7 +8,7 @@ from flask import Response
 
 from app.api import representations
 from app.api.blueprint import api
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens import signing_key_lists
 from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.fields import Findings, find_unknown
@@ -59,11 +59,11 @@ def rotate_signing_keys(call: Call, slug: str) -> Response:
     find_unknown(findings, body, _FIELDS)
     findings.raise_if_any()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         record = signing_key_lists.rotate_signing_key(call.actor, slug, **body)
         outcome = created(signing_key(record), record.kid)
         location = outcome.headers["Location"].replace("/signing-keys/rotations/", "/signing-keys/")
         headers = {"Location": location, "ETag": etag_of(record.version)}
-        return Outcome(outcome.status, outcome.data, outcome.meta, headers)
+        return IdempotentResult(outcome.status, outcome.data, outcome.meta, headers)
 
     return once(call.actor, body, work)

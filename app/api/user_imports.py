@@ -9,7 +9,7 @@ from flask import Response, request
 from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import listed
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
 from app.operations.users import import_records as records
 from app.operations.users import import_uploads as uploads
@@ -94,7 +94,7 @@ def import_users(call: Call) -> Response:
     try:
         actor = asked_again(call).actor
 
-        def work() -> Outcome:
+        def work() -> IdempotentResult:
             record = uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
             return created(user_import(record), record.public_id)
 
@@ -126,7 +126,9 @@ def start_user_import(call: Call, import_id: str) -> Response:
     return once(
         call.actor,
         body,
-        lambda: Outcome(200, user_import(import_uploads.start_import(call.actor, import_id)), {}, {}),
+        lambda: IdempotentResult(
+            200, user_import(import_uploads.start_import(call.actor, import_id)), {}, {}
+        ),
     )
 
 

@@ -11,11 +11,11 @@ from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.operations.authorization.connected_apps import ConsentRecord
 from app.operations.sign_in.sessions import SignIn
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
 from app.operations.users import user_changes as changes
 from app.operations.users import users as records
-from app.operations.users.users import FILTERS, UserRecord
+from app.operations.users.users import FILTERS, UserDetailRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -23,7 +23,7 @@ from app.web.json_api import envelope, read_object
 from app.web.pagination import PARAMETERS
 
 
-def user(record: UserRecord) -> dict[str, Any]:
+def user(record: UserDetailRecord) -> dict[str, Any]:
     """A user, with the names of their roles."""
     view = record.user
     return {
@@ -91,7 +91,7 @@ def create_user(call: Call) -> Response:
     """A new user, without a password."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         record = changes.add_user(call.actor, body)
         return created(user(record), record.user.public_id, headers={"ETag": etag_of(record.user.version)})
 
@@ -135,12 +135,12 @@ def reset_user(call: Call, user_id: str) -> Response:
     """A link with which the user chooses a new password."""
     body: dict[str, Any] = {}
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         link = user_changes.reset_user(call.actor, user_id)
         data = {"user_id": user_id, "expires_at": representations.time(link.expires_at)}
         if link.link is not None:
             data["link"] = link.link
-        return Outcome(200, data, {}, {})
+        return IdempotentResult(200, data, {}, {})
 
     return once(call.actor, body, work)
 

@@ -12,7 +12,7 @@ from app.api.representations import time
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.webhook_deliveries import DeliveryRecord
 from app.operations.audit.webhooks import WebhookRecord
-from app.operations.store.idempotency import Outcome
+from app.operations.store.idempotency import IdempotentResult
 from app.rules.identifiers import public_id
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
@@ -34,7 +34,7 @@ def create_webhook(call: Call) -> Response:
     """A new webhook, with its signing secret this once."""
     body = read_object()
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         made = webhooks.create_webhook(call.actor, body)
         data = {**webhook(made.record), "signing_secret": made.secret}
         return created(data, made.record.public_id, headers={"ETag": etag_of(made.record.version)})
@@ -74,10 +74,10 @@ def rotate_webhook_secret(call: Call, webhook_id: str) -> Response:
     """A new signing secret, in clear this once."""
     body = read_object(optional=True)
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         made = webhooks.rotate_secret(call.actor, webhook_id, body)
         data = {**webhook(made.record), "signing_secret": made.secret}
-        return Outcome(200, data, {}, {"ETag": etag_of(made.record.version)})
+        return IdempotentResult(200, data, {}, {"ETag": etag_of(made.record.version)})
 
     return once(call.actor, body, work)
 
@@ -87,7 +87,7 @@ def rotate_webhook_secret(call: Call, webhook_id: str) -> Response:
 def test_webhook(call: Call, webhook_id: str) -> Response:
     """An event to try it out is on its way."""
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         return _sent(webhook_deliveries.send_test(call.actor, webhook_id))
 
     return once(call.actor, {}, work)
@@ -115,7 +115,7 @@ def get_webhook_delivery(call: Call, webhook_id: str, delivery_id: str) -> Respo
 def redeliver_webhook(call: Call, webhook_id: str, delivery_id: str) -> Response:
     """The event is sent once more."""
 
-    def work() -> Outcome:
+    def work() -> IdempotentResult:
         return _sent(webhook_deliveries.redeliver(call.actor, webhook_id, delivery_id))
 
     return once(call.actor, {}, work)
@@ -160,5 +160,5 @@ def _one(record: WebhookRecord, **more: Any) -> Response:
     return envelope(webhook(record), headers={"ETag": etag_of(record.version)}, **more)
 
 
-def _sent(record: DeliveryRecord) -> Outcome:
-    return Outcome(202, delivery(record), {}, {})
+def _sent(record: DeliveryRecord) -> IdempotentResult:
+    return IdempotentResult(202, delivery(record), {}, {})

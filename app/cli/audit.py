@@ -11,7 +11,7 @@ from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
 from app.operations.audit.chain import checkpoint_fits, verify_audit_log
-from app.operations.directory.lookups import organization_by_slug, root_organization
+from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
 from app.operations.organizations.organizations import list_organizations
 from app.rules.actor import Actor
 from app.rules.audit.chain import CHECKPOINT
@@ -32,7 +32,7 @@ def verify_command(organization: str | None, checkpoints: TextIO | None) -> None
 
     Exit status 0: they are what was sealed. 1: something was changed, removed, added or moved.
     """
-    named = organization_by_slug(organization) if organization else None
+    named = get_organization_by_slug(organization) if organization else None
     chosen = [(named.id, named.slug)] if named else _every()
     broken = sum(_verify(organization_id, slug) for organization_id, slug in chosen)
     if checkpoints is not None:
@@ -75,7 +75,7 @@ def _hold_against(lines: TextIO, organization_id: str | None) -> int:
 
 def _every() -> Iterator[tuple[str, str]]:
     """(key, id) of every organization, deleted ones included until they are purged."""
-    root = Actor.system(root_organization().id, "command line")
+    root = Actor.system(get_root_organization().id, "command line")
     for status in (None, "deleted"):
         after = None
         while True:

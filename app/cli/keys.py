@@ -6,7 +6,7 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.maintenance import master_key
 from app.operations.tokens import signing_key_lists
@@ -77,7 +77,7 @@ def rewrap_command() -> None:
 
 
 def _operator(slug: str) -> Actor:
-    return Actor.system(organization_by_slug(slug).id, "command line")
+    return Actor.system(get_organization_by_slug(slug).id, "command line")
 
 
 def _line(key: SigningKeyRecord) -> str:

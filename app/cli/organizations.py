@@ -10,10 +10,10 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory.lookups import root_organization
+from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
-from app.operations.store.pages import MOST
+from app.operations.store.pagination import MAX_LIMIT
 from app.rules.actor import Actor
 
 organizations_commands = AppGroup("organizations", help="Organizations, and one of them as a file.")
@@ -34,7 +34,7 @@ def list_command(search: str | None, status: str | None) -> None:
     after = None
     while True:
         page = organizations.list_organizations(
-            _operator(), limit=MOST, after=after, query=search, status=status
+            _operator(), limit=MAX_LIMIT, after=after, query=search, status=status
         )
         for record in page.items:
             click.echo(f"{record.slug:40} {record.status:9} {record.name}")
@@ -110,7 +110,7 @@ def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
 
 
 def _operator() -> Actor:
-    return Actor.system(root_organization().id, "command line")
+    return Actor.system(get_root_organization().id, "command line")
 
 
 def _secret(file: Path | None, *, confirm: bool = False) -> str:

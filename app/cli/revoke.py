@@ -8,7 +8,7 @@ import click
 from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.tokens.bulk_revocation import revoke_widely
 from app.operations.tokens.revocation_receipts import Receipt
 from app.operations.users.users import find_user_record
@@ -51,7 +51,7 @@ def revoke_command(
     """
     if sum((client is not None, user is not None, everything)) != 1:
         raise InvalidInput("Name exactly one of --client, --user and --all.")
-    actor = Actor.system(organization_by_slug(organization).id, "command line")
+    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
     order: dict[str, Any] = {
         "client_id": client,
         "user_id": None if user is None else find_user_record(actor, user).user.public_id,

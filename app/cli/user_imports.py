@@ -11,7 +11,7 @@ import click
 
 from app.cli.refusals import refusing
 from app.cli.users import users_commands
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord
@@ -48,7 +48,7 @@ def import_command(
 
     Exit status 1 when rows were refused.
     """
-    actor = Actor.system(organization_by_slug(organization).id, "command line")
+    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
     begun = import_uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
         raise click.ClickException(

@@ -6,12 +6,12 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.directory.lookups import organization_by_slug
-from app.operations.store.pages import MOST
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.store.pagination import MAX_LIMIT
 from app.operations.users import user_changes, users
 from app.operations.users import user_changes as changes
 from app.operations.users.factor_resets import reset_user_factors
-from app.operations.users.users import UserRecord, find_user_record
+from app.operations.users.users import UserDetailRecord, find_user_record
 from app.rules.actor import Actor
 from app.rules.users.profile import STATUSES
 
@@ -31,7 +31,7 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
     filters = {"status": status} if status else {}
     after = None
     while True:
-        page = users.list_users(actor, limit=MOST, after=after, query=search, filters=filters)
+        page = users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
         for record in page.items:
             click.echo(_line(record))
         after = page.next_cursor_key
@@ -91,9 +91,9 @@ def _set_status(organization: str, user: str, status: str) -> None:
 
 
 def _operator(slug: str) -> Actor:
-    return Actor.system(organization_by_slug(slug).id, "command line")
+    return Actor.system(get_organization_by_slug(slug).id, "command line")
 
 
-def _line(record: UserRecord) -> str:
+def _line(record: UserDetailRecord) -> str:
     user = record.user
     return f"{user.public_id} {user.status} {user.email} {','.join(record.roles)}".rstrip()

@@ -131,7 +131,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
-def as_json(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """The text that a document is kept as."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -148,7 +148,7 @@ class Json(TypeDecorator[Any]):
         )
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else as_json(value)
+        return None if value is None else dump_json(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)

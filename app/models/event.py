@@ -86,7 +86,7 @@ class IdempotencyKey(Base):
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
 
-class ViewChange(Tenant, Base):
+class CacheInvalidation(Tenant, Base):
     """Something changed that every worker keeps a view of; read by all for some seconds, then of no use."""
 
     __tablename__ = "view_changes"

@@ -14,7 +14,7 @@ from app.rules.identifiers import ROUTING_KEY_LENGTH
 ACTIVE, SUSPENDED, DELETED, PURGED = "active", "suspended", "deleted", "purged"
 
 
-class SettingsCeilings(Base):
+class InstanceLimits(Base):
     """What the instance lets organizations choose: one row, or none where nothing is bounded."""
 
     __tablename__ = "settings_ceilings"

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.rules.authorization.authorization_request import FORM_POST, mode_of
 from app.rules.clients.redirect_uris import host_of, with_parameters
 from app.rules.errors import DomainError, TooManyRequests
@@ -27,7 +27,9 @@ _BLOCKED = (
 _SEE_OTHER = 303  # After a form that carried a password or decision, never 307 (RU-7).
 
 
-def back_to_client(client: ClientView, sent: Mapping[str, str], answer: Mapping[str, str]) -> BaseResponse:
+def back_to_client(
+    client: ClientSnapshot, sent: Mapping[str, str], answer: Mapping[str, str]
+) -> BaseResponse:
     """The answer or error, with ``state`` byte for byte and ``iss`` on errors too (RFC 9207, MX-1)."""
     parameters = {**answer, "iss": client.organization.issuer}
     if "state" in sent:
@@ -66,7 +68,7 @@ def error_page(error: DomainError, call: Call | None = None) -> BaseResponse:
     return Response(page, 400)
 
 
-def _form(client: ClientView, redirect_uri: str, parameters: Mapping[str, str]) -> BaseResponse:
+def _form(client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, str]) -> BaseResponse:
     """OAuth 2.0 Form Post Response Mode, section 2; without a script the person presses its button."""
     page = render_template(
         "oauth/form_post.html",

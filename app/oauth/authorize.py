@@ -31,14 +31,14 @@ from app.operations.authorization import authorization_requests, pushed_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestView, RequestEnded
 from app.operations.authorization.consents import Standing
 from app.operations.authorization.interactions import next_interaction
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import Step, is_local
 from app.rules.clients.redirect_uris import host_of
 from app.rules.errors import TooManyRequests
-from app.rules.oauth_errors import AuthorizationRefusal, OAuthRefusal, PageRefusal
-from app.rules.scopes import narrow
+from app.rules.oauth_errors import AuthorizationError, OAuthError, UnredirectableError
+from app.rules.scopes import restrict_scopes
 from app.web.browser_session import browser_id, session_for
 from app.web.headers import page_class
 from app.web.languages import follow_request
@@ -57,7 +57,7 @@ def begin() -> BaseResponse:
     """A fresh request from a client: the next page, or the answer at once."""
     try:
         parameters = read_authorization_request(Call.current())
-    except OAuthRefusal as error:
+    except OAuthError as error:
         return error_page(error)
     follow_request(parameters.sent)
     if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
@@ -128,11 +128,11 @@ def _proceed(
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
             authorization_requests.deny(actor, client, stored)
-            raise AuthorizationRefusal("access_denied", "The user refused.")
+            raise AuthorizationError("access_denied", "The user refused.")
         return _take_step(grant, client, session, actor, stored, token, decision)
-    except (PageRefusal, RequestEnded, TooManyRequests) as error:
+    except (UnredirectableError, RequestEnded, TooManyRequests) as error:
         return error_page(error, call)
-    except AuthorizationRefusal as error:
+    except AuthorizationError as error:
         client = grant.client.view
         if stored is None and grant.pushed_id is not None:
             pushed_requests.spend(_actor(client, None), grant.pushed_id)
@@ -145,7 +145,7 @@ def _proceed(
 
 def _take_step(
     grant: AuthorizationCodeGrant,
-    client: ClientView,
+    client: ClientSnapshot,
     session: SessionView | None,
     actor: Actor,
     stored: AuthorizationRequestView | None,
@@ -171,9 +171,9 @@ def _take_step(
     end = chosen_end(client, stored.created_at)
     if decision == "allow" and stored.shown_digest == shown and end is not None:
         chosen = chosen_scopes(client, parameters.consent_scopes)
-        if not narrow(parameters.scopes, chosen):
+        if not restrict_scopes(parameters.scopes, chosen):
             authorization_requests.deny(actor, client, stored)
-            raise AuthorizationRefusal("access_denied", "The user allowed nothing of what was asked for.")
+            raise AuthorizationError("access_denied", "The user allowed nothing of what was asked for.")
         return _issue(grant, client, session, actor, stored, chosen, remember=True, ends_at=end.at)
     authorization_requests.note_shown(actor, stored, shown)
     return _consent_page(grant, client, session, actor, stored, token, standing)
@@ -181,7 +181,7 @@ def _take_step(
 
 def _issue(
     grant: AuthorizationCodeGrant,
-    client: ClientView,
+    client: ClientSnapshot,
     session: SessionView,
     actor: Actor,
     stored: AuthorizationRequestView | None,
@@ -206,7 +206,7 @@ def _issue(
 
 def _consent_page(
     grant: AuthorizationCodeGrant,
-    client: ClientView,
+    client: ClientSnapshot,
     session: SessionView,
     actor: Actor,
     stored: AuthorizationRequestView,
@@ -226,7 +226,7 @@ def _consent_page(
 
 
 def _ask_page(
-    client: ClientView,
+    client: ClientSnapshot,
     session: SessionView,
     actor: Actor,
     token: str,
@@ -240,7 +240,7 @@ def _ask_page(
     return Response(page, 200 if error is None else 400)
 
 
-def _address_of(client: ClientView, step: Step, token: str) -> str:
+def _address_of(client: ClientSnapshot, step: Step, token: str) -> str:
     page = _PAGES.get(step, "oauth/authorize/resume")
     return f"/organizations/{client.organization.slug}/{page}?{urlencode({'request': token})}"
 
@@ -249,7 +249,7 @@ def _is_from_another_site() -> bool:
     return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
-def _actor(client: ClientView, session: SessionView | None) -> Actor:
+def _actor(client: ClientSnapshot, session: SessionView | None) -> Actor:
     if session is not None:
         return session.actor(address=request.remote_addr, request_id=request_id())
     return Actor.anonymous(client.organization.id, request.remote_addr, request_id())

@@ -17,7 +17,7 @@ from app import config
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.web.request_log import FACTS, ID
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 LONGEST_BODY = 64 * 1024
 
 
-class TooLarge(OAuthRefusal):
+class TooLarge(OAuthError):
     """The body is longer than 64 KiB."""
 
     status = 413
 
     def __init__(self) -> None:
         super().__init__("The body is longer than 64 KiB.")
-        self.because("body_too_large", expected="at most 64 KiB")
+        self.with_cause("body_too_large", expected="at most 64 KiB")
 
 
 class Call:
@@ -74,7 +74,7 @@ class Call:
     def organization_id(self) -> str | None:
         """The organization of the path; None where the client decides. Raises NotFound."""
         if self._organization_id is None and self.organization_slug is not None:
-            self._organization_id = lookups.organization_by_slug(self.organization_slug, fresh=False).id
+            self._organization_id = lookups.get_organization_by_slug(self.organization_slug, fresh=False).id
         return self._organization_id
 
     @property

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from authlib.oauth2.rfc6749 import ClientMixin
 
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.rules.clients.grant_use import may_use_grant
 from app.rules.clients.redirect_uris import find_match
 from app.rules.oauth_errors import InvalidClient
-from app.rules.scopes import beyond, parse_scope
+from app.rules.scopes import disallowed_scopes, parse_scope
 
 
 class ProtocolClient(ClientMixin):
     """Answers Authlib's questions from the frozen view; ``authenticated`` once it has proven who it is."""
 
-    def __init__(self, view: ClientView, authenticated: AuthenticatedClient | None = None) -> None:
+    def __init__(self, view: ClientSnapshot, authenticated: AuthenticatedClient | None = None) -> None:
         self.view = view
         self._authenticated = authenticated
 
@@ -35,7 +35,11 @@ class ProtocolClient(ClientMixin):
     def get_allowed_scope(self, scope: str) -> str | None:
         """The scope, or None when any of it was not registered: Authlib would drop it in silence."""
         asked = parse_scope(scope or "")
-        return scope if asked is not None and not beyond(asked, self.view.document["scopes"]) else None
+        return (
+            scope
+            if asked is not None and not disallowed_scopes(asked, self.view.document["scopes"])
+            else None
+        )
 
     def check_redirect_uri(self, redirect_uri: str) -> bool:
         """Whether the URI is registered (RU-1, RU-2)."""

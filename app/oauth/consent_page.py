@@ -9,13 +9,13 @@ from flask import Response, render_template, request
 
 from app.operations.authorization import approval_requests, authorization_requests
 from app.operations.authorization.consents import Standing, offered_ends
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.consents import LONGEST_REASON, End, end_chosen, longest_life
 from app.rules.clients.redirect_uris import host_of
 from app.rules.errors import InvalidInput, TooManyRequests
-from app.rules.scopes import narrow
+from app.rules.scopes import restrict_scopes
 from app.web.branding import branding_of, logo_of
 from app.web.forms import field_errors
 from app.web.languages import in_page_language
@@ -23,7 +23,7 @@ from app.web.languages import in_page_language
 
 def consent_words(
     actor: Actor,
-    client: ClientView,
+    client: ClientSnapshot,
     session: SessionView,
     scopes: tuple[str, ...],
     standing: Standing,
@@ -63,7 +63,7 @@ def consent_words(
     }
 
 
-def send_request(actor: Actor, client: ClientView, scopes: tuple[str, ...]) -> str | None:
+def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) -> str | None:
     """The member's request is with the administrators; otherwise what has to be put right first."""
     try:
         approval_requests.ask_for_client(actor, client, scopes, request.form.get("reason", ""))
@@ -75,7 +75,7 @@ def send_request(actor: Actor, client: ClientView, scopes: tuple[str, ...]) -> s
 
 
 def asking_words(
-    actor: Actor, client: ClientView, session: SessionView, *, sent: bool, error: str | None
+    actor: Actor, client: ClientSnapshot, session: SessionView, *, sent: bool, error: str | None
 ) -> dict[str, Any]:
     """The variables of the page that sends a person to the administrators, before and after."""
     organization = client.organization
@@ -92,7 +92,7 @@ def asking_words(
     }
 
 
-def account_page(client: ClientView, session: SessionView, token: str) -> Response:
+def account_page(client: ClientSnapshot, session: SessionView, token: str) -> Response:
     """The chooser of accounts; ``token`` is the authorization request under way."""
     organization = client.organization
     page = render_template(
@@ -106,7 +106,7 @@ def account_page(client: ClientView, session: SessionView, token: str) -> Respon
     return Response(page)
 
 
-def client_words(client: ClientView) -> dict[str, Any]:
+def client_words(client: ClientSnapshot) -> dict[str, Any]:
     """What pages say of a client."""
     return {
         "name": client.name,
@@ -124,13 +124,13 @@ def client_words(client: ClientView) -> dict[str, Any]:
     }
 
 
-def chosen_scopes(client: ClientView, asked: tuple[str, ...]) -> tuple[str, ...]:
+def chosen_scopes(client: ClientSnapshot, asked: tuple[str, ...]) -> tuple[str, ...]:
     """What the person ticked: only scopes that the client calls optional can be left out."""
     optional = client.document.get("optional_scopes") or ()
     ticked = request.form.getlist("scope")
-    return narrow(asked, [scope for scope in asked if scope not in optional or scope in ticked])
+    return restrict_scopes(asked, [scope for scope in asked if scope not in optional or scope in ticked])
 
 
-def chosen_end(client: ClientView, asked_at: datetime) -> End | None:
+def chosen_end(client: ClientSnapshot, asked_at: datetime) -> End | None:
     """The end that the person chose; None when it is not, or no longer, one of those offered."""
     return end_chosen(request.form.get("lasts", ""), offered_ends(client, asked_at))

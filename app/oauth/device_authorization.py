@@ -15,7 +15,7 @@ from app.oauth.second_look import with_second_look
 from app.oauth.wire import read_form
 from app.operations.authorization import device_codes
 from app.operations.clients import client_usage
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import grants
 from app.rules.authorization.device_codes import shown
 from app.rules.clients.client_scopes import scopes_for_a_user
@@ -34,7 +34,7 @@ def authorize_device(call: Call) -> Answer:
     return answer(document)
 
 
-def page_of(organization: OrganizationView) -> str:
+def page_of(organization: OrganizationSnapshot) -> str:
     """The address that the device shows (``verification_uri``)."""
     return f"{organization.base_url}/organizations/{organization.slug}/device"
 

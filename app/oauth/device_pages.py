@@ -25,7 +25,7 @@ from app.operations.authorization.consents import standing_consent
 from app.operations.authorization.device_codes import DeviceRequest, WrongUserCode
 from app.operations.authorization.interactions import may_allow_client, must_ask, scopes_without_page
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionView
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
@@ -50,7 +50,7 @@ def choose_organization() -> Response:
     errors = {}
     if named:
         try:
-            organization = lookups.organization_by_slug(named)
+            organization = lookups.get_organization_by_slug(named)
         except NotFound:
             errors["organization"] = sentence(
                 "There is no such organization. Its name is in the address that the device shows."
@@ -70,7 +70,7 @@ def choose_organization() -> Response:
 @page_class("account")
 def enter() -> Response:
     """The field for the code; whoever is not signed in signs in first and comes back."""
-    organization = lookups.organization_by_id(g.organization_id)
+    organization = lookups.get_organization_by_id(g.organization_id)
     typed = _readable(request.args.get("user_code", ""))
     session = session_for(organization.id)
     if session is None:
@@ -81,7 +81,7 @@ def enter() -> Response:
 @page_class("account")
 def decide() -> Response:
     """The next page after a button: the device, what it asks for, and what has been decided."""
-    organization = lookups.organization_by_id(g.organization_id)
+    organization = lookups.get_organization_by_id(g.organization_id)
     typed = forms.text("user_code")
     session = session_for(organization.id)
     if session is None:
@@ -141,7 +141,7 @@ def _ask_page(actor: Actor, session: SessionView, found: DeviceRequest, decision
 
 
 def _entry(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     session: SessionView,
     typed: str,
     *,
@@ -173,7 +173,7 @@ def _page(template: str, found: DeviceRequest, **context: Any) -> Response:
     return make_response(page)
 
 
-def _sign_in(organization: OrganizationView, typed: str) -> Response:
+def _sign_in(organization: OrganizationSnapshot, typed: str) -> Response:
     following = urlencode({"next": _address(organization.slug, typed)})
     return redirect(f"/organizations/{organization.slug}/login?{following}", _SEE_OTHER)
 
@@ -191,7 +191,7 @@ def _readable(typed: str) -> str:
 
 def _words(refused: WrongUserCode) -> str:
     said = in_page_language(refused.description)
-    if not refused.tries_left:
+    if not refused.attempts_left:
         return said
-    more = ngettext("You have one more try.", "You have %(num)s more tries.", refused.tries_left)
+    more = ngettext("You have one more try.", "You have %(num)s more tries.", refused.attempts_left)
     return f"{said} {more}"

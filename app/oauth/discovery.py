@@ -7,7 +7,7 @@ from typing import Any
 
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
 from app.operations.clients import scopes
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.rules.actor import Actor
 from app.rules.authorization import interaction
@@ -20,7 +20,7 @@ from app.rules.tokens.claims import SUPPORTED_CLAIMS
 from app.rules.users.sign_up import is_open
 
 
-def document_of(organization: OrganizationView) -> dict[str, Any]:
+def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
     """The metadata document of an organization."""
     issuer = organization.issuer
     oauth = organization.settings["oauth"]
@@ -75,7 +75,7 @@ def document_of(organization: OrganizationView) -> dict[str, Any]:
     return document | _for_unknown_clients(organization)
 
 
-def _prompts(organization: OrganizationView) -> list[str]:
+def _prompts(organization: OrganizationSnapshot) -> list[str]:
     """``create`` leads to the sign-in page where people cannot make accounts: it is told where it does what it says."""
     can_register = is_open(organization.settings)
     return [prompt for prompt in PROMPTS if prompt != "create" or can_register]
@@ -91,7 +91,7 @@ def _assertions(methods: Collection[str]) -> dict[str, list[str]]:
     }
 
 
-def _for_unknown_clients(organization: OrganizationView) -> dict[str, Any]:
+def _for_unknown_clients(organization: OrganizationSnapshot) -> dict[str, Any]:
     """How a client that nobody registered comes in: told only where the organization lets it."""
     rules = organization.settings["oauth"]["dynamic_registration"]
     told: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from app.oauth.answer import Answer
 from app.oauth.call import Call
 from app.oauth.discovery import document_of
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.kept_views import KeptViews
 from app.operations.tokens import introspection
@@ -59,9 +59,9 @@ def protected_resource(call: Call) -> Answer:
     return _answer(call, "protected resource", lambda _: introspection.management_metadata())
 
 
-def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, Any]]) -> Answer:
+def _answer(call: Call, name: str, make: Callable[[OrganizationSnapshot], dict[str, Any]]) -> Answer:
     settings = config.current()
-    organization = lookups.organization_by_slug(call.organization_slug or _ROOT, fresh=False)
+    organization = lookups.get_organization_by_slug(call.organization_slug or _ROOT, fresh=False)
     document = _kept.get(organization.id, settings.base_url, name)
     if document is None:
         # The organization is looked at again: what changed since would make a document that nobody finds out as old.
@@ -70,7 +70,7 @@ def _answer(call: Call, name: str, make: Callable[[OrganizationView], dict[str, 
             settings.base_url,
             name,
             read=lambda: _serialized(
-                make(lookups.organization_by_id(organization.id, fresh=False)), settings.is_https
+                make(lookups.get_organization_by_id(organization.id, fresh=False)), settings.is_https
             ),
         )
     if document is None:

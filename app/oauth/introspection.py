@@ -15,7 +15,7 @@ from app.operations.tokens import introspection
 from app.operations.tokens.access_tokens import BEARER, DPOP
 from app.operations.tokens.introspection import ActiveToken
 from app.rules.errors import DomainError
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 
 # What a resource server asks for that wants to prove later what it was told (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"
@@ -39,7 +39,7 @@ def introspect(call: Call) -> Answer:
 def _introspected(call: Call, sent: Mapping[str, str]) -> tuple[AuthenticatedClient, ActiveToken | None]:
     authenticated = authenticate(call, sent)
     if "token" not in sent:
-        raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
+        raise OAuthError("The parameter token is missing.").with_cause("parameter_missing", expected="token")
     return authenticated, introspection.introspect(authenticated.client, sent["token"])
 
 

@@ -15,7 +15,7 @@ def show(client_id: str, digest: str) -> Response:
 
 def show_of_organization(organization_id: str, digest: str) -> Response:
     """The picture of an organization. Raises NotFound."""
-    return _picture(branding.get_picture(organization_id, digest))
+    return _picture(branding.get_logo_picture(organization_id, digest))
 
 
 def _picture(content: bytes) -> Response:

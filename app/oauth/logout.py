@@ -18,7 +18,7 @@ from app.operations.sign_in.sessions import end_session
 from app.operations.tokens.logout import LogoutRequest, read_logout_request
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.web.branding import branding_of, branding_of_path
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class
@@ -41,12 +41,12 @@ def begin() -> BaseResponse:
     """The sign-in is over, or the question whether it shall be."""
     try:
         sent = _read()
-    except OAuthRefusal as error:
+    except OAuthError as error:
         return _error_page(error)
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
         return _error_page(
-            OAuthRefusal(sentence("It names neither an organization nor an app that is known here."))
+            OAuthError(sentence("It names neither an organization nor an app that is known here."))
         )
     if request.method == "POST" and sign_in_token(wanted.organization.id) is None:
         # Sent by another site's form, a POST comes without our cookies; browsers send them when they follow this.
@@ -72,14 +72,14 @@ def confirm() -> BaseResponse:
     sent = {name: request.form[name] for name in PARAMETERS if request.form.get(name)}
     wanted = read_logout_request(sent, organization_id=g.organization_id)
     if wanted is None:
-        return _error_page(OAuthRefusal(sentence("This organization is not at work.")))
+        return _error_page(OAuthError(sentence("This organization is not at work.")))
     return _end(wanted)
 
 
 def _read() -> Mapping[str, str]:
     parameters = read_authorization_request(Call.current())
     if parameters.repeated:
-        raise OAuthRefusal("A parameter was sent more than once.")
+        raise OAuthError("A parameter was sent more than once.")
     return {name: value for name, value in parameters.sent.items() if name in PARAMETERS}
 
 

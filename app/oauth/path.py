@@ -17,4 +17,4 @@ def take_organization(_endpoint: str | None, values: dict[str, Any] | None) -> N
 def use_organization_of_path() -> None:
     """Views under ``/organizations/{id}/oauth`` know only that organization's clients (MX-3)."""
     slug = g.organization_slug
-    g.organization_id = lookups.organization_by_slug(slug, fresh=False).id if slug is not None else None
+    g.organization_id = lookups.get_organization_by_slug(slug, fresh=False).id if slug is not None else None

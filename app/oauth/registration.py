@@ -20,7 +20,7 @@ from app.operations.directory import lookups
 from app.rules.actor import Actor
 from app.rules.clients.dynamic_metadata import LARGEST, as_document, refusal_code, refusal_words
 from app.rules.errors import DomainError, Forbidden, InvalidInput, Unauthenticated
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.rules.strict_json import load_object
 
 _METHODS = "GET, POST, PUT, DELETE"
@@ -79,12 +79,12 @@ def _answered(work: Callable[[Call], Answer]) -> Response:
         require_secure(call)
         given = work(call)
     except InvalidInput as error:
-        refused = OAuthRefusal(refusal_words(error), code=refusal_code(error))
-        given = refusal_of(refused.because("registration_refused", received=error.description), call)
+        refused = OAuthError(refusal_words(error), code=refusal_code(error))
+        given = refusal_of(refused.with_cause("registration_refused", received=error.description), call)
     except Forbidden as error:
         given = refusal_of(Forbidden(error.description, code="access_denied"), call)
     except Unauthenticated as error:
-        given = refusal_of(error.because("registration_token_invalid"), call)
+        given = refusal_of(error.with_cause("registration_token_invalid"), call)
         why = f', error="{error.code}"' if call.authorization else ""
         given.headers.append(("WWW-Authenticate", f'Bearer realm="{REALM}"{why}'))
     except DomainError as error:
@@ -94,7 +94,7 @@ def _answered(work: Callable[[Call], Answer]) -> Response:
 
 
 def _actor(call: Call) -> Actor:
-    here = call.organization_id or lookups.root_organization().id
+    here = call.organization_id or lookups.get_root_organization().id
     return Actor.anonymous(here, call.address, call.request_id)
 
 

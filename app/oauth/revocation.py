@@ -13,7 +13,7 @@ from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.grants import grants
 from app.operations.tokens import revocation
 from app.rules.errors import DomainError, InvalidInput
-from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
+from app.rules.oauth_errors import InvalidGrant, OAuthError
 
 
 def revoke(call: Call) -> Answer:
@@ -23,7 +23,7 @@ def revoke(call: Call) -> Answer:
         authenticated = _revoke(call, read_form(call))
         given = answer({})
     except InvalidInput as error:
-        given = refusal_of(InvalidGrant(error.description).because("token_not_own"), call)
+        given = refusal_of(InvalidGrant(error.description).with_cause("token_not_own"), call)
     except DomainError as error:
         given = refusal_of(error, call)
     return cors.allow_own_origins(given, call, authenticated)
@@ -32,7 +32,7 @@ def revoke(call: Call) -> Answer:
 def _revoke(call: Call, sent: Mapping[str, str]) -> AuthenticatedClient:
     authenticated = authenticate(call, sent)
     if "token" not in sent:
-        raise OAuthRefusal("The parameter token is missing.").because("parameter_missing", expected="token")
+        raise OAuthError("The parameter token is missing.").with_cause("parameter_missing", expected="token")
     actor = grants.client_actor(authenticated.client, call.address, call.request_id)
     # The hint only says where to look first, and the token says that itself (RV-3).
     revocation.revoke_token(actor, sent["token"])

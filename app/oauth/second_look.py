@@ -33,7 +33,7 @@ def _is_stale(call: Call) -> bool:
     if call.authenticated is None:
         return False
     client = call.authenticated.client
-    fresh = lookups.reread(client)
+    fresh = lookups.reload_client(client)
     return (
         fresh is None
         or fresh.version != client.version

@@ -13,7 +13,7 @@ from app.oauth.server import GRANT_TYPES, server
 from app.oauth.wire import WireRequest, read_form
 from app.operations.clients import client_usage
 from app.rules.errors import DomainError
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 
 
 def issue(call: Call) -> Answer:
@@ -21,13 +21,13 @@ def issue(call: Call) -> Answer:
     try:
         sent = read_form(call)
         if "grant_type" not in sent:
-            raise OAuthRefusal("The parameter grant_type is missing.").because(
+            raise OAuthError("The parameter grant_type is missing.").with_cause(
                 "parameter_missing", expected="grant_type"
             )
         if sent["grant_type"] not in GRANT_TYPES:
-            raise OAuthRefusal(
+            raise OAuthError(
                 "The grant_type is not supported here.", code="unsupported_grant_type"
-            ).because("grant_type_unsupported", received=sent["grant_type"], expected=GRANT_TYPES)
+            ).with_cause("grant_type_unsupported", received=sent["grant_type"], expected=GRANT_TYPES)
         given = with_second_look(call, lambda: _issued(call, sent))
     except DomainError as error:
         given = refusal_of(error, call)

@@ -11,7 +11,7 @@ from app.operations.clients.dpop_proofs import ProofRefused
 from app.operations.directory.lookups import AuthenticatedClient
 from app.operations.tokens import id_tokens as operation
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.rules.tokens.protected_resources import PresentedToken, is_by_dpop
 from app.web.challenges import challenges
 
@@ -50,7 +50,7 @@ def _presented(call: Call) -> PresentedToken:
         if scheme.lower() not in {"bearer", "dpop"} or not token.strip():
             raise Unauthenticated(_MISSING)
         if call.method == "POST" and call.content_type == FORM and "access_token" in read_form(call):
-            raise OAuthRefusal("The token was sent twice.")
+            raise OAuthError("The token was sent twice.")
         return PresentedToken(
             token.strip(), is_by_dpop(header), proof=call.proof, method=call.method, url=call.url
         )

@@ -21,7 +21,7 @@ from app.operations.clients.client_authentication import NONE, Presented
 from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from app.rules.clients.client_assertions import subject_of_assertion
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
-from app.rules.oauth_errors import InvalidClient, OAuthRefusal
+from app.rules.oauth_errors import InvalidClient, OAuthError
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"
@@ -62,17 +62,17 @@ def read_form(call: Call) -> Mapping[str, str]:
     """The parameters of a form-encoded POST. Raises OAuthRefusal for anything else (ST-2)."""
     require_secure(call)
     if call.has_query:
-        raise OAuthRefusal("Parameters belong in the body; the address takes no query.").because(
+        raise OAuthError("Parameters belong in the body; the address takes no query.").with_cause(
             "parameters_in_address"
         )
     if call.content_type != FORM:
-        raise OAuthRefusal(f"The body must be {FORM}.").because(
+        raise OAuthError(f"The body must be {FORM}.").with_cause(
             "wrong_content_type", received=call.content_type, expected=FORM
         )
     parameters = _parsed(call.read_body())
     call.sent = parameters.sent
     if parameters.repeated:
-        raise OAuthRefusal("A parameter was sent more than once.").because(
+        raise OAuthError("A parameter was sent more than once.").with_cause(
             "parameter_repeated", received=", ".join(sorted(parameters.repeated))
         )
     return parameters.sent
@@ -85,7 +85,7 @@ def read_authorization_request(call: Call) -> Parameters:
     if call.method == "GET":
         return _parsed(query)
     if call.content_type != FORM:
-        raise OAuthRefusal(f"The body must be {FORM}.")
+        raise OAuthError(f"The body must be {FORM}.")
     return _parsed(call.read_body() + (b"&" + query if query else b""))
 
 
@@ -101,12 +101,12 @@ def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
         secret = sent.get("client_secret")
         return Presented(NONE, client_id) if secret is None else Presented(POST, client_id, secret)
     if "client_secret" in sent:
-        raise OAuthRefusal("The client authenticated twice: use the header or the body, not both.").because(
+        raise OAuthError("The client authenticated twice: use the header or the body, not both.").with_cause(
             "authenticated_twice"
         )
     presented = _basic(header)
     if sent.get("client_id", presented.client_id) != presented.client_id:
-        raise OAuthRefusal("The client_id of the body is not the one of the header.").because(
+        raise OAuthError("The client_id of the body is not the one of the header.").with_cause(
             "authenticated_twice", received=sent["client_id"], expected=presented.client_id
         )
     return presented
@@ -115,21 +115,21 @@ def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
 def require_secure(call: Call) -> None:
     """Plain http is refused, not redirected, where secrets travel (TR-1)."""
     if config.current().is_https and not call.is_secure:
-        raise OAuthRefusal(
+        raise OAuthError(
             "Use https. Behind a proxy, it must send X-Forwarded-Proto and be counted."
-        ).because("http_behind_proxy", received="http", expected="https")
+        ).with_cause("http_behind_proxy", received="http", expected="https")
 
 
 def _assertion(call: Call, sent: Mapping[str, str]) -> Presented:
     if call.authorization is not None or "client_secret" in sent:
-        raise OAuthRefusal("The client authenticated twice: use one method.").because("authenticated_twice")
+        raise OAuthError("The client authenticated twice: use one method.").with_cause("authenticated_twice")
     assertion = sent.get("client_assertion")
     if assertion is None or "client_assertion_type" not in sent:
-        raise OAuthRefusal("client_assertion and client_assertion_type belong together.").because(
+        raise OAuthError("client_assertion and client_assertion_type belong together.").with_cause(
             "parameter_missing", expected=("client_assertion", "client_assertion_type")
         )
     if sent["client_assertion_type"] != ASSERTION_TYPE:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_malformed", expected=f"client_assertion_type: {ASSERTION_TYPE}"
         )
     # A client_id beside it must be the assertion's own (RFC 7521 section 4.2); whoever verifies it sees to that.
@@ -167,13 +167,13 @@ def _parsed(encoded: bytes) -> Parameters:
     try:
         pairs = _pairs(encoded)
     except ValueError:
-        raise OAuthRefusal("The parameters must be form-encoded UTF-8, at most 100 of them.") from None
+        raise OAuthError("The parameters must be form-encoded UTF-8, at most 100 of them.") from None
     sent: dict[str, str] = {}
     seen: set[str] = set()
     repeated: set[str] = set()
     for name, value in pairs:
         if "\0" in value or "\0" in name:
-            raise OAuthRefusal("A parameter holds a NUL character.")
+            raise OAuthError("A parameter holds a NUL character.")
         if name in seen and name in REPEATABLE and value:
             sent[name] = f"{sent[name]} {value}" if name in sent else value
         elif name in seen and name not in REPEATABLE:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from app.operations.bounded import Kept
-from app.operations.store.transactions import is_under_way
+from app.operations.store.transactions import is_in_transaction
 from app.operations.view_changes import Seen
 
 V = TypeVar("V")
@@ -32,7 +32,7 @@ class KeptViews(Generic[V]):
         value = read()
         if value is None:
             self._kept.forget(organization_id, *rest)
-        elif not is_under_way():
+        elif not is_in_transaction():
             # What a unit has not committed yet is nobody else's view, and one that only reads may look at the past:
             # on SQLite at that of its first statement, before the change that this moment knows of.
             self._kept.put(organization_id, *rest, value=(value, seen))

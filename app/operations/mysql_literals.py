@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
-from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, as_json
+from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid, dump_json
 
 Literal = Callable[[Any], str]
 Reader = Callable[[Any], Any]
@@ -79,7 +79,7 @@ def _moment(value: datetime | None) -> str:
 
 def _json(value: Any) -> str:
     # As the column's own type has it: None is no value, and what is stored is text.
-    return "NULL" if value is None else _text(as_json(value))
+    return "NULL" if value is None else _text(dump_json(value))
 
 
 def _boolean(value: bool | None) -> str:

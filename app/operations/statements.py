@@ -23,11 +23,11 @@ from app.database import FENCE, engines
 from app.models.base import Base
 from app.operations.mysql_literals import literal_of, reader_of
 from app.operations.store.transactions import (
-    Meaning,
-    current_unit,
+    ErrorClass,
+    classify_error,
+    current_unit_of_work,
     is_duplicate_key,
-    is_under_way,
-    meaning_of,
+    is_in_transaction,
 )
 from app.operations.thread_connections import discard, driver_connection
 from app.rules.errors import Unavailable
@@ -65,7 +65,7 @@ class Statement:
 
     def rows(self, **values: Any) -> Sequence[Any]:
         """Every row; inside a unit of work they are read by it, so that it sees what it has written."""
-        if is_under_way():
+        if is_in_transaction():
             compiled, found, _ = self._in_unit(values, fetch=True)
             return [compiled.convert(row) for row in found]
         compiled, engine = self._for_engine(engines()[1])
@@ -88,7 +88,7 @@ class Statement:
     def _in_unit(
         self, values: Mapping[str, Any], *, fetch: bool
     ) -> tuple[_Compiled, Sequence[Sequence[Any]], int]:
-        connection = current_unit().use_connection()
+        connection = current_unit_of_work().use_connection()
         compiled, engine = self._for_engine(connection.engine)
         parameters = compiled.parameters(values)
         try:
@@ -178,7 +178,7 @@ def _attempts(
             if attempt > 1 and not fetch and is_duplicate_key(error):
                 return (), 1
             pause = _jitter.uniform(0, 0.01 * 2**attempt)
-            if meaning_of(error) is Meaning.FINAL:
+            if classify_error(error) is ErrorClass.FINAL:
                 raise _as_sqlalchemy_has_it(engine, compiled, error) from error
             if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
                 raise Unavailable from error

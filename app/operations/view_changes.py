@@ -25,7 +25,7 @@ from sqlalchemy import bindparam, insert, select
 
 from app.config import current
 from app.extensions import db
-from app.models.event import ViewChange
+from app.models.event import CacheInvalidation
 from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import on_commit
@@ -44,8 +44,8 @@ _SLOTS, _WIDTH = 4096, 8
 _log = logging.getLogger("gatehouse.changes")
 
 _SINCE = Statement(
-    select(ViewChange.organization_id, ViewChange.id, ViewChange.is_for_all)
-    .where(ViewChange.at > bindparam("since", type_=ViewChange.at.type))
+    select(CacheInvalidation.organization_id, CacheInvalidation.id, CacheInvalidation.is_for_all)
+    .where(CacheInvalidation.at > bindparam("since", type_=CacheInvalidation.at.type))
     .limit(_MOST_READ),
     across_organizations=True,
 )
@@ -90,7 +90,7 @@ _known: dict[UUID, datetime] = {}
 def mark(organization_id: str) -> None:
     """Views of the organization and its clients are stale once the transaction under way has committed."""
     db.session.execute(
-        insert(ViewChange).values(organization_id=organization_id, id=new_id(), at=clock.now())
+        insert(CacheInvalidation).values(organization_id=organization_id, id=new_id(), at=clock.now())
     )
     on_commit(lambda: _renew(organization_id))
 
@@ -98,7 +98,9 @@ def mark(organization_id: str) -> None:
 def mark_all(root_id: str) -> None:
     """Views of every organization are stale once the transaction under way has committed; written under root's key."""
     db.session.execute(
-        insert(ViewChange).values(organization_id=root_id, id=new_id(), at=clock.now(), is_for_all=True)
+        insert(CacheInvalidation).values(
+            organization_id=root_id, id=new_id(), at=clock.now(), is_for_all=True
+        )
     )
     on_commit(forget)
 

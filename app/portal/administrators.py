@@ -14,7 +14,7 @@ from app.operations.users.invitations import list_invitations, revoke_invitation
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.directory.permissions import roles_of
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import field_errors, text
 
@@ -32,7 +32,7 @@ def administrators(visit: Visit) -> Answer:
     return visit.render(
         "portal/administrators/list.html",
         page=page,
-        roles=roles_of(visit.organization.settings),
+        roles=effective_roles(visit.organization.settings),
         invitations=list_invitations(visit.actor, slug, limit=_OPEN_INVITATIONS).items,
         pager=pages_of(page, visit.organization.id, "portal administrators"),
     )
@@ -63,12 +63,12 @@ def new_administrator(visit: Visit) -> Answer:
                 "portal/administrators/invited.html",
                 invitation=added.invitation.invitation,
                 link=added.link,
-                roles=roles_of(visit.organization.settings),
+                roles=effective_roles(visit.organization.settings),
             )
     return visit.render(
         "portal/administrators/new.html",
         code=400 if errors else 200,
-        roles=roles_of(visit.organization.settings),
+        roles=effective_roles(visit.organization.settings),
         values={"email": text("email") or request.args.get("email", ""), "name": text("name"), "role": role},
         errors=errors,
     )
@@ -95,7 +95,7 @@ def remove(visit: Visit, admin_id: str) -> Answer:
         code=409 if errors else 200,
         admin=found,
         is_self=found.user_id == visit.actor.user_id,
-        roles=roles_of(visit.organization.settings),
+        roles=effective_roles(visit.organization.settings),
         errors=errors,
     )
 

@@ -55,7 +55,7 @@ def apis(visit: Visit) -> Answer:
 @visiting
 def new_api(visit: Visit) -> Answer:
     """An API of the organization; afterwards clients may ask for it."""
-    visit.actor.require_some("resources:write")
+    visit.actor.require_for_own("resources:write")
     if request.method == "GET":
         return _form(visit, None, _NEW, {})
     sent = {"identifier": text("identifier"), **_sent()}
@@ -139,7 +139,7 @@ def _form(
         formats=_FORMATS,
         errors=errors,
         asks_to_confirm=asks,
-        may_change=api is None or visit.actor.may("resources:write", owner_id=owner),
+        may_change=api is None or visit.actor.has_permission("resources:write", owner_id=owner),
         metadata=metadata,
         document=json.dumps(metadata.document, indent=2) if metadata is not None else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.portal.visit import home_slug, sign_in_url
 from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests, Unavailable
@@ -32,7 +32,7 @@ def refuse(error: DomainError) -> BaseResponse:
     """The refusal as a page; who must sign in again is sent there and comes back."""
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
-        home = home_slug(actor_for(organization_by_slug(slug)))
+        home = home_slug(actor_for(get_organization_by_slug(slug)))
         return redirect(sign_in_url(home or slug, again=True), 303)
     back_url, back_label = _way_back(error, slug)
     page = render_template(

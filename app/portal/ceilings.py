@@ -8,10 +8,10 @@ from typing import Any
 from flask import request
 
 from app.operations.organizations.instance_limits import (
-    CeilingsView,
-    UpdatedCeilings,
-    get_ceilings,
-    update_ceilings,
+    InstanceLimitsRecord,
+    UpdatedInstanceLimits,
+    get_instance_limits,
+    update_instance_limits,
 )
 from app.portal.blueprint import portal
 from app.portal.setting_fields import choice_words, in_words
@@ -64,13 +64,13 @@ def ceiling(visit: Visit, setting: str) -> Answer:
     if request.method == "GET":
         return _form(visit, setting, view, view.bounds.get(setting) or {}, {})
     bound = None if text("act") == "lift" else _typed(setting)
-    tried: UpdatedCeilings | None = None
+    tried: UpdatedInstanceLimits | None = None
     errors: dict[str, str] = {}
     try:
         if text("act") == "preview":
-            tried = update_ceilings(visit.actor, {setting: bound}, dry_run=True)
+            tried = update_instance_limits(visit.actor, {setting: bound}, dry_run=True)
         else:
-            update_ceilings(visit.actor, {setting: bound}, expected_version=version_read())
+            update_instance_limits(visit.actor, {setting: bound}, expected_version=version_read())
             return visit.done("/ceilings", "saved")
     except PreconditionFailed:
         errors = {"": "Somebody changed the ceilings meanwhile. Check and save again."}
@@ -80,11 +80,11 @@ def ceiling(visit: Visit, setting: str) -> Answer:
     return _form(visit, setting, view, bound or {}, errors, tried)
 
 
-def _read(visit: Visit) -> CeilingsView:
+def _read(visit: Visit) -> InstanceLimitsRecord:
     # Which pages there are is the portal's; who may see them the operation says.
     if visit.organization.slug != ROOT_SLUG:
         raise NotFound("There is no such page.")
-    return get_ceilings(visit.actor)
+    return get_instance_limits(visit.actor)
 
 
 def _typed(setting: str) -> dict[str, Any] | None:
@@ -107,10 +107,10 @@ def _key(word: Any) -> str:
 def _form(
     visit: Visit,
     setting: str,
-    view: CeilingsView,
+    view: InstanceLimitsRecord,
     bound: Mapping[str, Any],
     errors: dict[str, str],
-    tried: UpdatedCeilings | None = None,
+    tried: UpdatedInstanceLimits | None = None,
 ) -> Answer:
     kind = SETTINGS[setting].kind
     allowed = bound.get("allowed", list(words_of(setting)))

@@ -25,7 +25,7 @@ def scope_choices(actor: Actor, scopes: Iterable[ScopeRecord], *, for_people: bo
     offered = [scope for scope in scopes if for_people or not scope.is_identity]
     choices: list[Choice] = [(scope.name, scope.title or scope.name, _described(scope)) for scope in offered]
     management: list[Choice] = [(name, words, name) for name, words in grantable_permissions(actor).items()]
-    may_write = actor.may("resources:write")
+    may_write = actor.has_permission("resources:write")
     return {
         "scope_choices": sorted(choices, key=lambda choice: choice[0] != "openid"),
         "management_choices": management,

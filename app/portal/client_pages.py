@@ -66,16 +66,16 @@ def client_page(
         source_words=SOURCE_WORDS,
         approval_words=APPROVAL,
         tabs=tabs,
-        may_change=visit.actor.may("clients:write", owner_id=client.created_by_user_id),
+        may_change=visit.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
         **context,
     )
 
 
 def _has(visit: Visit, client: ClientRecord, tab: str) -> bool:
     if tab == "logs":
-        return visit.actor.may("logs:read", owner_id=client.created_by_user_id)
+        return visit.actor.has_permission("logs:read", owner_id=client.created_by_user_id)
     if tab == "tokens":
-        return visit.actor.may("tokens:read", owner_id=client.created_by_user_id)
+        return visit.actor.has_permission("tokens:read", owner_id=client.created_by_user_id)
     return tab != "redirects" or "authorization_code" in client.grant_types
 
 
@@ -132,7 +132,9 @@ def client_advanced(visit: Visit, client_id: str) -> Answer:
             ("", "As the organization decides"),
             *((name, name) for name in SIGNING_ALGORITHMS),
         ],
-        exchange_choices=[("", "None"), *EXCHANGE.items()] if visit.actor.may("clients:trust") else [],
+        exchange_choices=[("", "None"), *EXCHANGE.items()]
+        if visit.actor.has_permission("clients:trust")
+        else [],
         profile_choices=[("", "None"), *((name, SECURITY_PROFILE_WORDS[name]) for name in SECURITY_PROFILES)],
     )
 

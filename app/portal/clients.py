@@ -59,7 +59,7 @@ def new_client(visit: Visit) -> Answer:
 
     Who builds an API goes on to define it; an agent is a native app that names the APIs it calls.
     """
-    visit.actor.require_some("clients:write")
+    visit.actor.require_for_own("clients:write")
     chosen = request.args.get("type", "")
     if chosen == "api":
         return redirect(f"/portal/{visit.organization.slug}/apis/new", 303)

@@ -10,8 +10,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request, list_failed_requests
 from app.operations.clients.clients import get_client, update_client
-from app.operations.directory.lookups import OrganizationView
-from app.operations.store.pages import Page
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.store.pagination import Page
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.paging import pages_of, position
@@ -29,7 +29,7 @@ _OF_ADDRESSES = frozenset({_UNREGISTERED, "redirect_uri_mismatch"})
 @visiting
 def logs(visit: Visit) -> Answer:
     """Refused requests of the clients that the visitor may see, the newest first; ``cause``, ``request_id`` narrow."""
-    visit.actor.require_some("logs:read")
+    visit.actor.require_for_own("logs:read")
     page, filters = _page(visit)
     return visit.render(
         "portal/logs/list.html",
@@ -106,7 +106,7 @@ def _entry(
     visit: Visit, entry: FailedRequestRecord, *, refusal: DomainError | None = None, code: int = 200
 ) -> BaseResponse:
     is_unregistered = entry.cause == _UNREGISTERED and entry.received is not None
-    may_change = visit.actor.may("clients:write", owner_id=entry.client_created_by_user_id)
+    may_change = visit.actor.has_permission("clients:write", owner_id=entry.client_created_by_user_id)
     return visit.render(
         "portal/logs/entry.html",
         code=code,
@@ -120,7 +120,7 @@ def _entry(
     )
 
 
-def _curl(entry: FailedRequestRecord, organization: OrganizationView) -> str:
+def _curl(entry: FailedRequestRecord, organization: OrganizationSnapshot) -> str:
     """The request as a command; what was removed is a variable of the shell, for whoever has it to fill in."""
     address = f"{organization.issuer}/oauth/{entry.endpoint}"
     if entry.method == "GET":

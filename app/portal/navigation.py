@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 
 
@@ -43,14 +43,14 @@ _ROOT_PAGES = (
 )
 
 
-def entries(organization: OrganizationView, actor: Actor, path: str) -> list[Entry]:
+def entries(organization: OrganizationSnapshot, actor: Actor, path: str) -> list[Entry]:
     """What stands in the side navigation; the entry of the page at ``path`` is marked."""
     base = f"/portal/{organization.slug}"
     pages = _PAGES + (_ROOT_PAGES if organization.is_root else ())
     return [
         Entry(label, f"{base}{below}", icon, _is_current(path, base, below))
         for label, below, icon, permission in pages
-        if actor.may_some(permission)
+        if actor.has_permission_for_own(permission)
     ]
 
 

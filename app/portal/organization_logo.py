@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import request
 
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding
 from app.operations.organizations.settings import UpdatedSettings, get_settings
 from app.portal.blueprint import portal
@@ -32,12 +32,12 @@ def let_pictures_in(endpoint: str | None, values: dict[str, Any] | None) -> None
         return
     try:
         slug = (values or {})["organization"]
-        actor = actor_for(organization_by_slug(slug))
-        branding.require_settable(actor, slug)
+        actor = actor_for(get_organization_by_slug(slug))
+        branding.require_logo_permission(actor, slug)
     except DomainError:
         return
     hold_place(actor.organization_id)
-    request.max_content_length = branding.MOST_BYTES + _FORM_BYTES
+    request.max_content_length = branding.MAX_LOGO_BYTES + _FORM_BYTES
     # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
     request.max_form_memory_size = 4 * _FORM_BYTES
 
@@ -54,12 +54,12 @@ def logo_page(visit: Visit) -> Answer:
 def logo_upload(visit: Visit) -> Answer:
     """The picture stands on the organization's pages."""
     slug = visit.organization.slug
-    branding.require_settable(visit.actor, slug)
+    branding.require_logo_permission(visit.actor, slug)
     file = request.files.get("logo")
     if file is None or not file.filename:
         return _page(visit, code=400, errors={"logo": "Choose a file."})
     try:
-        content = file.stream.read(branding.MOST_BYTES + 1)
+        content = file.stream.read(branding.MAX_LOGO_BYTES + 1)
         saved = branding.set_logo(visit.actor, slug, content)
     except (InvalidInput, Conflict) as refusal:
         return _page(visit, code=refusal.status, errors=field_errors(refusal))
@@ -87,5 +87,5 @@ def _page(visit: Visit, *, code: int = 200, errors: dict[str, str] | None = None
         code=code,
         logo=view.document["branding"]["logo"],
         errors=errors or {},
-        most_mib=branding.MOST_BYTES // 1024 // 1024,
+        most_mib=branding.MAX_LOGO_BYTES // 1024 // 1024,
     )

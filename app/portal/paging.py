@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from flask import request
 
-from app.operations.store.pages import CursorKey, Page
+from app.operations.store.pagination import CursorKey, Page
 from app.rules.errors import InvalidInput
 from app.web.pagination import page_meta, page_position
 

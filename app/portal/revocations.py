@@ -31,7 +31,7 @@ def revocations(visit: Visit) -> Answer:
         "portal/revocations/list.html",
         page=page,
         names=names_of(visit.actor, [receipt.subject for receipt in page.items]),
-        may_revoke=visit.actor.may("tokens:revoke"),
+        may_revoke=visit.actor.has_permission("tokens:revoke"),
         pager=pages_of(page, visit.organization.id, _LISTING),
     )
 

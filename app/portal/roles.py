@@ -17,7 +17,7 @@ from app.operations.organizations.roles import (
 )
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.directory.permissions import ADMIN, ALL_PERMISSIONS, BUILT_IN_ROLES, PERMISSIONS
+from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, ORGANIZATION_PERMISSIONS, PERMISSIONS
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.web.forms import field_errors, lines, text, ticked, version_read
 
@@ -108,7 +108,7 @@ def _groups(key: str | None) -> list[tuple[str, list[tuple[str, str, bool]]]]:
     offered = (
         frozenset(BUILT_IN_ROLES[key].permissions)
         if key is not None and key in BUILT_IN_ROLES
-        else ALL_PERMISSIONS
+        else ORGANIZATION_PERMISSIONS
     )
     groups: dict[str, list[tuple[str, str, bool]]] = {}
     for name, words in PERMISSIONS.items():
@@ -131,7 +131,7 @@ def _form(visit: Visit, record: RoleRecord | None, values: dict[str, Any], error
         values=values,
         more=[name for name in values["permissions"] if name not in listed],
         groups=groups,
-        holders=list_holders(visit.actor, key) if key and visit.actor.may("admins:read") else None,
+        holders=list_holders(visit.actor, key) if key and visit.actor.has_permission("admins:read") else None,
         errors=errors,
         version=record.version if record else 1,
     )

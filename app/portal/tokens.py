@@ -31,7 +31,7 @@ def client_tokens(visit: Visit, client_id: str) -> Answer:
         client,
         "tokens",
         page=page,
-        may_revoke=visit.actor.may("tokens:revoke", owner_id=client.created_by_user_id),
+        may_revoke=visit.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
         pager=pages_of(page, visit.organization.id, listing),
     )
 
@@ -63,7 +63,7 @@ def client_access_tokens(visit: Visit, client_id: str) -> Answer:
         "tokens",
         template="access_tokens",
         page=page,
-        may_revoke=visit.actor.may("tokens:revoke", owner_id=client.created_by_user_id),
+        may_revoke=visit.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
         pager=pages_of(page, visit.organization.id, listing),
     )
 

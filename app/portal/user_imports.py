@@ -8,7 +8,7 @@ from typing import Any
 from flask import Response, request, stream_with_context
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_uploads
 from app.operations.users import import_records as records
 from app.operations.users import import_records as reports
@@ -40,7 +40,7 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
     if endpoint != _UPLOAD or request.method != "POST":
         return
     try:
-        actor = actor_for(organization_by_slug((values or {})["organization"]))
+        actor = actor_for(get_organization_by_slug((values or {})["organization"]))
         uploads.require_options(actor)
     except (Forbidden, NotFound):
         return
@@ -142,7 +142,7 @@ def _page(
 ) -> BaseResponse:
     record = records.get_import(visit.actor, import_id)
     refused: tuple[records.RefusedRow, ...] = ()
-    if record.refused and visit.actor.may("users:write"):
+    if record.refused and visit.actor.has_permission("users:write"):
         refused = records.list_refused_rows(visit.actor, import_id, limit=FIRST_ERRORS).items
     page = visit.render(
         "portal/users/import.html",

@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import request
 
-from app.operations.directory.users import UserView
+from app.operations.directory.users import UserSnapshot
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
 from app.operations.users.password_resets import is_mailable
@@ -24,7 +24,7 @@ from app.operations.users.users import FILTERS, get_user_record, list_users
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.directory.permissions import roles_of
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
@@ -35,7 +35,7 @@ from app.web.forms import text
 @visiting
 def users(visit: Visit) -> Answer:
     """The people of the organization, by address; ``q`` searches, ``status`` and ``role`` narrow."""
-    roles = roles_of(visit.organization.settings)
+    roles = effective_roles(visit.organization.settings)
     query = request.args.get("q", "").strip()[:100]
     allowed = {"status": STATUSES, "role": tuple(roles)}
     asked = {name: request.args.get(name, "") for name in FILTERS}
@@ -176,18 +176,20 @@ def _page(visit: Visit, user_id: str, *, code: int = 200, errors: dict[str, str]
         roles=_role_names(visit, record.roles),
         sessions=[(entry, browser_name(entry.user_agent)) for entry in sessions],
         found=list_user_factors(visit.actor, user_id),
-        apps=list_user_consents(visit.actor, user_id) if visit.actor.may("consents:read") else None,
+        apps=list_user_consents(visit.actor, user_id)
+        if visit.actor.has_permission("consents:read")
+        else None,
         mails_reset=is_mailable(visit.organization),
         errors=errors or {},
     )
 
 
 def _role_names(visit: Visit, roles: tuple[str, ...]) -> list[str]:
-    known = roles_of(visit.organization.settings)
+    known = effective_roles(visit.organization.settings)
     return [known[role].name if role in known else role for role in roles]
 
 
-def _url(visit: Visit, found: UserView) -> str:
+def _url(visit: Visit, found: UserSnapshot) -> str:
     return visit.url(f"/users/{found.public_id}")
 
 

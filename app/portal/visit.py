@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory.lookups import OrganizationView, organization_by_slug
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.portal.navigation import entries
 from app.portal.notices import notice
 from app.rules.actor import Actor
@@ -24,7 +24,7 @@ Answer = str | BaseResponse | tuple[str, int]
 class Visit:
     """One request of a signed-in person to one organization's part of the portal."""
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     actor: Actor
 
     def url(self, path: str = "") -> str:
@@ -39,7 +39,7 @@ class Visit:
             template,
             **frame(self.organization, self.actor),
             base=self.url(),
-            may=self.actor.may,
+            may=self.actor.has_permission,
             **(pager or {}),
             **context,
         )
@@ -56,7 +56,7 @@ def visiting(view: Callable[..., Answer]) -> Callable[..., Answer]:
 
     @functools.wraps(view)
     def run(organization: str, **values: Any) -> Answer:
-        named = organization_by_slug(organization)
+        named = get_organization_by_slug(organization)
         actor = actor_for(named)
         if actor.kind == "anonymous":
             return redirect(sign_in_url(named.slug), 303)
@@ -80,7 +80,7 @@ def home_slug(actor: Actor) -> str | None:
     return session.organization_slug if session else None
 
 
-def frame(organization: OrganizationView | None, actor: Actor | None) -> dict[str, Any]:
+def frame(organization: OrganizationSnapshot | None, actor: Actor | None) -> dict[str, Any]:
     """The variables of shell.html that do not depend on the page."""
     home = home_slug(actor) if actor else None
     return {

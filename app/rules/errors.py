@@ -59,7 +59,7 @@ class DomainError(Exception):
         self.details = dict(details or {})
 
     def because(self, cause: str, *, received: str | None = None, expected: str | Iterable[str] = ()) -> Self:
-        """The refusal itself, with its cause for the log of failed requests: ``raise InvalidGrant().because(…)``."""
+        """The refusal itself, with its cause for the log of failed requests: ``raise InvalidGrant().with_cause(…)``."""
         self.cause = Cause(cause, received, (expected,) if isinstance(expected, str) else tuple(expected))
         return self
 

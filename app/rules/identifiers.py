@@ -92,7 +92,7 @@ def parse_public_id(prefix: str, text: str) -> UUID | None:
     return decode_uuid(text[len(head) :]) if text.startswith(head) else None
 
 
-def client_id_of(organization_id: str, value: UUID) -> str:
+def format_client_id(organization_id: str, value: UUID) -> str:
     """The public ``client_id``; it names its organization and can never equal a ``sub`` (RFC 9700 section 4.15)."""
     return f"cli_{organization_id}_{encode_uuid(value)}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-LONGEST = 128
-MOST = 100
+MAX_SCOPE_LENGTH = 128
+MAX_SCOPES = 100
 
 # What a new organization starts with (OpenID Connect Core sections 5.4 and 11).
 IDENTITY_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phone", "offline_access")
@@ -18,7 +18,7 @@ _LIST = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
 
 def is_scope(text: str) -> bool:
     """Whether the text is one scope: printable ASCII without space, quote and backslash, at most 128 long."""
-    return len(text) <= LONGEST and _TOKEN.fullmatch(text) is not None
+    return len(text) <= MAX_SCOPE_LENGTH and _TOKEN.fullmatch(text) is not None
 
 
 def parse_scope(text: str) -> tuple[str, ...] | None:
@@ -31,7 +31,7 @@ def parse_scope(text: str) -> tuple[str, ...] | None:
     if _LIST.fullmatch(text) is None:
         return None
     listed = tuple(dict.fromkeys(text.split(" ")))
-    if len(listed) > MOST or any(len(scope) > LONGEST for scope in listed):
+    if len(listed) > MAX_SCOPES or any(len(scope) > MAX_SCOPE_LENGTH for scope in listed):
         return None
     return listed
 
@@ -41,18 +41,18 @@ def format_scope(scopes: Iterable[str]) -> str:
     return " ".join(scopes)
 
 
-def narrow(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+def restrict_scopes(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     """Those asked for that are allowed, in the order asked."""
     permitted = frozenset(allowed)
     return tuple(scope for scope in asked if scope in permitted)
 
 
-def beyond(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+def disallowed_scopes(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     """Those asked for that are not allowed: what an invalid_scope answer is about."""
     permitted = frozenset(allowed)
     return tuple(scope for scope in asked if scope not in permitted)
 
 
-def is_within(asked: Iterable[str], allowed: Iterable[str]) -> bool:
+def is_subset(asked: Iterable[str], allowed: Iterable[str]) -> bool:
     """Whether nothing is asked for beyond what is allowed."""
-    return not beyond(asked, allowed)
+    return not disallowed_scopes(asked, allowed)

@@ -13,7 +13,7 @@ _VERSION = b"\x01"
 _NONCE_LENGTH = 12
 
 
-class CannotOpen(Exception):
+class UnsealError(Exception):
     """The key, the associated data or the sealed bytes are not the ones that belong together."""
 
 
@@ -26,13 +26,13 @@ def seal(key: bytes, plaintext: bytes, associated_data: bytes) -> bytes:
 def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
     """The plaintext; raises CannotOpen when anything about it was changed or moved."""
     if sealed[:1] != _VERSION or len(sealed) <= 1 + _NONCE_LENGTH:
-        raise CannotOpen
+        raise UnsealError
     try:
         return AESGCM(key).decrypt(
             sealed[1 : 1 + _NONCE_LENGTH], sealed[1 + _NONCE_LENGTH :], associated_data
         )
     except InvalidTag as error:
-        raise CannotOpen from error
+        raise UnsealError from error
 
 
 def wrap_data_key(master_key: bytes, organization_id: str, data_key: bytes) -> bytes:

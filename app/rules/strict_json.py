@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from app.rules.errors import InvalidInput
 
-DEEPEST = 32
-LARGEST_INTEGER = 2**53
-LARGEST_BODY = 64 * 1024
+MAX_DEPTH = 32
+MAX_INTEGER = 2**53
+MAX_BODY_BYTES = 64 * 1024
 
 # Only what stands outside strings counts for depth, so strings are skipped whole.
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
@@ -72,8 +72,8 @@ def _require_shallow(text: str) -> None:
         char = match[0]
         if char in "[{":
             depth += 1
-            if depth > DEEPEST:
-                raise InvalidJson(f"The body is nested deeper than {DEEPEST} levels.")
+            if depth > MAX_DEPTH:
+                raise InvalidJson(f"The body is nested deeper than {MAX_DEPTH} levels.")
         elif char in "]}":
             depth -= 1
 
@@ -95,7 +95,7 @@ def _refuse_key(key: str) -> NoReturn:
 
 def _integer(text: str) -> int:
     # The length first: turning a million digits into a number is itself an attack.
-    if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
+    if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
         raise InvalidJson("A number is larger than 2^53 and would not arrive as it was sent.")
     return int(text)
 

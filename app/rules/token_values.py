@@ -33,7 +33,7 @@ SETUP = "su"
 INITIAL_ACCESS = "ia"
 REGISTRATION_ACCESS = "ra"
 PASSWORD_RESET = "pw"
-EMAIL_PROOF = "ev"
+EMAIL_VERIFICATION = "ev"
 PENDING_SIGN_IN = "si"
 KNOWN_BROWSER = "kb"
 
@@ -44,7 +44,7 @@ _SIMPLE = re.compile(
 _REFRESH = re.compile(
     rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"
 )
-LONGEST = 160
+MAX_TOKEN_LENGTH = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def new_refresh_token(organization_id: str, grant_id: UUID, tag_key: bytes) -> s
 
 def parse_token(text: str) -> ParsedToken | None:
     """What the string says of itself, or None when its form or checksum is wrong. Asks no database."""
-    if len(text) > LONGEST or not text.startswith("gth_"):
+    if len(text) > MAX_TOKEN_LENGTH or not text.startswith("gth_"):
         return None
     match = _SIMPLE.fullmatch(text)
     if match is not None:
@@ -98,7 +98,7 @@ def parse_token(text: str) -> ParsedToken | None:
     return ParsedToken(REFRESH_TOKEN, match[1], grant_id) if grant_id is not None else None
 
 
-def has_own_tag(refresh_token: str, tag_key: bytes) -> bool:
+def has_valid_tag(refresh_token: str, tag_key: bytes) -> bool:
     """Whether the key's organization made the refresh token: an old one is reuse, a forged one is merely unknown."""
     return hmac.compare_digest(_tag(refresh_token[:-19], tag_key), refresh_token[-19:-8])
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 
-def version_of(*values: object) -> int:
+def compute_version(*values: object) -> int:
     """A number from 1 to 10^9 that the values alone decide; for ETags, not for secrets."""
     text = json.dumps([str(value) for value in values])
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big") % 10**9 + 1
 
 
-def version_of_set(versions: Iterable[int]) -> int:
+def combine_versions(versions: Iterable[int]) -> int:
     """The version of several things together, in whatever order they come."""
-    return version_of(*sorted(versions))
+    return compute_version(*sorted(versions))

@@ -11,7 +11,7 @@ from flask import Flask, Request, Response
 from flask.sessions import SessionInterface, SessionMixin
 from itsdangerous import BadSignature, URLSafeSerializer
 
-from app.operations.store.keyring import derive
+from app.operations.store.keyring import derive_instance_key
 
 
 class AnonymousSession(SessionMixin):
@@ -79,7 +79,9 @@ class AnonymousCookie(SessionInterface):
     @staticmethod
     def _signer() -> URLSafeSerializer:
         return URLSafeSerializer(
-            derive("anonymous cookie"), salt="gatehouse", signer_kwargs={"digest_method": hashlib.sha256}
+            derive_instance_key("anonymous cookie"),
+            salt="gatehouse",
+            signer_kwargs={"digest_method": hashlib.sha256},
         )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from flask import Response, request
 
 from app.config import current
-from app.operations.directory.lookups import OrganizationView
-from app.operations.sign_in.callers import acting_in
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.store.audit import actor_public_id
 from app.operations.tokens.introspection import find_token_actor
 from app.rules.actor import Actor
@@ -28,7 +28,7 @@ class Call:
     """One authenticated request: who acts, in which organization, and the query parameters, checked."""
 
     actor: Actor
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     parameters: dict[str, str] = field(default_factory=dict)
 
 
@@ -68,7 +68,7 @@ def asked_again(call: Call) -> Call:
     return Call(actor, organization, call.parameters)
 
 
-def caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationView]:
+def caller(*, is_proven: bool = False) -> tuple[Actor, OrganizationSnapshot]:
     """Who calls, by the access token in the header. Raises Unauthenticated, also when only a cookie came.
 
     ``is_proven`` when this very request was asked before: its DPoP proof counted then, and counts once.

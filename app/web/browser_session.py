@@ -12,8 +12,8 @@ from werkzeug.wrappers import Response
 
 from app.config import Config
 from app.extensions import csrf, login_manager
-from app.operations.directory.lookups import OrganizationView, root_organization
-from app.operations.directory.permissions import rights_of_user
+from app.operations.directory.lookups import OrganizationSnapshot, get_root_organization
+from app.operations.directory.permissions import get_user_permissions
 from app.operations.sign_in.known_browsers import LIFE
 from app.operations.sign_in.sessions import SessionView, find_session
 from app.rules.actor import Actor
@@ -74,7 +74,7 @@ def current_sessions() -> list[SessionView]:
     )
 
 
-def actor_for(organization: OrganizationView) -> Actor:
+def actor_for(organization: OrganizationSnapshot) -> Actor:
     """Who this browser is in the organization; an anonymous actor when nobody is signed in.
 
     An administrator of root acts in any organization by naming it in the URL. Whoever is signed in to both acts
@@ -167,17 +167,17 @@ def renew_form_token() -> None:
     g.pop(_FIELD, None)
 
 
-def _visiting_actor(organization: OrganizationView) -> Actor | None:
+def _visiting_actor(organization: OrganizationSnapshot) -> Actor | None:
     if organization.is_root:
         return None
     try:
-        root = root_organization()
+        root = get_root_organization()
     except NotFound:
         return None
     view = session_for(root.id)
     if view is None:
         return None
-    permissions = rights_of_user(organization, root.id, view.user_id)
+    permissions = get_user_permissions(organization, root.id, view.user_id)
     if not permissions:
         return None
     actor = view.actor(address=request.remote_addr, request_id=request_id())

@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Response, request
 
-from app.operations.store.idempotency import Outcome, run_once
+from app.operations.store.idempotency import IdempotentResult, run_once
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.web.json_api import envelope
@@ -23,9 +23,9 @@ def created(
     *,
     meta: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> IdempotentResult:
     """201 with the address of what was made, below the collection that was posted to."""
-    return Outcome(
+    return IdempotentResult(
         201, data, meta or {}, {"Location": f"{request.path.rstrip('/')}/{location}", **(headers or {})}
     )
 
@@ -39,7 +39,7 @@ def sent_key() -> str | None:
     return key
 
 
-def once(actor: Actor, body: Mapping[str, Any], work: Callable[[], Outcome]) -> Response:
+def once(actor: Actor, body: Mapping[str, Any], work: Callable[[], IdempotentResult]) -> Response:
     """The answer of ``work``; with an Idempotency-Key it is done once and repeated without its secrets."""
     key = sent_key()
     if key is None:
@@ -53,7 +53,7 @@ def once(actor: Actor, body: Mapping[str, Any], work: Callable[[], Outcome]) -> 
             key=key,
             route=f"{request.method} {path} {named}",
             body=body,
-            withheld=_SECRETS,
+            secret_fields=_SECRETS,
         )
     meta = {**outcome.meta, **({"repeated": True} if outcome.is_repeated else {})}
     return envelope(outcome.data, outcome.status, meta=meta, headers=outcome.headers)

@@ -14,7 +14,7 @@ from app.operations.clients.dpop_proofs import fresh_nonce
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.tokens.introspection import management_metadata_address
 from app.rules.errors import DomainError, Forbidden, Unauthenticated
-from app.rules.strict_json import LARGEST_BODY, load_object, load_value
+from app.rules.strict_json import MAX_BODY_BYTES, load_object, load_value
 from app.rules.tokens.protected_resources import is_by_dpop
 from app.web.challenges import challenges
 from app.web.request_log import request_id
@@ -123,7 +123,11 @@ def read_value() -> Any:
 def _body() -> bytes:
     body = request.get_data(cache=True)
     # Werkzeug cuts a body without a length off at its bound and says nothing: what is left over tells.
-    if request.content_length is None and len(body) >= LARGEST_BODY and request.environ["wsgi.input"].read(1):
+    if (
+        request.content_length is None
+        and len(body) >= MAX_BODY_BYTES
+        and request.environ["wsgi.input"].read(1)
+    ):
         raise RequestEntityTooLarge
     return body
 

@@ -12,7 +12,11 @@ from typing import cast
 import flask_babel
 from flask import Flask, Response, g, has_request_context, request
 
-from app.operations.directory.lookups import OrganizationView, organization_by_id, organization_by_slug
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_id,
+    get_organization_by_slug,
+)
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound
 from app.rules.languages.choice import ENGLISH, direction_of, language_for
@@ -49,7 +53,7 @@ def in_page_language(text: str) -> str:
     return said(text, flask_babel.get_translations().gettext)
 
 
-def follow_request(sent: Mapping[str, str], organization: OrganizationView | None = None) -> None:
+def follow_request(sent: Mapping[str, str], organization: OrganizationSnapshot | None = None) -> None:
     """The pages of this answer speak as the client's request wishes: ``sent`` holds its ``ui_locales``.
 
     ``organization`` is the client's, where the path names none.
@@ -90,17 +94,17 @@ def _accepted() -> list[str]:
     return list(request.accept_languages.values())
 
 
-def _organization() -> OrganizationView | None:
+def _organization() -> OrganizationSnapshot | None:
     """Whose page it is: named by the path or by the client whose request is under way."""
     noted = g.get("organization_of_language")
     if noted is not None:
-        return cast(OrganizationView, noted)
+        return cast(OrganizationSnapshot, noted)
     slug = (request.view_args or {}).get("organization") or g.get("organization_slug")
     try:
         if slug:
-            return organization_by_slug(slug, fresh=False)
+            return get_organization_by_slug(slug, fresh=False)
         key = g.get("organization_id")
-        return organization_by_id(key, fresh=False) if key else None
+        return get_organization_by_id(key, fresh=False) if key else None
     except NotFound:
         return None
 

@@ -13,8 +13,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from app.operations.store.keyring import derive
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.store.keyring import derive_instance_key
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page
 from app.rules.errors import InvalidInput
 
 PARAMETERS = ("limit", "cursor")
@@ -27,8 +27,10 @@ def page_limit(parameters: Mapping[str, str]) -> int:
     text = parameters.get("limit")
     if text is None:
         return DEFAULT_LIMIT
-    if _LIMIT.fullmatch(text) is None or int(text) > MOST:
-        raise InvalidInput(f"This must be a number from 1 to {MOST}.", field="limit", code="out_of_range")
+    if _LIMIT.fullmatch(text) is None or int(text) > MAX_LIMIT:
+        raise InvalidInput(
+            f"This must be a number from 1 to {MAX_LIMIT}.", field="limit", code="out_of_range"
+        )
     return int(text)
 
 
@@ -68,4 +70,4 @@ def _bound(listing: str, parameters: Mapping[str, str]) -> str:
 
 def _mac(organization_id: str, bound: str, payload: bytes) -> bytes:
     message = json.dumps([organization_id, bound]).encode() + b"\0" + payload
-    return hmac.digest(derive("cursors"), message, "sha256")[:_MAC_LENGTH]
+    return hmac.digest(derive_instance_key("cursors"), message, "sha256")[:_MAC_LENGTH]

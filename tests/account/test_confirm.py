@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from flask import Flask
 
-from app.operations.sign_in import limits
+from app.operations.sign_in import sign_in_limits
 from app.rules.sign_in.lockout import Lockout
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
@@ -172,7 +172,11 @@ def test_who_is_capped_is_told_what_helps(
     visitor: Visitor, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LK-1: the page names the ways that are left."""
-    monkeypatch.setattr(limits, "_CAP", Lockout(1, limits._MONTH, limits._MONTH, limits._MONTH))
+    monkeypatch.setattr(
+        sign_in_limits,
+        "_CAP",
+        Lockout(1, sign_in_limits._MONTH, sign_in_limits._MONTH, sign_in_limits._MONTH),
+    )
     path = f"/organizations/{acme.slug}/login"
     visitor.get(path)
     visitor.post(path, email=ada.email, password="wrong")

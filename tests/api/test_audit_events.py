@@ -15,7 +15,7 @@ from app.models.audit import AuditEvent
 from app.operations.audit import audit_events
 from app.operations.audit.chain import seal_waiting, verify_audit_log
 from app.operations.clients.clients import update_client
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import update_organization
 from app.operations.store import audit, clock
 from app.operations.store.transactions import transaction
@@ -29,7 +29,7 @@ class Log:
 
     def __init__(self, app: Flask, http: FlaskClient, make: Factory) -> None:
         self.app, self.http, self.make = app, http, make
-        self.organization: OrganizationView = make.organization(name="Acme")
+        self.organization: OrganizationSnapshot = make.organization(name="Acme")
         self.user = make.user(self.organization, role="admin")
         self.actor: Actor = make.actor(self.organization, user=self.user)
         self.client: MadeClient = make.client(self.organization, by=self.actor)

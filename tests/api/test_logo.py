@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.organizations.branding import MOST_BYTES
+from app.operations.organizations.branding import MAX_LOGO_BYTES
 from app.operations.tokens.revocation import revoke_token
 from app.web import uploads
 from tests.factories import Factory, bearer_header
@@ -46,7 +46,7 @@ def test_a_picture_is_set_served_and_removed(http: FlaskClient, make: Factory) -
         (SVG, "image/svg+xml", 415, "unsupported_media_type"),
         (b"{}", "application/json", 415, "unsupported_media_type"),
         (b"", "image/png", 400, "invalid_image"),
-        (b"\0" * (MOST_BYTES + 1), "image/png", 413, "too_large"),
+        (b"\0" * (MAX_LOGO_BYTES + 1), "image/png", 413, "too_large"),
     ],
     ids=["a bomb", "a program", "a program by its name", "no picture", "nothing", "too much"],
 )
@@ -63,7 +63,7 @@ def test_what_is_no_picture_is_refused(
 def test_a_large_picture_within_the_limit_is_taken(http: FlaskClient, make: Factory) -> None:
     acme = make.organization()
     sent = picture(size=(600, 600), kind="PNG")
-    padded = sent + b"\0" * (MOST_BYTES - len(sent))
+    padded = sent + b"\0" * (MAX_LOGO_BYTES - len(sent))
     headers = bearer_header(make.bearer(acme))
     answer = http.put(
         f"/organizations/{acme.slug}/logo", data=padded, content_type="image/png", headers=headers

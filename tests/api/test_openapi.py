@@ -12,7 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.api.openapi.document import is_versioned
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from tests.support.openapi import operations, resolve
 
 # Pages for people: their forms are described on the pages themselves.
@@ -88,7 +88,7 @@ def test_every_scope_is_a_permission_and_every_status_has_its_envelope(document:
     for operation in operations(document):
         if not operation.is_management:
             continue
-        assert operation.scope is None or operation.scope in EVERY_PERMISSION, operation.id
+        assert operation.scope is None or operation.scope in ALL_PERMISSIONS, operation.id
         responses = operation.document["responses"]
         assert {"400", "401", "403", "405", "429", "500", "503"} <= set(responses), operation.id
         for status, response in responses.items():

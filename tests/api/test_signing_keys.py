@@ -8,18 +8,18 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants.signing_keys import active_key
 from tests.factories import Factory, bearer_header
 
 
 @pytest.fixture
-def acme(make: Factory) -> OrganizationView:
+def acme(make: Factory) -> OrganizationSnapshot:
     return make.organization("acme", settings={"oauth": {"signing": {"algorithm": "EdDSA"}}})
 
 
 @pytest.fixture
-def headers(make: Factory, acme: OrganizationView) -> dict[str, str]:
+def headers(make: Factory, acme: OrganizationSnapshot) -> dict[str, str]:
     return bearer_header(make.bearer(acme))
 
 
@@ -27,7 +27,7 @@ PATH = "/organizations/acme/signing-keys"
 
 
 def test_the_list_holds_public_halves_and_states(
-    app: Flask, http: FlaskClient, acme: OrganizationView, headers: dict[str, str]
+    app: Flask, http: FlaskClient, acme: OrganizationSnapshot, headers: dict[str, str]
 ) -> None:
     """KY-3."""
     with app.app_context():
@@ -40,7 +40,7 @@ def test_the_list_holds_public_halves_and_states(
 
 
 def test_a_rotation_publishes_the_next_key(
-    http: FlaskClient, acme: OrganizationView, headers: dict[str, str]
+    http: FlaskClient, acme: OrganizationSnapshot, headers: dict[str, str]
 ) -> None:
     answer = http.post(f"{PATH}/rotations", headers=headers)
     assert answer.status_code == 201
@@ -54,7 +54,7 @@ def test_a_rotation_publishes_the_next_key(
 
 
 def test_an_emergency_by_a_machine_leaves_one_key(
-    app: Flask, http: FlaskClient, acme: OrganizationView, headers: dict[str, str]
+    app: Flask, http: FlaskClient, acme: OrganizationSnapshot, headers: dict[str, str]
 ) -> None:
     """KY-5."""
     with app.app_context():
@@ -67,7 +67,7 @@ def test_an_emergency_by_a_machine_leaves_one_key(
 
 
 def test_a_repeated_emergency_is_one(
-    http: FlaskClient, acme: OrganizationView, headers: dict[str, str]
+    http: FlaskClient, acme: OrganizationSnapshot, headers: dict[str, str]
 ) -> None:
     """JS-9."""
     once = headers | {"Idempotency-Key": "leak-7"}
@@ -86,7 +86,7 @@ def test_a_repeated_emergency_is_one(
 )
 def test_every_wrong_field_is_named(
     http: FlaskClient,
-    acme: OrganizationView,
+    acme: OrganizationSnapshot,
     headers: dict[str, str],
     body: dict[str, Any],
     fields: set[str],

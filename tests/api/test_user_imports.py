@@ -11,7 +11,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_runner
 from app.rules.actor import Actor
@@ -174,7 +174,7 @@ def test_few_upload_at_once(context: Flask, http: FlaskClient, token: dict[str, 
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         uploads._lines.leave("another", object(), hangs=True)
         assert send(http, token, people(1)).status_code == 201
-        uploads._lines.take(organization_by_slug("acme").id)
+        uploads._lines.take(get_organization_by_slug("acme").id)
         answer = send(http, token, people(1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
         assert "Another file of this organization" in answer.get_json()["error_msg"]

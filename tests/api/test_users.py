@@ -11,7 +11,7 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.overview import get_overview
 from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
 from app.operations.users.password_resets import reset_password
@@ -23,7 +23,7 @@ class Desk:
 
     def __init__(self, app: Flask, http: FlaskClient, make: Factory) -> None:
         self.app, self.http, self.make = app, http, make
-        self.organization: OrganizationView = make.organization(name="Acme")
+        self.organization: OrganizationSnapshot = make.organization(name="Acme")
         self.headers = bearer_header(make.bearer(self.organization))
 
     def call(self, method: str, path: str, **options: Any) -> TestResponse:

@@ -27,24 +27,24 @@ catalogs = _loaded()
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 
 
-def test_each_language_that_we_speak_has_a_catalog() -> None:
+def test_every_language_has_a_catalog() -> None:
     assert catalogs.languages() == sorted(OTHERS)
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_no_sentence_is_left_to_translate(language: str) -> None:
+def test_catalog_is_complete(language: str) -> None:
     """Otherwise run script/translate, and write what it lists."""
     assert catalogs.left_to_do(language) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_what_is_read_is_what_was_written(language: str) -> None:
+def test_compiled_catalog_matches_its_source(language: str) -> None:
     compiled = ROOT / "app/translations" / language / "LC_MESSAGES/messages.mo"
     assert compiled.read_bytes() == catalogs.compiled(language)
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_translations_have_the_parameters_and_elements_of_their_sentences(language: str) -> None:
+def test_translations_keep_parameters_and_markup(language: str) -> None:
     for message in catalogs.catalog(language):
         if not message.id:
             continue
@@ -59,7 +59,7 @@ def test_translations_have_the_parameters_and_elements_of_their_sentences(langua
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_nothing_of_a_sentence_gets_lost(language: str) -> None:
+def test_extraction_keeps_whole_sentences(language: str) -> None:
     lost = [
         message.id
         for message in catalogs.catalog(language)

@@ -61,7 +61,7 @@ def add(table: Table, organization: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("table", "key"), FENCES)
-def test_a_row_rests_on_its_own_organization_alone(
+def test_row_cannot_refer_to_another_organization(
     context: Flask, make: Factory, table: Table, key: ForeignKeyConstraint
 ) -> None:
     ours, theirs = make.organization().id, make.organization().id
@@ -95,14 +95,14 @@ IDENTIFIERS = [
 ]
 
 
-def test_the_identifiers_that_have_to_be_told_apart_are_found() -> None:
+def test_identifier_columns_are_found() -> None:
     """An empty list would let the next test pass by itself."""
     names = {str(parameter.values[1]) for parameter in IDENTIFIERS}
     assert {"users.email_canonical", "signing_keys.kid", "role_assignments.role"} <= names
 
 
 @pytest.mark.parametrize(("table", "column"), IDENTIFIERS)
-def test_identifiers_are_told_apart_byte_for_byte(
+def test_identifiers_are_compared_byte_for_byte(
     context: Flask, make: Factory, table: Table, column: Column[Any]
 ) -> None:
     """Case, accents and trailing spaces make another identifier, on every engine (TK-3, TK-4)."""

@@ -45,14 +45,14 @@ def tables() -> set[str]:
     return set(inspect(db.engine).get_table_names())
 
 
-def test_migrations_build_what_the_models_say(unmigrated: Flask) -> None:
+def test_migrations_match_the_models(unmigrated: Flask) -> None:
     upgrade()
     with db.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_every_comment_of_a_model_is_in_the_database(unmigrated: Flask) -> None:
+def test_column_comments_are_in_the_database(unmigrated: Flask) -> None:
     upgrade()
     inspector = inspect(db.engine)
     if inspector.dialect.name == "sqlite":
@@ -66,7 +66,7 @@ def test_every_comment_of_a_model_is_in_the_database(unmigrated: Flask) -> None:
     assert differing == set()
 
 
-def test_foreign_keys_and_unique_keys_are_those_of_the_models(unmigrated: Flask) -> None:
+def test_foreign_and_unique_keys_match_the_models(unmigrated: Flask) -> None:
     """Alembic compares neither on SQLite by name alone; a missing one lets organizations mix (TN-4)."""
     upgrade()
     inspector = inspect(db.engine)
@@ -85,7 +85,7 @@ def test_foreign_keys_and_unique_keys_are_those_of_the_models(unmigrated: Flask)
         ], table.name
 
 
-def test_migrations_go_up_down_and_up(unmigrated: Flask) -> None:
+def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
     upgrade()
     first = tables()
     downgrade(revision="base")
@@ -94,7 +94,7 @@ def test_migrations_go_up_down_and_up(unmigrated: Flask) -> None:
     assert tables() == first
 
 
-def test_each_single_migration_goes_down_and_up_again(unmigrated: Flask) -> None:
+def test_each_migration_can_be_reversed(unmigrated: Flask) -> None:
     upgrade()
     for step in ("-1", "-2", "-3"):
         downgrade(revision=step)
@@ -138,7 +138,7 @@ def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | No
     put("audit_events", organization_id=acme, id=row_id, action=action, **more)
 
 
-def test_accounts_that_somebody_vouched_for_are_not_marked_as_made_by_anybody(unmigrated: Flask) -> None:
+def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
     """0023: else whoever reads such a person's mailbox takes their second factors away by a reset (RP-3, MF-6)."""
     upgrade(revision="0022")
     acme = b"acme0000"

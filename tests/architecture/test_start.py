@@ -51,19 +51,19 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RARE)
-def test_what_is_rare_is_not_loaded(start: dict[str, Any], name: str) -> None:
+def test_rare_libraries_are_not_loaded_at_start(start: dict[str, Any], name: str) -> None:
     loaded = {*start["shared"], *start["own"]}
     assert not [module for module in loaded if module == name or module.startswith(f"{name}.")]
 
 
-def test_workers_share_every_library(start: dict[str, Any]) -> None:
+def test_libraries_are_loaded_before_the_fork(start: dict[str, Any]) -> None:
     """What a worker imports itself is the application: script/lib/beforehand.py names all else."""
     own, shared = ({name.partition(".")[0] for name in start[whose]} for whose in ("own", "shared"))
     assert own - shared - sys.stdlib_module_names == {"app", "wsgi"}
     assert not shared & {"app", "wsgi"}
 
 
-def test_what_stays_is_not_searched_for_garbage(start: dict[str, Any]) -> None:
+def test_start_objects_are_frozen_for_garbage_collection(start: dict[str, Any]) -> None:
     """A full collection of a worker would stop one of its threads for a tenth of a second."""
     assert start["collects"]
     assert start["kept"] > 50_000

@@ -28,19 +28,19 @@ def names(table: Table) -> str:
 
 
 @pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
-def test_organization_leads_the_primary_key(table: Table) -> None:
+def test_primary_keys_begin_with_the_organization(table: Table) -> None:
     assert next(column.name for column in table.primary_key) == "organization_id"
 
 
 @pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
-def test_every_unique_key_holds_the_organization(table: Table) -> None:
+def test_unique_keys_contain_the_organization(table: Table) -> None:
     keys = [item for item in table.constraints if isinstance(item, UniqueConstraint)]
     keys += [index for index in table.indexes if index.unique]
     assert all(key.columns[0].name == "organization_id" for key in keys)
 
 
 @pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
-def test_references_stay_within_the_organization(table: Table) -> None:
+def test_foreign_keys_stay_within_the_organization(table: Table) -> None:
     for key in table.foreign_key_constraints:
         columns = [column.name for column in key.columns]
         if key.referred_table.name == "organizations":
@@ -54,17 +54,17 @@ def test_references_stay_within_the_organization(table: Table) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_nothing_cascades(table: Table) -> None:
+def test_foreign_keys_do_not_cascade(table: Table) -> None:
     assert not [key.name for key in table.foreign_key_constraints if key.ondelete or key.onupdate]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_keys_are_made_by_the_application(table: Table) -> None:
+def test_primary_keys_are_generated_by_the_application(table: Table) -> None:
     assert table.autoincrement_column is None
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_keys_are_compared_byte_for_byte(table: Table) -> None:
+def test_keys_have_binary_collations(table: Table) -> None:
     """A text column would find another's row: collations fold case, accents and trailing spaces (TK-3)."""
     indexed = {column for index in table.indexes for column in index.columns}
     for item in table.constraints:
@@ -76,7 +76,7 @@ def test_keys_are_compared_byte_for_byte(table: Table) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_times_and_secrets_have_their_types(table: Table) -> None:
+def test_times_and_digests_have_their_types(table: Table) -> None:
     for column in table.columns:
         if column.name.endswith("_at") or column.name == "at":
             assert isinstance(column.type, UtcDateTime), column
@@ -87,7 +87,7 @@ def test_times_and_secrets_have_their_types(table: Table) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_an_end_is_indexed_and_known_to_the_janitor(table: Table) -> None:
+def test_expiry_columns_are_indexed_and_swept(table: Table) -> None:
     swept = {str(sweep.ends) for sweep in (*SWEEPS, DELETED_CLIENTS)}
     led = {index.columns[0].name for index in table.indexes if isinstance(index, Index)}
     for column in table.columns:
@@ -98,7 +98,7 @@ def test_an_end_is_indexed_and_known_to_the_janitor(table: Table) -> None:
             assert where in ENDS_SWEPT_OTHERWISE, f"{where}: no janitor knows it"
 
 
-def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -> None:
+def test_growing_tables_have_a_sweep() -> None:
     lasting = {
         *OF_NO_ORGANIZATION,
         *("users", "role_assignments", "resources", "scopes", "clients", "client_credentials", "consents"),
@@ -111,11 +111,11 @@ def test_each_growing_table_has_a_sweep_or_lives_as_long_as_its_organization() -
     assert {table.name for table in TABLES} == swept | lasting
 
 
-def test_a_purged_organization_leaves_no_table_out() -> None:
+def test_purge_covers_every_table() -> None:
     assert {table.name for table in tables_of_an_organization()} == {table.name for table in TENANT_TABLES}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
-def test_documents_are_opaque_text(table: Table) -> None:
+def test_json_documents_are_opaque_text(table: Table) -> None:
     assert not [column for column in table.columns if column.type.__class__.__name__ == "JSON"]
     assert not [index for index in table.indexes if any(isinstance(c.type, Json) for c in index.columns)]

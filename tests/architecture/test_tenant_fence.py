@@ -70,7 +70,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("statement", BAD.values(), ids=BAD)
 @pytest.mark.usefixtures("strict")
-def test_tn5_what_names_no_organization_is_refused(context: Flask, statement: Any) -> None:
+def test_tn5_query_without_an_organization_is_refused(context: Flask, statement: Any) -> None:
     with pytest.raises(Unfenced):
         db.session.execute(statement)
     if statement.is_select:
@@ -81,16 +81,16 @@ def test_tn5_what_names_no_organization_is_refused(context: Flask, statement: An
 
 @pytest.mark.parametrize("statement", GOOD.values(), ids=GOOD)
 @pytest.mark.usefixtures("strict")
-def test_what_names_one_passes(context: Flask, statement: Any) -> None:
+def test_query_with_an_organization_passes(context: Flask, statement: Any) -> None:
     db.session.execute(statement)
     db.session.rollback()
 
 
-def test_an_insert_says_whose_it_is_by_its_key() -> None:
+def test_insert_needs_no_condition() -> None:
     FENCE.require(str(insert(User).compile()))
 
 
-def test_who_means_every_organization_is_on_a_list() -> None:
+def test_queries_across_organizations_are_listed() -> None:
     meant = re.compile(r"\*\*ACROSS|across_organizations=True")
     found = {
         path.relative_to(ROOT).as_posix()

@@ -175,7 +175,7 @@ def modules() -> Iterator[tuple[str, str]]:
         yield path.read_text(), path.relative_to(ROOT / "app").as_posix()
 
 
-def test_each_container_begins_with_the_organization_or_is_known() -> None:
+def test_tn9_containers_are_keyed_by_organization() -> None:
     """TN-9: a new cache, limiter or lock fails here until it begins so, or says why it is the instance's."""
     found = {place: (made_by, kind) for module in modules() for place, made_by, kind in places(*module)}
     loose = {place for place, (made_by, _) in found.items() if made_by not in BY_ORGANIZATION}
@@ -186,12 +186,12 @@ def test_each_container_begins_with_the_organization_or_is_known() -> None:
     assert all(OF_THE_INSTANCE.values())
 
 
-def test_what_is_kept_is_asked_by_its_organization() -> None:
+def test_tn9_caches_are_read_by_organization() -> None:
     """TN-9."""
     assert [use for module in modules() for use in asked_by(*module)] == []
 
 
-def test_leases_are_the_instance_s_or_begin_with_the_organization() -> None:
+def test_tn9_leases_are_keyed_by_organization() -> None:
     """TN-9: locks in the database; the tables of limiters have the organization first in their primary keys."""
     for source, where in modules():
         for node in ast.walk(ast.parse(source)):
@@ -212,11 +212,11 @@ def test_leases_are_the_instance_s_or_begin_with_the_organization() -> None:
         "class Limiter:\n    def __init__(self):\n        self._seen = Counter[str]()",
     ],
 )
-def test_a_new_container_is_seen(line: str) -> None:
+def test_tn9_new_container_is_detected(line: str) -> None:
     assert [place.rpartition(":")[2].rpartition(".")[2] for place, *_ in places(line, "new.py")] == ["_seen"]
 
 
 @pytest.mark.parametrize("first", ["client_id", "(organization_id, client_id)", "address"])
-def test_a_key_that_begins_with_something_else_is_seen(first: str) -> None:
+def test_tn9_key_without_organization_is_detected(first: str) -> None:
     made = f"_kept: Kept[int] = Kept(10)\ndef find(): return _kept.get({first}, organization_id)"
     assert len(list(asked_by(made, "new.py"))) == 1

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.operations.store import keyring
-from app.rules.identifiers import client_id_of, new_id, new_routing_key
+from app.rules.identifiers import format_client_id, new_id, new_routing_key
 from app.rules.token_values import CLIENT_SECRET, SESSION, digest, new_token
 from app.web.browser_session import cookie_name
 from tests.bench.fill import Credentials, Row, insert_rows, rows_of
@@ -89,7 +89,7 @@ class Crowd:
         key, slug = new_routing_key(), f"crowd-{number}"
         own = {"organization_id": key.encode()}
         first = {name: rows[0] for name, rows in self._likeness.items()}
-        sealed = keyring.wrap(key, os.urandom(32))
+        sealed = keyring.wrap_data_key(key, os.urandom(32))
         named = {"id": key.encode(), "slug": slug.encode(), "name": f"Crowd {number}", "data_key": sealed}
         tables["organizations"].append(first["organizations"] | named)
         admin = new_id().bytes
@@ -110,7 +110,7 @@ class Crowd:
         tables["clients"].append(first["clients"] | own | {"id": client.bytes})
         changed = {"id": credential, "client_id": client.bytes, "digest": digest(secret)}
         tables["client_credentials"].append(first["client_credentials"] | own | changed)
-        known = Credentials(client_id_of(key, client), secret)
+        known = Credentials(format_client_id(key, client), secret)
         self.places.append(Place(slug, f"{cookie_name(key)}={token}", known, tuple(emails)))
 
 

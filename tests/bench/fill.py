@@ -8,7 +8,7 @@ from typing import Any
 
 import MySQLdb.cursors
 
-from app.rules.identifiers import client_id_of, new_id, new_routing_key, parse_client_id
+from app.rules.identifiers import format_client_id, new_id, new_routing_key, parse_client_id
 from app.rules.token_values import ACCESS_TOKEN, CLIENT_SECRET, digest, new_token
 from tests.factories import MadeClient
 
@@ -46,7 +46,7 @@ def copies_of(connection: Any, client: MadeClient, count: int) -> list[Credentia
         tables["clients"].append(template | own | {"id": client_row.bytes})
         changed = {"id": secret_row.bytes, "client_id": client_row.bytes, "digest": digest(secret)}
         tables["client_credentials"].append(credential | own | changed)
-        made.append(Credentials(client_id_of(routing_key, client_row), secret))
+        made.append(Credentials(format_client_id(routing_key, client_row), secret))
     for name, rows in tables.items():
         insert_rows(connection, name, rows)
     return made

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from flask import Flask
 
-from app.operations.directory.lookups import organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import active_key, public_keys
 from app.operations.maintenance import janitor
 from app.operations.sign_in.sign_in import SignedIn, sign_in
@@ -37,7 +37,7 @@ def test_setup_reads_the_password_from_standard_input(app: Flask) -> None:
     assert values["GATEHOUSE_CLIENT_SECRET"].startswith("gth_cs_")
     assert PASSWORD not in result.output
     with app.app_context():
-        root = organization_by_slug("root")
+        root = get_organization_by_slug("root")
         assert isinstance(sign_in(root.id, "rosa@gatehouse.example", PASSWORD), SignedIn)
 
 
@@ -101,14 +101,14 @@ def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) 
     assert result.exit_code == 0, result.output
     with app.app_context():
         assert len(public_keys(acme.id)) == 2
-        assert active_key(organization_by_slug("acme"), "ES256").kid == before
+        assert active_key(get_organization_by_slug("acme"), "ES256").kid == before
     assert (
         run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256", "--now").exit_code == 0
     )
     with app.app_context():
         # --now is for a key that leaked: what it signed must verify nowhere from this moment, nor what lay beside it.
         [standing] = public_keys(acme.id)
-        assert active_key(organization_by_slug("acme"), "ES256").kid == standing["kid"]
+        assert active_key(get_organization_by_slug("acme"), "ES256").kid == standing["kid"]
         assert standing["kid"] not in {before, result.stdout.split()[-1]}
     listed = run(app, "keys", "list", "--organization", "acme")
     assert listed.stdout.split()[:2] == ["ES256", "active"] and listed.stdout.split()[-1] == standing["kid"]
@@ -150,7 +150,7 @@ def test_purge_tells_what_went(app: Flask, make: Factory) -> None:
 
 def test_purge_while_another_is_at_it(app: Flask) -> None:
     with app.app_context():
-        assert leases.take(janitor.LEASE, "somebody", 60)
+        assert leases.acquire(janitor.LEASE, "somebody", 60)
     assert run(app, "purge").exit_code == 2
 
 
@@ -162,7 +162,7 @@ def test_the_demo_signs_in(app: Flask, database: Database) -> None:
     assert len({password for _, password, _ in found}) == 4
     with app.app_context():
         for email, password, _ in found:
-            organization = organization_by_slug("root" if email.startswith("root") else "acme")
+            organization = get_organization_by_slug("root" if email.startswith("root") else "acme")
             assert isinstance(sign_in(organization.id, email, password), SignedIn), email
     assert result.stdout.count("gth_cs_") == 4
     for table in ("grants", "access_tokens", "consents", "audit_events", "sessions"):

@@ -43,9 +43,9 @@ def test_the_name_tells_the_format(app: Flask, folder: Path, ending: str, make: 
     file.write_text(json.dumps(people) if ending == "json" else "\n".join(map(json.dumps, people)))
     assert bring_in(app, file)[0] == 0
     with app.app_context():
-        from app.operations.directory.lookups import organization_by_slug
+        from app.operations.directory.lookups import get_organization_by_slug
 
-        found = find_user_by_email(organization_by_slug("acme").id, "ada@people.example")
+        found = find_user_by_email(get_organization_by_slug("acme").id, "ada@people.example")
     assert found is not None and found.name == "Ada"
 
 

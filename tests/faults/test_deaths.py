@@ -25,7 +25,7 @@ def token_request(client: MadeClient) -> Post:
     return Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic)
 
 
-def test_a_killed_database_costs_seconds_and_no_token(
+def test_killed_database_loses_no_token_and_recovers_in_seconds(
     mortal_server: LiveServer, mortal_database: MariaDB
 ) -> None:
     """F1."""
@@ -48,7 +48,7 @@ def test_a_killed_database_costs_seconds_and_no_token(
     assert {digest(token) for token in traffic.tokens} <= stored(mortal_server)
 
 
-def test_a_hanging_database_is_not_waited_for(mortal_server: LiveServer, mortal_database: MariaDB) -> None:
+def test_hanging_database_returns_503(mortal_server: LiveServer, mortal_database: MariaDB) -> None:
     """F8: every request ends within five seconds, and what needs no database goes on."""
     make = Factory(mortal_server.app)
     request = token_request(make.machine(make.organization(), "clients:read"))
@@ -63,7 +63,7 @@ def test_a_hanging_database_is_not_waited_for(mortal_server: LiveServer, mortal_
     process.wait_until(lambda: send(mortal_server.url, request).status == 200, "tokens again", seconds=5)
 
 
-def test_a_killed_worker_is_replaced_and_costs_no_token(mortal_server: LiveServer) -> None:
+def test_killed_worker_is_replaced_without_losing_a_token(mortal_server: LiveServer) -> None:
     """F10."""
     make = Factory(mortal_server.app)
     client = make.machine(make.organization(), "clients:read")

@@ -23,7 +23,7 @@ def is_refused(reply: Reply) -> bool:
     return (reply.status, reply.json["error"]) == (400, "invalid_grant")
 
 
-def test_a_rotated_refresh_token_stays_rotated(mortal_server: LiveServer) -> None:
+def test_rotated_refresh_token_stays_rotated_after_a_restart(mortal_server: LiveServer) -> None:
     """RF-8: Keycloak's CVE-2026-9802, where a restart revived what had been rotated away."""
     race, url = race_on(mortal_server), mortal_server.url
     first = send(url, race.redemption(race.code())).json["refresh_token"]
@@ -36,7 +36,7 @@ def test_a_rotated_refresh_token_stays_rotated(mortal_server: LiveServer) -> Non
     assert is_refused(send(url, race.refresh(third["refresh_token"])))
 
 
-def test_an_answer_lost_in_the_restart_is_given_again(mortal_server: LiveServer) -> None:
+def test_response_lost_in_a_restart_is_repeated(mortal_server: LiveServer) -> None:
     """RF-3, RF-8: the grace time is the database's, not the process's."""
     race, url = race_on(mortal_server), mortal_server.url
     first = send(url, race.redemption(race.code())).json["refresh_token"]
@@ -45,7 +45,7 @@ def test_an_answer_lost_in_the_restart_is_given_again(mortal_server: LiveServer)
     assert send(url, race.refresh(first)).body == answer.body
 
 
-def test_what_counts_once_has_counted(mortal_server: LiveServer) -> None:
+def test_single_use_values_stay_used_after_a_restart(mortal_server: LiveServer) -> None:
     """RF-8's like for codes (CD-6), proofs (DC-6) and revocations (RV-5)."""
     race, url = race_on(mortal_server), mortal_server.url
     code = race.code()

@@ -50,7 +50,7 @@ def has_more_than(database: Database, count: int) -> bool:
     return database.count("users") > count
 
 
-def test_an_import_killed_three_times_brings_everybody_in_once(
+def test_import_killed_three_times_imports_every_user_once(
     app: Flask,
     make: Factory,
     database: Database,
@@ -82,7 +82,7 @@ def test_an_import_killed_three_times_brings_everybody_in_once(
     assert database.count("user_import_parts") == 0
 
 
-def test_a_worker_killed_in_the_middle_leaves_the_rest_to_the_other(mortal_server: LiveServer) -> None:
+def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveServer) -> None:
     """P3: of two workers one is at it, so both of the beginning are killed, one after the other."""
     server, make = mortal_server, Factory(mortal_server.app)
     acme = make.organization("acme")

@@ -21,7 +21,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl
 
 from app.operations.clients.resources import define_resource
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory, MadeUser
 from tests.support import process
 from tests.support.databases import MariaDBDatabase
@@ -107,11 +107,11 @@ async def tool_answer(url: str, agent: OAuthClientProvider) -> str:
 
 
 @pytest.fixture
-def example(scratch: Path) -> Iterator[Callable[[Factory, OrganizationView], str]]:
+def example(scratch: Path) -> Iterator[Callable[[Factory, OrganizationSnapshot], str]]:
     """Starts the documented server for an organization; returns its address."""
     started = []
 
-    def start(make: Factory, organization: OrganizationView) -> str:
+    def start(make: Factory, organization: OrganizationSnapshot) -> str:
         port = process.free_port()
         url = f"http://127.0.0.1:{port}/mcp"
         with make.app.app_context():
@@ -150,7 +150,7 @@ def _answers(url: str) -> bool:
 
 
 def test_an_agent_registers_itself_and_calls_a_tool(
-    live_server: LiveServer, live_make: Factory, example: Callable[[Factory, OrganizationView], str]
+    live_server: LiveServer, live_make: Factory, example: Callable[[Factory, OrganizationSnapshot], str]
 ) -> None:
     """Metadata of the server, metadata of the organization, RFC 7591, code with PKCE and resource, then the tool."""
     organization = live_make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
@@ -167,7 +167,7 @@ def test_an_agent_brings_its_own_id_and_calls_a_tool(
     instance: Path,
     scratch: Path,
     worker: str,
-    example: Callable[[Factory, OrganizationView], str],
+    example: Callable[[Factory, OrganizationSnapshot], str],
 ) -> None:
     """One setting makes an organization an authorization server for agents that bring an id (DC-3).
 

@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
@@ -216,13 +216,13 @@ def clock_ago(flow: Flow, seconds: int):
 
 
 @pytest.fixture
-def organization(make: Factory) -> lookups.OrganizationView:
+def organization(make: Factory) -> lookups.OrganizationSnapshot:
     """An organization whose keys are made quickly."""
     return make.organization(settings=FAST_KEYS)
 
 
 @pytest.fixture
-def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Flow:
+def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Flow:
     """A first-party web client, whose user is signed in and not asked for consent."""
     client = make.client(organization, scopes=SCOPES, trust="first_party", redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))
@@ -231,7 +231,7 @@ def flow(app: Flask, http: FlaskClient, make: Factory, organization: lookups.Org
 
 
 @pytest.fixture
-def asking(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Flow:
+def asking(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Flow:
     """A third party's web client, whose signed-in user is asked for consent."""
     client = make.client(organization, scopes=SCOPES, redirect_uris=[REDIRECT_URI])
     flow = Flow(app, http, make, client, make.user(organization))
@@ -240,12 +240,12 @@ def asking(app: Flask, http: FlaskClient, make: Factory, organization: lookups.O
 
 
 @pytest.fixture
-def open_to_all(make: Factory) -> OrganizationView:
+def open_to_all(make: Factory) -> OrganizationSnapshot:
     return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
 
 
 @pytest.fixture
-def by_token(make: Factory) -> OrganizationView:
+def by_token(make: Factory) -> OrganizationSnapshot:
     return make.organization(settings={"oauth": {"dynamic_registration": {"mode": "initial_access_token"}}})
 
 

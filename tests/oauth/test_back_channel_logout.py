@@ -67,7 +67,7 @@ def deliver_due(flow: Flow) -> int:
     """Everything that is due was tried once; how many attempts that were."""
     attempts = 0
     with flow.app.app_context():
-        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+        while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
             outbox.deliver(message)
             attempts += 1
     return attempts

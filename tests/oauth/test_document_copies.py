@@ -14,10 +14,10 @@ from app.models.client import Client, ClientRegistration
 from app.models.grant import Consent
 from app.operations.clients import metadata_documents
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import update_organization
 from app.rules.errors import Conflict
-from app.rules.identifiers import client_id_of
+from app.rules.identifiers import format_client_id
 from tests.factories import Factory
 from tests.oauth.conftest import query_of
 from tests.support.publisher import (
@@ -34,7 +34,7 @@ from tests.support.publisher import (
 
 
 @pytest.fixture
-def organization(make: Factory) -> OrganizationView:
+def organization(make: Factory) -> OrganizationSnapshot:
     """One that takes addresses as client ids."""
     return make.organization(settings=ON)
 
@@ -46,7 +46,7 @@ def organization(make: Factory) -> OrganizationView:
 def test_a_copy_lives_as_its_server_says_within_bounds(
     app: Flask,
     http: FlaskClient,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     publisher: Publisher,
     control: str | None,
     seconds: int,
@@ -61,7 +61,7 @@ def test_a_copy_lives_as_its_server_says_within_bounds(
 
 
 def test_a_changed_document_counts_once_its_time_is_over(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     authorize(http, organization, publisher.client_id)
     before = row(app)
@@ -77,7 +77,7 @@ def test_a_changed_document_counts_once_its_time_is_over(
 
 
 def test_new_redirect_uris_drop_what_people_allowed_for_others(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """DC-3."""
 
@@ -97,10 +97,10 @@ def test_new_redirect_uris_drop_what_people_allowed_for_others(
 
 
 def test_trust_ends_with_what_it_was_given_to(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
-    client_id = client_id_of(organization.id, row(app).id)
+    client_id = format_client_id(organization.id, row(app).id)
     with app.app_context():
         update_client(make.actor(organization), client_id, {"trust": "verified"})
     let_time_pass(app, timedelta(hours=2))
@@ -126,7 +126,7 @@ def test_trust_ends_with_what_it_was_given_to(
 def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
     app: Flask,
     http: FlaskClient,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     publisher: Publisher,
     make: Factory,
     fields: dict[str, str],
@@ -134,7 +134,7 @@ def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
 ) -> None:
     authorize(http, organization, publisher.client_id)
     with app.app_context():
-        update_client(make.actor(organization), client_id_of(organization.id, row(app).id), fields)
+        update_client(make.actor(organization), format_client_id(organization.id, row(app).id), fields)
     publisher.document["client_name"] = "Acme Payroll"
     let_time_pass(app, timedelta(hours=2))
     authorize(http, organization, publisher.client_id)
@@ -145,7 +145,7 @@ def test_leave_ends_with_what_it_was_given_to_and_a_bar_stays(
 def test_a_copy_outlives_its_server_for_a_day(
     app: Flask,
     http: FlaskClient,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     publisher: Publisher,
     age: timedelta,
     counts: bool,
@@ -158,7 +158,7 @@ def test_a_copy_outlives_its_server_for_a_day(
 
 
 def test_a_document_that_was_taken_away_ends_the_client_at_once(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     """The server that answers for the address says that there is no such client."""
     authorize(http, organization, publisher.client_id)
@@ -168,10 +168,10 @@ def test_a_document_that_was_taken_away_ends_the_client_at_once(
 
 
 def test_a_disabled_client_stays_out_and_a_deleted_one_is_met_anew(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
-    first = client_id_of(organization.id, row(app).id)
+    first = format_client_id(organization.id, row(app).id)
     with app.app_context():
         update_client(make.actor(organization), first, {"status": "disabled"})
     let_time_pass(app, timedelta(hours=2))
@@ -182,10 +182,10 @@ def test_a_disabled_client_stays_out_and_a_deleted_one_is_met_anew(
 
 
 def test_people_cannot_change_what_the_document_says(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     authorize(http, organization, publisher.client_id)
-    client_id = client_id_of(organization.id, row(app).id)
+    client_id = format_client_id(organization.id, row(app).id)
     with app.app_context():
         actor = make.actor(organization)
         with pytest.raises(Conflict) as refused:
@@ -195,15 +195,15 @@ def test_people_cannot_change_what_the_document_says(
 
 
 def test_the_id_that_the_portal_shows_is_none_on_the_wire(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     """A client has one name there: its row's id would be a way past its document."""
     authorize(http, organization, publisher.client_id)
-    assert not is_known(authorize(http, organization, client_id_of(organization.id, row(app).id)))
+    assert not is_known(authorize(http, organization, format_client_id(organization.id, row(app).id)))
 
 
 def test_another_organization_meets_the_client_for_itself(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """MX-3."""
     other = make.organization(settings=ON)
@@ -215,7 +215,10 @@ def test_another_organization_meets_the_client_for_itself(
 
 
 def test_one_network_looks_up_so_many(
-    http: FlaskClient, organization: OrganizationView, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+    http: FlaskClient,
+    organization: OrganizationSnapshot,
+    publisher: Publisher,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """This service helps nobody to knock on many doors."""
     monkeypatch.setattr(
@@ -227,7 +230,7 @@ def test_one_network_looks_up_so_many(
 
 
 def test_a_wrong_address_fails_as_any_unknown_client_where_clients_authenticate(
-    http: FlaskClient, organization: OrganizationView, publisher: Publisher
+    http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     """CA-3."""
     publisher.status = 404
@@ -239,7 +242,7 @@ def test_a_wrong_address_fails_as_any_unknown_client_where_clients_authenticate(
 
 
 def test_a_loopback_client_is_always_asked_about_by_its_host(
-    http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """DC-4: the page names where the answer goes and whose word the name is; a consent before changes nothing."""
     publisher.document["redirect_uris"] = [LOOPBACK]
@@ -255,7 +258,7 @@ def test_a_loopback_client_is_always_asked_about_by_its_host(
 
 
 def test_a_suspended_organization_looks_up_nobody(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """TN-13, SF-4: it is no help any more to whoever wants to knock on doors."""
     with app.app_context():

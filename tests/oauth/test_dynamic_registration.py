@@ -10,8 +10,8 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import Client, ClientRegistration
-from app.operations.directory.lookups import OrganizationView
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from tests.factories import Factory
 from tests.support.registering import GOOD, register
 
@@ -28,7 +28,7 @@ def test_registration_is_off_until_the_organization_says_otherwise(http: FlaskCl
 
 
 def test_an_open_organization_tells_where_to_register(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """protocol: dynamic registration."""
     metadata = http.get(
@@ -38,7 +38,7 @@ def test_an_open_organization_tells_where_to_register(
 
 
 def test_a_client_registers_itself_and_is_told_what_it_is(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """protocol: registration, secret and management."""
     answer = register(http, open_to_all)
@@ -55,14 +55,16 @@ def test_a_client_registers_itself_and_is_told_what_it_is(
     assert told["client_id_issued_at"] > 1_700_000_000
 
 
-def test_a_missing_scope_means_all_identity_scopes(http: FlaskClient, open_to_all: OrganizationView) -> None:
+def test_a_missing_scope_means_all_identity_scopes(
+    http: FlaskClient, open_to_all: OrganizationSnapshot
+) -> None:
     """protocol: registration, missing scope."""
     told = register(http, open_to_all).get_json()
     assert set(told["scope"].split()) == {"openid", "profile", "email", "address", "phone", "offline_access"}
 
 
 def test_without_refresh_tokens_there_is_no_offline_access(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     told = register(http, open_to_all, grant_types=None).get_json()
     assert told["grant_types"] == ["authorization_code"] and "offline_access" not in told["scope"].split()
@@ -86,9 +88,9 @@ def test_what_is_asked_for_is_cut_down_to_what_is_offered(http: FlaskClient, mak
     assert told["response_types"] == ["code"]
 
 
-@pytest.mark.parametrize("scope", sorted(EVERY_PERMISSION))
+@pytest.mark.parametrize("scope", sorted(ALL_PERMISSIONS))
 def test_no_management_scope_is_ever_given(
-    http: FlaskClient, open_to_all: OrganizationView, scope: str
+    http: FlaskClient, open_to_all: OrganizationSnapshot, scope: str
 ) -> None:
     """DC-2: by itself it is a refusal, beside others it is left out."""
     assert register(http, open_to_all, scope=scope).get_json()["error"] == "invalid_client_metadata"
@@ -96,7 +98,7 @@ def test_no_management_scope_is_ever_given(
 
 
 def test_nobody_registers_for_tokens_without_a_person(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """DC-2: client_credentials would give a stranger tokens for the organization's APIs."""
     answer = register(http, open_to_all, grant_types=["client_credentials"], redirect_uris=None)
@@ -104,7 +106,7 @@ def test_nobody_registers_for_tokens_without_a_person(
 
 
 def test_what_a_caller_may_not_choose_is_ignored(
-    app: Flask, http: FlaskClient, open_to_all: OrganizationView
+    app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """DC-2: an id, trust, audiences, an owner; unknown names do no harm (RFC 7591 section 2)."""
     told = register(
@@ -148,7 +150,7 @@ def test_what_a_caller_may_not_choose_is_ignored(
     ],
 )
 def test_a_bad_redirect_uri_has_the_standards_code(
-    http: FlaskClient, open_to_all: OrganizationView, uri: object
+    http: FlaskClient, open_to_all: OrganizationSnapshot, uri: object
 ) -> None:
     """RU-3: what strangers register is held to the same rules. protocol: registration, errors."""
     answer = register(http, open_to_all, redirect_uris=[uri])
@@ -180,7 +182,7 @@ def test_a_bad_redirect_uri_has_the_standards_code(
     ],
 )
 def test_bad_metadata_is_refused_in_the_standards_words(
-    http: FlaskClient, open_to_all: OrganizationView, name: str, value: object
+    http: FlaskClient, open_to_all: OrganizationSnapshot, name: str, value: object
 ) -> None:
     """protocol: registration, errors."""
     answer = register(http, open_to_all, **{name: value})
@@ -191,7 +193,7 @@ def test_bad_metadata_is_refused_in_the_standards_words(
 
 
 def test_a_refused_registration_leaves_nothing(
-    app: Flask, http: FlaskClient, open_to_all: OrganizationView
+    app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     assert register(http, open_to_all, redirect_uris=["http://rp.example/"]).status_code == 400
     with app.app_context():
@@ -203,7 +205,7 @@ def test_a_refused_registration_leaves_nothing(
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"client_name":"a","client_name":"b"}', b"\xff"])
 def test_a_body_that_is_no_object_is_refused(
-    http: FlaskClient, open_to_all: OrganizationView, body: bytes
+    http: FlaskClient, open_to_all: OrganizationSnapshot, body: bytes
 ) -> None:
     answer = http.post(
         f"/organizations/{open_to_all.slug}/oauth/register", data=body, content_type="application/json"
@@ -212,7 +214,7 @@ def test_a_body_that_is_no_object_is_refused(
 
 
 def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     """protocol: registration, keys without kid."""
     signing = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
@@ -235,7 +237,12 @@ def test_keys_without_a_kid_are_taken_and_encryption_keys_passed_by(
     ],
 )
 def test_the_type_follows_from_what_the_client_says(
-    app: Flask, http: FlaskClient, open_to_all: OrganizationView, redirect_uri: str, method: str, kind: str
+    app: Flask,
+    http: FlaskClient,
+    open_to_all: OrganizationSnapshot,
+    redirect_uri: str,
+    method: str,
+    kind: str,
 ) -> None:
     """An app with a scheme of its own keeps no secret, whatever it asks for (RFC 8252 section 8.5)."""
     told = register(
@@ -252,7 +259,7 @@ def test_without_a_path_it_is_roots_endpoint(http: FlaskClient, make: Factory) -
     assert answer.status_code == 403 and answer.get_json()["error"] == "access_denied"
 
 
-def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: OrganizationView) -> None:
+def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: OrganizationSnapshot) -> None:
     path = f"/organizations/{open_to_all.slug}/oauth/register"
     origin = {"Origin": "https://app.example"}
     assert http.post(path, json=GOOD, headers=origin).headers["Access-Control-Allow-Origin"] == "*"
@@ -268,7 +275,7 @@ def test_any_page_may_register_its_app(http: FlaskClient, open_to_all: Organizat
     ],
 )  # fmt: skip
 def test_values_of_no_sensible_type_are_never_a_500(
-    http: FlaskClient, open_to_all: OrganizationView, name: str
+    http: FlaskClient, open_to_all: OrganizationSnapshot, name: str
 ) -> None:
     """DC-2: strangers write what they like; a refusal has the words of RFC 7591."""
     for value in (True, 5, 1.5, "", "x", [], {}, [5], [[]], [{}], {"keys": [5]}, {"keys": [{"kty": []}]}):

@@ -63,7 +63,7 @@ class Bank(Flow):
 
 
 @pytest.fixture
-def bank(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationView) -> Bank:
+def bank(app: Flask, http: FlaskClient, make: Factory, organization: lookups.OrganizationSnapshot) -> Bank:
     """A first-party client of the profile whose user is signed in."""
     signer = Signer()
     client = make.client(

@@ -34,7 +34,7 @@ def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run() -> int:
         finished = 0
-        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+        while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
             outbox.deliver(message)
             finished += 1
         return finished

@@ -66,7 +66,7 @@ def name_logo(asking: Flow, uri: str | None) -> None:
 def fetch_due(asking: Flow) -> int:
     attempts = 0
     with asking.app.app_context():
-        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+        while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
             outbox.deliver(message)
             attempts += 1
     return attempts

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.client import Client
 from app.operations.clients import resources
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory
 from tests.oauth.conftest import VERIFIER
 from tests.support.publisher import (
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.either
 
 
 @pytest.fixture
-def organization(make: Factory) -> OrganizationView:
+def organization(make: Factory) -> OrganizationSnapshot:
     """One that takes addresses as client ids."""
     return make.organization(settings=ON)
 
@@ -46,7 +46,7 @@ def test_addresses_are_no_client_ids_until_the_organization_says_so(
 
 
 def test_a_client_is_met_by_its_address(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher
 ) -> None:
     """DC-3: the document is read once, and what is kept is a client that nobody reviewed."""
     path = f"/organizations/{organization.slug}/.well-known/oauth-authorization-server"
@@ -65,7 +65,7 @@ def test_a_client_is_met_by_its_address(
 
 
 def test_the_whole_flow_speaks_of_the_client_by_its_address(
-    app: Flask, http: FlaskClient, organization: OrganizationView, publisher: Publisher, make: Factory
+    app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:
     """protocol: client ID metadata documents."""
     api = "https://notes.example/api"
@@ -152,7 +152,7 @@ def test_a_jwt_of_such_a_client_is_found_by_its_organization(
 def test_a_document_that_describes_no_client_here_is_refused(
     app: Flask,
     http: FlaskClient,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     publisher: Publisher,
     document: dict[str, Any],
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_document_that_describes_no_client_here_is_refused(
 )
 def test_an_answer_that_is_no_document_is_refused(
     http: FlaskClient,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     publisher: Publisher,
     status: int,
     kind: str,
@@ -208,7 +208,7 @@ def test_an_answer_that_is_no_document_is_refused(
     ],
 )
 def test_an_address_that_may_not_be_one_is_never_asked(
-    http: FlaskClient, organization: OrganizationView, publisher: Publisher, address: str
+    http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, address: str
 ) -> None:
     """DC-3: https with a path; SF-2 decides about the rest."""
     client_id = address.format(host=f"localhost:{publisher.server.port}")

@@ -229,7 +229,7 @@ def test_the_kept_answer_opens_only_with_the_token_presented(flow: Flow, databas
     dump = database.dump()
     for secret in (first["refresh_token"], second["refresh_token"], second["access_token"]):
         assert secret.encode() not in dump
-    with pytest.raises(sealing.CannotOpen):
+    with pytest.raises(sealing.UnsealError):
         sealing.unseal(refresh_tokens._key(second["refresh_token"]), grant.sealed_answer, grant.id.bytes)
     opened = sealing.unseal(refresh_tokens._key(first["refresh_token"]), grant.sealed_answer, grant.id.bytes)
     assert second["access_token"].encode() in opened

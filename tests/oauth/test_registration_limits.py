@@ -12,7 +12,7 @@ from app.models.audit import AuditEvent
 from app.models.client import Client, ClientRegistration, RegistrationToken
 from app.operations.clients import clients, dynamic_registration
 from app.operations.clients.initial_access_tokens import create_registration_token, revoke_registration_token
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory
 from tests.support.registering import GOOD, own, register
 
@@ -27,7 +27,7 @@ _STORED = (Client, ClientRegistration, RegistrationToken, AuditEvent)
 
 
 def test_an_initial_access_token_is_needed_where_the_organization_says_so(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+    app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     """DC-1. protocol: dynamic registration."""
     other = make.organization()
@@ -42,7 +42,7 @@ def test_an_initial_access_token_is_needed_where_the_organization_says_so(
 
 
 def test_a_refused_registration_costs_no_use(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+    app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI", "max_uses": 1})
@@ -51,7 +51,7 @@ def test_a_refused_registration_costs_no_use(
 
 
 def test_a_revoked_token_registers_nothing(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+    app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     with app.app_context():
         made = create_registration_token(make.actor(by_token), {"name": "CI"})
@@ -61,7 +61,7 @@ def test_a_revoked_token_registers_nothing(
 
 
 def test_tables_hold_digests_alone(
-    app: Flask, http: FlaskClient, by_token: OrganizationView, make: Factory
+    app: Flask, http: FlaskClient, by_token: OrganizationSnapshot, make: Factory
 ) -> None:
     """CD-1's rule for these tokens too: neither of them stands in a row."""
     with app.app_context():
@@ -73,7 +73,7 @@ def test_tables_hold_digests_alone(
 
 
 def test_one_network_registers_so_many(
-    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
+    http: FlaskClient, open_to_all: OrganizationSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DC-1: a rate limit where no token is asked for."""
     monkeypatch.setattr(
@@ -85,7 +85,7 @@ def test_one_network_registers_so_many(
 
 
 def test_an_organization_has_room_for_so_many(
-    http: FlaskClient, open_to_all: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
+    http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DC-1: a quota; scale.md rule 13 for all clients."""
     monkeypatch.setattr(clients, "MOST_SELF_REGISTERED", 1)
@@ -98,7 +98,9 @@ def test_an_organization_has_room_for_so_many(
         make.client(open_to_all)
 
 
-def test_a_stranger_s_client_is_of_a_bounded_size(http: FlaskClient, open_to_all: OrganizationView) -> None:
+def test_a_stranger_s_client_is_of_a_bounded_size(
+    http: FlaskClient, open_to_all: OrganizationSnapshot
+) -> None:
     """DC-1, RFC 7591 section 3.2.2: in what counts and in what is ignored, at the beginning and at each change."""
     told = register(http, open_to_all, ignored="x" * 15_000).get_json()
     for more in ({"ignored": "x" * 16_384}, {"jwks": {"keys": [{"kty": "EC", "more": "x" * 16_384}]}}):

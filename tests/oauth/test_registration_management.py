@@ -10,13 +10,15 @@ from flask.testing import FlaskClient
 
 from app.operations.clients import sector_documents
 from app.operations.clients.clients import update_client
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import update_organization
 from tests.factories import Factory, bearer_header
 from tests.support.registering import GOOD, own, register
 
 
-def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_all: OrganizationView) -> None:
+def test_a_client_reads_changes_and_removes_itself(
+    http: FlaskClient, open_to_all: OrganizationSnapshot
+) -> None:
     """RFC 7592: a change replaces everything, what is left out has its default again.
 
     protocol: registration, secret and management.
@@ -39,7 +41,9 @@ def test_a_client_reads_changes_and_removes_itself(http: FlaskClient, open_to_al
     assert own(http, told, "GET").status_code == 401
 
 
-def test_a_client_that_needs_a_secret_now_gets_one(http: FlaskClient, open_to_all: OrganizationView) -> None:
+def test_a_client_that_needs_a_secret_now_gets_one(
+    http: FlaskClient, open_to_all: OrganizationSnapshot
+) -> None:
     told = register(http, open_to_all, token_endpoint_auth_method="none").get_json()
     assert "client_secret" not in told
     body = GOOD | {"client_id": told["client_id"], "token_endpoint_auth_method": "client_secret_post"}
@@ -61,7 +65,7 @@ def test_a_client_that_needs_a_secret_now_gets_one(http: FlaskClient, open_to_al
     ],
 )
 def test_a_change_must_name_the_client_and_nothing_that_is_ours(
-    http: FlaskClient, open_to_all: OrganizationView, extra: dict[str, Any]
+    http: FlaskClient, open_to_all: OrganizationSnapshot, extra: dict[str, Any]
 ) -> None:
     told = register(http, open_to_all).get_json()
     body = GOOD | {"client_id": told["client_id"]} | extra
@@ -70,7 +74,7 @@ def test_a_change_must_name_the_client_and_nothing_that_is_ours(
 
 
 def test_a_registration_access_token_opens_its_own_client_alone(
-    http: FlaskClient, open_to_all: OrganizationView
+    http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
     first, second = (register(http, open_to_all).get_json() for _ in range(2))
     mixed = second | {"registration_access_token": first["registration_access_token"]}
@@ -81,7 +85,7 @@ def test_a_registration_access_token_opens_its_own_client_alone(
 
 
 def test_a_client_that_was_vouched_for_cannot_change_itself(
-    app: Flask, http: FlaskClient, open_to_all: OrganizationView, make: Factory
+    app: Flask, http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory
 ) -> None:
     """Trust was given to this name and these addresses."""
     told = register(http, open_to_all).get_json()
@@ -92,7 +96,7 @@ def test_a_client_that_was_vouched_for_cannot_change_itself(
 
 
 def test_other_organizations_do_not_know_the_client(
-    http: FlaskClient, open_to_all: OrganizationView, make: Factory
+    http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory
 ) -> None:
     """MX-3."""
     other = make.organization(settings={"oauth": {"dynamic_registration": {"mode": "open"}}})
@@ -103,7 +107,7 @@ def test_other_organizations_do_not_know_the_client(
 
 
 def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
-    http: FlaskClient, open_to_all: OrganizationView, monkeypatch: pytest.MonkeyPatch
+    http: FlaskClient, open_to_all: OrganizationSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenID Connect Core 8.1: read before the registration begins, at the first time and at a change."""
     other = "https://weather.example/new"
@@ -120,7 +124,7 @@ def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
 
 @pytest.mark.parametrize("whose", ["client", "organization"])
 def test_whoever_is_disabled_manages_nothing(
-    app: Flask, http: FlaskClient, make: Factory, open_to_all: OrganizationView, whose: str
+    app: Flask, http: FlaskClient, make: Factory, open_to_all: OrganizationSnapshot, whose: str
 ) -> None:
     """TN-13, RFC 7592 section 2: it neither clears its traces nor gets ready for the day it is enabled again."""
     told = register(http, open_to_all).get_json()

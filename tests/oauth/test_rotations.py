@@ -129,7 +129,7 @@ def _end_now(flow: Flow) -> None:
             .values(expires_at=clock.now() - timedelta(seconds=1))
         )
         db.session.commit()
-        lookups.forget_cached()
+        lookups.clear_directory_cache()
 
 
 def test_extended_and_called_off(flow: Flow) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.sign_in.factor_enrollment import remove_app
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import find_session, start_session
@@ -32,7 +32,7 @@ def _is_disabled_and_let_in_again(flow: Flow) -> None:
 def _reset_by_link(flow: Flow) -> None:
     link = issue_reset_link(flow.make.actor(flow.organization), flow.user.id).link
     assert link is not None
-    reset_password(organization_by_id(flow.organization.id), link.rpartition("/")[2], NEW)
+    reset_password(get_organization_by_id(flow.organization.id), link.rpartition("/")[2], NEW)
 
 
 CHANGES: dict[str, tuple[bool, Callable[[Flow], object]]] = {
@@ -57,7 +57,7 @@ CHANGES: dict[str, tuple[bool, Callable[[Flow], object]]] = {
 def entered(flow: Flow) -> str:
     """The value of a further sign-in of the user, which the browser has from now on."""
     with flow.app.app_context():
-        organization = organization_by_id(flow.organization.id)
+        organization = get_organization_by_id(flow.organization.id)
         token, _ = start_session(organization, flow.user.id, amr=" ".join(BOTH))
     flow.http.set_cookie(flow.make.cookie_name(organization), token, domain="localhost")
     return token

@@ -182,7 +182,7 @@ def directory_forgets(flow: Flow) -> None:
     from app.operations.directory import lookups
 
     with flow.app.app_context():
-        lookups.forget_cached()
+        lookups.clear_directory_cache()
 
 
 def test_a_user_and_an_organization_are_signed_out_if_asked(flow: Flow, http: Any) -> None:

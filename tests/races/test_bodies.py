@@ -39,7 +39,7 @@ def post(server: LiveServer, path: str, size: int, *, chunked: bool) -> tuple[in
 
 @PATHS
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
-def test_a_body_is_bounded_with_and_without_a_length(
+def test_body_over_the_limit_is_rejected_with_and_without_a_length(
     live_server: LiveServer, path: str, chunked: bool
 ) -> None:
     """JS-2: the refusal has the form of RFC 6749 section 5.2, in the lane's place and in Flask's."""

@@ -36,7 +36,7 @@ def outcome(call: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def test_of_many_who_decide_one_does(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_decisions_have_one_winner(app: Flask, make: Factory, database: Database) -> None:
     organization = make.organization()
     client, member = make.client(organization), make.user(organization)
     with app.app_context():
@@ -60,7 +60,7 @@ def test_of_many_who_decide_one_does(app: Flask, make: Factory, database: Databa
     assert set(results) <= {"ClientRequestRecord", "AlreadyDecided", "PreconditionFailed", "Conflict"}
 
 
-def test_nothing_that_a_person_allowed_outlives_a_block(app: Flask, make: Factory) -> None:
+def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory) -> None:
     """People allow and apps redeem while an administrator blocks; after the block's end nothing of it lives."""
     organization = make.organization(settings=FAST_KEYS)
     for _ in range(ROUNDS):
@@ -100,7 +100,7 @@ def test_nothing_that_a_person_allowed_outlives_a_block(app: Flask, make: Factor
         at_once(app, [*jobs[: TABS // 2], block, *jobs[TABS // 2 :]])
         with app.app_context():
             update_client(boss, client.client_id, {"approval": None})
-            lookups.forget_cached()
+            lookups.clear_directory_cache()
             from app.operations.tokens.tokens import find_token
 
             assert [token for token in given if find_token(token) is not None] == []

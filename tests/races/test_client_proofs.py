@@ -58,7 +58,7 @@ def pushed(server: LiveServer, client: MadeClient, signer: Signer) -> dict[str, 
     return {"client_id": client.client_id, "request_uri": answer.json["request_uri"]}
 
 
-def test_one_assertion_proves_its_client_once(
+def test_client_assertion_is_accepted_once(
     live_server: LiveServer, client: MadeClient, signer: Signer
 ) -> None:
     """CA-6: a unique key decides (Hydra GHSA-3p3g-vpw6-4w66)."""
@@ -69,7 +69,7 @@ def test_one_assertion_proves_its_client_once(
     assert both_workers_answered(live_server, replies)
 
 
-def test_one_pushed_request_is_answered_once(
+def test_pushed_request_completes_once(
     live_server: LiveServer, live_make: Factory, client: MadeClient, signer: Signer
 ) -> None:
     """OI-4: a conditional UPDATE in the transaction of the code decides."""
@@ -86,7 +86,7 @@ def test_one_pushed_request_is_answered_once(
     ) == [(1,)]
 
 
-def test_a_crowd_that_pushes_is_served(live_server: LiveServer, client: MadeClient, signer: Signer) -> None:
+def test_concurrent_pushed_requests_all_succeed(live_server: LiveServer, client: MadeClient, signer: Signer) -> None:
     """Each with an assertion of its own: none disturbs another."""
     issuer, own = client.organization.issuer, client.client_id
     request = signer.request_object(

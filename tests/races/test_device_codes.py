@@ -55,7 +55,7 @@ def poll(client: MadeClient, answer: dict[str, str]) -> Post:
 
 
 @pytest.mark.timeout(180)
-def test_dv1_one_allowed_device_code_gives_tokens_once(
+def test_dv1_device_code_is_redeemed_once(
     live_server: LiveServer, user: MadeUser, television: MadeClient
 ) -> None:
     answer = codes(live_server, television)
@@ -67,7 +67,7 @@ def test_dv1_one_allowed_device_code_gives_tokens_once(
 
 
 @pytest.mark.timeout(180)
-def test_of_many_polls_at_the_same_moment_one_was_in_time(
+def test_concurrent_polls_are_slowed_down_except_one(
     live_server: LiveServer, television: MadeClient
 ) -> None:
     answer = codes(live_server, television)

@@ -30,7 +30,7 @@ def asking(race: Race, machine: MadeClient, prover: Prover, **changes: str) -> P
     return Post("/oauth/token", FORM, machine.basic | proof)
 
 
-def test_one_proof_binds_one_token(race: Race, machine: MadeClient) -> None:
+def test_dpop_proof_issues_one_token(race: Race, machine: MadeClient) -> None:
     replies = at_once(race.server.url, [asking(race, machine, Prover())] * CROWD)
     assert Counter(reply.status for reply in replies) == {200: 1, 400: CROWD - 1}
     assert {reply.json["error"] for reply in replies if reply.status == 400} == {"invalid_dpop_proof"}
@@ -41,14 +41,14 @@ def test_one_proof_binds_one_token(race: Race, machine: MadeClient) -> None:
     assert stored == 1
 
 
-def test_one_jti_in_many_proofs_counts_once(race: Race, machine: MadeClient) -> None:
+def test_jti_is_accepted_once_across_proofs(race: Race, machine: MadeClient) -> None:
     """What counts once is the jti, not the bytes of a proof: these differ in their signatures alone."""
     prover = Prover()
     replies = at_once(race.server.url, [asking(race, machine, prover, jti="one") for _ in range(200)])
     assert Counter(reply.status for reply in replies) == {200: 1, 400: 199}
 
 
-def test_one_proof_asks_the_management_api_once(race: Race, machine: MadeClient) -> None:
+def test_dpop_proof_is_accepted_once_by_the_management_api(race: Race, machine: MadeClient) -> None:
     prover = Prover()
     token = send(race.server.url, asking(race, machine, prover)).json["access_token"]
     headers = prover.headers("GET", f"{race.server.url}/clients", access_token=token)
@@ -62,7 +62,7 @@ def test_one_proof_asks_the_management_api_once(race: Race, machine: MadeClient)
         assert Counter(pool.map(one, range(200))) == {200: 1, 401: 199}
 
 
-def test_two_headers_are_two_proofs(race: Race, machine: MadeClient) -> None:
+def test_two_dpop_headers_are_rejected(race: Race, machine: MadeClient) -> None:
     """protocol.md: two proofs, as the real server hands them on."""
     prover, url = Prover(), f"{race.server.url}/clients"
     token = send(race.server.url, asking(race, machine, prover)).json["access_token"]

@@ -25,7 +25,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.key_rotation import PUBLISHED_BEFORE, advance
 from app.operations.grants.signing_keys import active_key
 from tests.factories import Factory, MadeClient
@@ -120,7 +120,7 @@ def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties
                 time.sleep(PUBLISHED_SECONDS)
                 _grow_older(server, organization.id)
                 kids.append(advance(system, "ES256"))
-                assert active_key(organization_by_id(organization.id), "ES256").kid == kids[-1]
+                assert active_key(get_organization_by_id(organization.id), "ES256").kid == kids[-1]
         time.sleep(2 * KEPT_SECONDS)
     assert set(kids) <= set(traffic.verified), "every key has signed something that was verified"
     return traffic
@@ -137,7 +137,7 @@ def _grow_older(server: LiveServer, organization_id: str) -> None:
     )
 
 
-def test_no_verification_fails_while_keys_rotate(live_server: LiveServer, live_make: Factory) -> None:
+def test_key_rotation_breaks_no_verification(live_server: LiveServer, live_make: Factory) -> None:
     """KY-1: rotation drops no verification under load, whichever worker signed and whichever told the keys."""
     traffic = rotate_under_load(live_server, live_make, rounds=2, parties=6)
     assert traffic.failures == []

@@ -30,7 +30,7 @@ def messages(race: Race) -> int:
     return int(count)
 
 
-def test_a_sign_in_that_many_end_is_told_once(listening: Race) -> None:
+def test_concurrent_sign_outs_notify_clients_once(listening: Race) -> None:
     person = Person(listening.server.url)
     assert send(listening.server.url, listening.redemption(listening.code(person))).status == 200
     organization, user = listening.client.organization.id, listening.user.id
@@ -39,7 +39,7 @@ def test_a_sign_in_that_many_end_is_told_once(listening: Race) -> None:
     assert messages(listening) == 1
 
 
-def test_a_redemption_against_the_sign_out_is_refused_or_told(listening: Race) -> None:
+def test_redemption_during_sign_out_is_rejected_or_notified(listening: Race) -> None:
     """CD-8: the client has no ID token of the sign-in, or it hears of its end."""
     organization, user = listening.client.organization.id, listening.user.id
     told = heard = 0

@@ -21,7 +21,7 @@ GOOD = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"]
 CROWD = 60
 
 
-def test_one_idempotency_key_registers_one_client(live_server: LiveServer, live_make: Factory) -> None:
+def test_idempotency_key_registers_one_client(live_server: LiveServer, live_make: Factory) -> None:
     """JS-9: everybody gets the one client; the one who made it gets its secret."""
     organization = live_make.organization()
     headers = {**bearer_header(live_make.bearer(organization)), "Idempotency-Key": "order-17"}
@@ -36,7 +36,7 @@ def test_one_idempotency_key_registers_one_client(live_server: LiveServer, live_
     assert count == 1
 
 
-def test_one_key_with_many_bodies_has_one_effect(live_server: LiveServer, live_make: Factory) -> None:
+def test_idempotency_key_with_different_bodies_has_one_effect(live_server: LiveServer, live_make: Factory) -> None:
     headers = {**bearer_header(live_make.bearer(live_make.organization())), "Idempotency-Key": "k"}
     posts = [Post("/clients", json={**GOOD, "name": f"App {n}"}, headers=headers) for n in range(CROWD)]
     replies = at_once(live_server.url, posts)
@@ -44,7 +44,7 @@ def test_one_key_with_many_bodies_has_one_effect(live_server: LiveServer, live_m
     assert {reply.json["error"] for reply in replies if reply.status == 409} == {"idempotency_key_reused"}
 
 
-def test_a_client_never_has_more_live_secrets_than_allowed(
+def test_concurrent_secret_creation_respects_the_limit(
     live_server: LiveServer, live_make: Factory
 ) -> None:
     organization = live_make.organization()
@@ -62,7 +62,7 @@ def test_a_client_never_has_more_live_secrets_than_allowed(
     assert live == 5
 
 
-def test_a_body_without_a_length_is_bounded_too(live_server: LiveServer, live_make: Factory) -> None:
+def test_chunked_body_over_the_limit_is_rejected(live_server: LiveServer, live_make: Factory) -> None:
     """JS-2."""
     headers = bearer_header(live_make.bearer(live_make.organization()))
     for size, status in ((60_000, 400), (65_536 - 12, 400), (65_537 - 12, 413), (200_000, 413)):
@@ -82,7 +82,7 @@ def test_a_body_without_a_length_is_bounded_too(live_server: LiveServer, live_ma
         assert answer.status == status, body
 
 
-def test_changes_of_different_fields_are_all_kept(app: Flask, make: Factory) -> None:
+def test_concurrent_updates_of_different_fields_are_all_kept(app: Flask, make: Factory) -> None:
     """A change reads the client, and writes only if nobody changed it in between."""
     organization = make.organization()
     client_id = make.client(organization).client_id

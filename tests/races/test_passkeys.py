@@ -22,7 +22,7 @@ CROWD = 30
 HERE = Browser("the browser here")
 
 
-def test_one_answer_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
+def test_passkey_response_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
     """Of a key that never counts: its challenge alone tells the first from the others."""
     acme = make.organization()
     actor = make.actor(acme, user=make.user(acme))
@@ -36,7 +36,7 @@ def test_one_answer_signs_in_once(app: Flask, make: Factory, database: Database)
     assert database.count("sessions") == 1
 
 
-def test_a_counter_is_used_once(
+def test_signature_counter_is_accepted_once(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second lock behind the challenge: the row's own count."""
@@ -52,7 +52,7 @@ def test_a_counter_is_used_once(
     assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
 
 
-def test_one_answer_registers_once(app: Flask, make: Factory, database: Database) -> None:
+def test_passkey_response_registers_once(app: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     actor = replace(make.actor(acme, user=make.user(acme)), amr=("pwd", "mfa"))
     with app.app_context():

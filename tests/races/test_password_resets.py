@@ -17,7 +17,7 @@ from tests.support.threads import at_once
 CROWD = 30
 
 
-def test_one_link_makes_one_new_password(
+def test_reset_link_sets_one_password(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = itertools.count()
@@ -32,7 +32,7 @@ def test_one_link_makes_one_new_password(
     assert audited(database, "user.password_reset") == 1
 
 
-def test_of_many_links_made_at_once_one_lives(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_reset_requests_leave_one_valid_link(app: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     ada = make.user(acme)
     links: list[str] = []

@@ -9,7 +9,7 @@ from app.operations.users import registrations, sign_up
 from app.operations.users.registrations import confirm_registration
 from app.operations.users.sign_up import register_user
 from app.rules.sign_in.lockout import Lockout
-from app.rules.token_values import EMAIL_PROOF, new_token
+from app.rules.token_values import EMAIL_VERIFICATION, new_token
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -18,7 +18,7 @@ from tests.support.world_rows import registered
 CROWD = 30
 
 
-def test_one_address_becomes_one_account(
+def test_concurrent_sign_ups_create_one_account(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is raced for is the address: hashing in turns would keep the crowd apart.
@@ -42,7 +42,7 @@ def test_one_address_becomes_one_account(
     assert database.count("role_assignments") == 1
 
 
-def test_a_confirmation_counts_once(
+def test_sign_up_is_confirmed_once(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OI-5: two that wait for one address and a crowd that confirms both: one account, one password."""
@@ -50,7 +50,7 @@ def test_a_confirmation_counts_once(
     # So many at once would be slowed down before they meet.
     monkeypatch.setattr(Lockout, "seconds_to_wait", lambda *_: 0)
     acme = make.organization(settings={"authentication": {"registration": {"mode": "open"}}})
-    tokens = [new_token(EMAIL_PROOF, acme.id) for _ in range(2)]
+    tokens = [new_token(EMAIL_VERIFICATION, acme.id) for _ in range(2)]
     with app.app_context():
         for token in tokens:
             registered(acme, "new@example.com", token=token)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from flask import Flask
 
-from app.operations.sign_in import second_factors, second_step
+from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in.factor_verification import verify_code
 from app.operations.sign_in.sign_in import Browser, SecondStep, sign_in
 from app.rules.actor import Actor
@@ -44,7 +44,7 @@ def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]
 
 
 @pytest.mark.parametrize("browsers", [1, 40])
-def test_one_code_of_the_app_signs_in_once(
+def test_totp_code_signs_in_once(
     app: Flask, make: Factory, database: Database, browsers: int
 ) -> None:
     """MF-1: in one browser as in many; and it does sign in."""
@@ -55,7 +55,7 @@ def test_one_code_of_the_app_signs_in_once(
     assert database.count("sessions") == 1
 
 
-def test_of_a_code_that_many_find_right_one_is_accepted(
+def test_correct_totp_code_is_accepted_once(
     app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MF-1: without the count's lock too, the conditional UPDATE alone decides."""
@@ -69,7 +69,7 @@ def test_of_a_code_that_many_find_right_one_is_accepted(
     assert accepted.count(True) == 1
 
 
-def test_one_recovery_code_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
+def test_recovery_code_signs_in_once(app: Flask, make: Factory, database: Database) -> None:
     """MF-4."""
     ada = make.user(make.organization())
     phone = with_app(app, ada)
@@ -78,11 +78,11 @@ def test_one_recovery_code_signs_in_once(app: Flask, make: Factory, database: Da
     assert database.count("sessions") == 1
 
 
-def test_who_guess_at_once_have_five_tries_together(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_guesses_share_five_attempts(app: Flask, make: Factory, database: Database) -> None:
     """MF-3: counted for the user, atomically: a hundred guesses at a time are no more than five."""
     ada = make.user(make.organization())
     with_app(app, ada)
     race(app, ada, waiting(app, ada, 40), "000000")
     [(failures,)] = database.query("SELECT failures FROM second_factor_tries")
-    assert failures == second_step.MOST_WRONG
+    assert failures == pending_sign_ins.MOST_WRONG
     assert database.count("sessions") == 0

@@ -15,7 +15,7 @@ from app.operations.clients import metadata_documents
 from app.operations.clients.dynamic_registration import register
 from app.operations.clients.initial_access_tokens import create_registration_token
 from app.operations.clients.metadata_documents import DocumentRefused
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.errors import Unauthenticated
 from tests.factories import Factory
@@ -28,7 +28,7 @@ CROWD, USES = 40, 7
 METADATA = {"client_name": "Weather Bot", "redirect_uris": ["https://weather.example/callback"]}
 
 
-def test_a_token_registers_as_many_as_it_may_however_many_ask_at_once(app: Flask, make: Factory) -> None:
+def test_initial_access_token_respects_its_limit(app: Flask, make: Factory) -> None:
     """DC-1: the use is counted by the row that changes, in the transaction that makes the client."""
     by_token = {"dynamic_registration": {"mode": "initial_access_token"}}
     organization = make.organization(settings={"oauth": by_token})
@@ -57,11 +57,11 @@ def publisher(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher
         yield made
 
 
-def test_an_address_is_one_client_however_many_meet_it_at_once(
+def test_metadata_document_creates_one_client(
     app: Flask, make: Factory, publisher: Publisher
 ) -> None:
     """DC-3: few may ask one host at a time; the others are refused, and no second client comes of it."""
-    organization: OrganizationView = make.organization(settings=ON)
+    organization: OrganizationSnapshot = make.organization(settings=ON)
     met = []
 
     def meet() -> object:

@@ -23,7 +23,7 @@ def both_workers_answered(race: Race, replies: list[Reply]) -> bool:
     return {reply.worker for reply in replies} == set(race.server.worker_pids())
 
 
-def test_one_code_gives_tokens_once(race: Race) -> None:
+def test_code_is_redeemed_once(race: Race) -> None:
     """CD-4."""
     replies = at_once(race.server.url, [race.redemption(race.code())] * CROWD)
     assert statuses(replies) == {200: 1, 400: CROWD - 1}
@@ -31,7 +31,7 @@ def test_one_code_gives_tokens_once(race: Race) -> None:
     assert both_workers_answered(race, replies)
 
 
-def test_the_code_that_was_raced_for_revokes_what_it_gave(race: Race) -> None:
+def test_concurrent_redemption_revokes_the_issued_tokens(race: Race) -> None:
     """CD-6: the losers proved that somebody else holds the code, too."""
     replies = at_once(race.server.url, [race.redemption(race.code())] * FEWER)
     [winner] = [reply.json for reply in replies if reply.status == 200]
@@ -39,7 +39,7 @@ def test_the_code_that_was_raced_for_revokes_what_it_gave(race: Race) -> None:
     assert send(race.server.url, race.refresh(winner["refresh_token"])).json["error"] == "invalid_grant"
 
 
-def test_one_refresh_token_has_one_successor(race: Race) -> None:
+def test_refresh_token_has_one_successor(race: Race) -> None:
     """RF-2 and RF-3: all who come within the grace period get the one answer, to the byte."""
     first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
     replies = at_once(race.server.url, [race.refresh(first)] * CROWD)
@@ -53,7 +53,7 @@ def test_one_refresh_token_has_one_successor(race: Race) -> None:
     assert generation == 1
 
 
-def test_after_the_successor_was_used_the_old_one_is_reuse(race: Race) -> None:
+def test_old_refresh_token_is_reuse_after_its_successor_was_used(race: Race) -> None:
     """RF-3, RF-4."""
     first = send(race.server.url, race.redemption(race.code())).json["refresh_token"]
     second = send(race.server.url, race.refresh(first)).json["refresh_token"]
@@ -64,7 +64,7 @@ def test_after_the_successor_was_used_the_old_one_is_reuse(race: Race) -> None:
     assert send(race.server.url, race.refresh(third["refresh_token"])).status == 400
 
 
-def test_a_revoked_token_is_refused_by_both_workers_at_once(race: Race) -> None:
+def test_revoked_token_is_rejected_by_both_workers(race: Race) -> None:
     """RV-5: both workers have seen it alive and hold what they cache of its client."""
     for _ in range(5):
         token = send(race.server.url, race.redemption(race.code())).json["access_token"]
@@ -77,7 +77,7 @@ def test_a_revoked_token_is_refused_by_both_workers_at_once(race: Race) -> None:
         assert [reply.json for reply in dead] == [{"active": False}] * len(dead)
 
 
-def test_a_hundred_revocations_are_one_event(race: Race) -> None:
+def test_concurrent_revocations_write_one_audit_event(race: Race) -> None:
     """RV-8."""
     token = send(race.server.url, race.redemption(race.code())).json["access_token"]
     replies = at_once(race.server.url, [race.revocation(token)] * 100)
@@ -85,7 +85,7 @@ def test_a_hundred_revocations_are_one_event(race: Race) -> None:
     assert len(race.audited("token.revoked")) == 1
 
 
-def test_rotation_and_revocation_leave_nothing_alive(race: Race) -> None:
+def test_rotation_during_revocation_leaves_no_active_token(race: Race) -> None:
     """Whoever comes first: after the last answer no token of the family works."""
     for _ in range(5):
         tokens = send(race.server.url, race.redemption(race.code())).json

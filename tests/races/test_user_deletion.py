@@ -18,7 +18,7 @@ from tests.support.threads import at_once
 CROWD = 15
 
 
-def test_nobody_is_signed_in_to_a_deleted_account(
+def test_sign_in_during_deletion_leaves_no_session(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is raced for is the user's row: hashing in turns would keep the crowd apart.

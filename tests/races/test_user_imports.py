@@ -19,7 +19,7 @@ CROWD = 6
 PARTS = 6
 
 
-def test_of_many_who_bring_one_part_in_one_does(app: Flask, make: Factory, database: Database) -> None:
+def test_import_part_is_imported_once(app: Flask, make: Factory, database: Database) -> None:
     """Law 8: the position moves by a conditional UPDATE in the transaction that brings the part in."""
     acme = make.organization()
     system = make.system(acme)

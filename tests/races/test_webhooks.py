@@ -42,7 +42,7 @@ def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 def deliver(app: Flask) -> None:
     with app.app_context():
-        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+        while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
             outbox.deliver(message)
 
 
@@ -57,7 +57,7 @@ def come_round(app: Flask) -> None:
         act()
 
 
-def test_of_many_who_ask_for_an_event_again_one_sends_it(
+def test_concurrent_redeliveries_send_one_delivery(
     app: Flask, make: Factory, receiver: Receiver, database: Database
 ) -> None:
     acme = make.organization()
@@ -76,7 +76,7 @@ def test_of_many_who_ask_for_an_event_again_one_sends_it(
     assert database.query("SELECT COUNT(*) FROM outbox WHERE done_at IS NULL") == [(0,)]
 
 
-def test_a_leak_that_many_report_at_once_is_noted_once(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_leak_reports_are_recorded_once(app: Flask, make: Factory, database: Database) -> None:
     make.root()
     acme = make.organization()
     stranger = Actor.anonymous("", "192.0.2.9")
@@ -90,7 +90,7 @@ def test_a_leak_that_many_report_at_once_is_noted_once(app: Flask, make: Factory
         assert audited(database, "credential.revoked") == number + 1
 
 
-def test_many_who_add_webhooks_at_once_do_not_outgrow_the_bound(
+def test_concurrent_webhook_creation_respects_the_limit(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "MOST_OF_AN_ORGANIZATION", 4)

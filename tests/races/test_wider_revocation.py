@@ -51,7 +51,7 @@ def is_alive(race: Race, machine: MadeClient, token: str) -> bool:
 
 
 @pytest.mark.parametrize("selected", ["client_id", "credential_id", "all"])
-def test_what_was_answered_before_the_revocation_is_dead_after_it(race: Race, selected: str) -> None:
+def test_tokens_issued_before_bulk_revocation_are_inactive(race: Race, selected: str) -> None:
     """IT-3: and what was asked for after its answer lives."""
     machine = race.make.machine(race.client.organization, "clients:read")
     secret = machine.registered.credential
@@ -82,7 +82,7 @@ def test_what_was_answered_before_the_revocation_is_dead_after_it(race: Race, se
     assert all(is_alive(race, machine, each.token) for each in after)
 
 
-def test_families_that_are_refreshed_meanwhile_are_dead(race: Race) -> None:
+def test_families_refreshed_during_bulk_revocation_are_inactive(race: Race) -> None:
     """RV-6: no refresh that was under way brings a token over the moment."""
     codes = [race.code() for _ in range(FAMILIES)]
     held = [send(race.server.url, race.redemption(code)).json for code in codes]
@@ -115,7 +115,7 @@ def test_families_that_are_refreshed_meanwhile_are_dead(race: Race) -> None:
         assert send(race.server.url, race.introspection(tokens["access_token"])).json == {"active": False}
 
 
-def test_codes_redeemed_meanwhile_give_nothing_that_lives(race: Race) -> None:
+def test_codes_redeemed_during_bulk_revocation_issue_no_active_token(race: Race) -> None:
     """The grant goes by its code's moment, whichever of the two commits first."""
     codes = [race.code() for _ in range(FAMILIES)]
     gate = threading.Barrier(FAMILIES + 1)

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from app.rules.identifiers import (
-    client_id_of,
     decode_uuid,
     encode_uuid,
+    format_client_id,
     is_routing_key,
     new_id,
     new_routing_key,
@@ -33,7 +33,7 @@ EDGES = [
 def test_an_id_comes_back_from_its_public_form(value: UUID) -> None:
     assert decode_uuid(encode_uuid(value)) == value
     assert parse_public_id("usr", public_id("usr", value)) == value
-    assert parse_client_id(client_id_of(KEY, value)) == (KEY, value)
+    assert parse_client_id(format_client_id(KEY, value)) == (KEY, value)
 
 
 def test_public_ids_sort_as_the_ids_do() -> None:
@@ -82,7 +82,7 @@ def test_a_prefix_does_not_pass_for_another() -> None:
 def test_a_client_id_is_never_a_subject() -> None:
     """CO-4."""
     value = new_id()
-    assert parse_public_id("usr", client_id_of(KEY, value)) is None
+    assert parse_public_id("usr", format_client_id(KEY, value)) is None
     assert parse_client_id(public_id("usr", value)) is None
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.rules.strict_json import DEEPEST, InvalidJson, load_object
+from app.rules.strict_json import MAX_DEPTH, InvalidJson, load_object
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_anything_ambiguous_is_refused(body):
 
 
 def test_nesting_ends_at_its_bound():
-    within = b'{"a":' + b"[" * (DEEPEST - 1) + b"]" * (DEEPEST - 1) + b"}"
+    within = b'{"a":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}"
     assert load_object(within)["a"] is not None
     with pytest.raises(InvalidJson):
-        load_object(b'{"a":' + b"[" * DEEPEST + b"]" * DEEPEST + b"}")
+        load_object(b'{"a":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
 
 
 def test_endless_nesting_is_a_refusal_and_no_crash():

@@ -14,7 +14,7 @@ from app.rules.token_values import (
     AUTHORIZATION_CODE,
     AUTHORIZATION_REQUEST,
     CLIENT_SECRET,
-    EMAIL_PROOF,
+    EMAIL_VERIFICATION,
     INVITATION,
     PASSWORD_RESET,
     REFRESH_TOKEN,
@@ -22,7 +22,7 @@ from app.rules.token_values import (
     SETUP,
     ParsedToken,
     digest,
-    has_own_tag,
+    has_valid_tag,
     hint,
     new_refresh_token,
     new_token,
@@ -31,7 +31,7 @@ from app.rules.token_values import (
 
 KINDS = (
     *(CLIENT_SECRET, ACCESS_TOKEN, AUTHORIZATION_CODE, SESSION),
-    *(AUTHORIZATION_REQUEST, INVITATION, SETUP, PASSWORD_RESET, EMAIL_PROOF),
+    *(AUTHORIZATION_REQUEST, INVITATION, SETUP, PASSWORD_RESET, EMAIL_VERIFICATION),
 )
 KEY = "0abcd123"
 TAG_KEY = b"k" * 32
@@ -112,11 +112,11 @@ def test_what_has_another_form_is_none_of_ours(text: str) -> None:
 def test_a_forged_refresh_token_has_a_right_checksum_and_a_wrong_tag() -> None:
     """RF-4: only what this instance made may count as reuse and end a family."""
     own = new_refresh_token(KEY, new_id(), TAG_KEY)
-    assert has_own_tag(own, TAG_KEY)
-    assert not has_own_tag(own, b"x" * 32)
+    assert has_valid_tag(own, TAG_KEY)
+    assert not has_valid_tag(own, b"x" * 32)
     forged = checked(own[:-19] + "A" * 11)
     assert parse_token(forged) is not None
-    assert not has_own_tag(forged, TAG_KEY)
+    assert not has_valid_tag(forged, TAG_KEY)
 
 
 def test_the_tag_covers_organization_grant_and_randomness() -> None:
@@ -124,7 +124,7 @@ def test_the_tag_covers_organization_grant_and_randomness() -> None:
     for place in range(len("gth_rt_"), len(own) - 19):
         changed = "b" if own[place] != "b" else "c"
         moved = checked(own[:place] + changed + own[place + 1 : -8])
-        assert not has_own_tag(moved, TAG_KEY), place
+        assert not has_valid_tag(moved, TAG_KEY), place
 
 
 def test_routing_keys_differ() -> None:

@@ -96,12 +96,12 @@ def guess(acme: Any) -> Call:
     return lambda email: sign_in(acme.id, email, "wrong", address="203.0.113.9")
 
 
-def test_en1_a_wrong_password(acme: Any) -> None:
+def test_en1_wrong_password_is_uniform(acme: Any) -> None:
     assert guess(acme)(KNOWN) == guess(acme)(UNKNOWN)
     assert are_alike(guess(acme))
 
 
-def test_en1_a_wrong_password_of_who_has_a_second_factor(acme: Any, make: Any) -> None:
+def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any) -> None:
     """Without the password nobody learns of the next step."""
     user = make.user(acme, email="careful@acme.example")
     with db.engine.begin() as connection:
@@ -119,13 +119,13 @@ def test_en1_a_wrong_password_of_who_has_a_second_factor(acme: Any, make: Any) -
     assert are_alike(guess(acme), user.email)
 
 
-def test_en1_a_forgotten_password(acme: Any, box: Mailbox) -> None:
+def test_en1_forgotten_password_is_uniform(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, whoever asked."""
     assert password_resets.is_offered(acme)
     assert are_alike(lambda email: request_reset(acme, email, address="203.0.113.9", request_id=None))
 
 
-def test_en1_an_account_that_is_asked_for(acme: Any, box: Mailbox) -> None:
+def test_en1_sign_up_is_uniform(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, to whoever has the address in either case."""
     assert sign_up.what_follows(acme) == "mail"
 
@@ -137,7 +137,7 @@ def test_en1_an_account_that_is_asked_for(acme: Any, box: Mailbox) -> None:
     assert are_alike(ask)
 
 
-def test_en1_an_invitation_that_ended_and_one_that_never_was(acme: Any, make: Any) -> None:
+def test_en1_expired_and_unknown_invitations_are_uniform(acme: Any, make: Any) -> None:
     actor = make.actor(acme)
     invited = invite(actor, acme.slug, email="new@acme.example")
     revoke_invitation(actor, acme.slug, invited.invitation.public_id)
@@ -146,7 +146,7 @@ def test_en1_an_invitation_that_ended_and_one_that_never_was(acme: Any, make: An
     assert find_invitation(ended) is find_invitation(never) is None
 
 
-def test_en2_a_hash_that_is_left_out_is_seen(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of these tests: nobody's password costs nothing here, and that is seen."""
     real = rule.is_password
     monkeypatch.setattr(
@@ -159,7 +159,7 @@ def test_en2_a_hash_that_is_left_out_is_seen(acme: Any, monkeypatch: pytest.Monk
     assert not do_the_same_work(known, unknown)
 
 
-def test_en2_the_hash_of_nobody_has_the_parameters_of_everybody(acme: Any) -> None:
+def test_en2_dummy_hash_has_the_current_parameters(acme: Any) -> None:
     """By whatever hasher is in force: the dummy is made by the one that new passwords are hashed with."""
     dummy, real = rule.dummy_hash(), rule.hash_password(PASSWORD)
     assert dummy.rpartition("$")[0].rpartition("$")[0] == real.rpartition("$")[0].rpartition("$")[0]

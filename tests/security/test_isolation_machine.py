@@ -232,7 +232,7 @@ class Organizations(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(max(180, STEPS // 10))
-def test_nobody_reaches_what_is_anothers_whatever_happens(
+def test_random_actions_never_cross_organizations(
     app: Flask, make: Factory, database: Database
 ) -> None:
     """TN-1, TN-2, TN-3, TN-11, TN-13."""

@@ -34,7 +34,7 @@ def _contents(database: Database) -> dict[str, Any]:
     }
 
 
-def test_every_route_stands_in_a_table(app: Flask, matrix: Matrix) -> None:
+def test_every_route_is_in_the_matrix(app: Flask, matrix: Matrix) -> None:
     known = {endpoint for endpoint, _, _ in matrix.pages()}
     faces = {endpoint.split(".")[0] for endpoint in known}
     assert faces == {"portal", "account", "device"}, "a face that nobody has said anything about"
@@ -44,7 +44,7 @@ def test_every_route_stands_in_a_table(app: Flask, matrix: Matrix) -> None:
         assert "<organization>" in pattern, f"{endpoint} names no organization: say why it may be public"
 
 
-def test_a_stranger_sees_nothing_and_changes_nothing(matrix: Matrix, database: Database) -> None:
+def test_anonymous_visitor_sees_and_changes_nothing(matrix: Matrix, database: Database) -> None:
     http = matrix.app.test_client()
     before = _contents(database)
     for endpoint, method, pattern in matrix.pages():
@@ -54,7 +54,7 @@ def test_a_stranger_sees_nothing_and_changes_nothing(matrix: Matrix, database: D
     assert _contents(database) == before
 
 
-def test_tn16_a_sign_in_elsewhere_is_that_of_a_stranger(matrix: Matrix, database: Database) -> None:
+def test_tn16_session_of_another_organization_counts_as_anonymous(matrix: Matrix, database: Database) -> None:
     http = matrix.app.test_client()
     matrix.make.sign_in(matrix.make.user(matrix.globex.organization, role="admin"), http)
     before = _contents(database)
@@ -65,7 +65,7 @@ def test_tn16_a_sign_in_elsewhere_is_that_of_a_stranger(matrix: Matrix, database
     assert _contents(database) == before
 
 
-def test_a_member_reaches_the_own_account_and_no_page_of_the_portal(
+def test_member_reaches_the_account_and_no_portal_page(
     matrix: Matrix, database: Database
 ) -> None:
     http = matrix.app.test_client()
@@ -78,7 +78,7 @@ def test_a_member_reaches_the_own_account_and_no_page_of_the_portal(
     assert _contents(database) == before
 
 
-def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
+def test_tn2_foreign_and_unknown_ids_get_the_same_404(
     matrix: Matrix, database: Database
 ) -> None:
     http = matrix.app.test_client()
@@ -101,7 +101,7 @@ def test_tn2_an_administrator_gets_one_404_for_foreign_and_absent_ids(
     assert _contents(database) == before
 
 
-def test_an_organization_that_never_was_or_is_gone_has_no_pages(matrix: Matrix) -> None:
+def test_unknown_and_deleted_organizations_have_no_pages(matrix: Matrix) -> None:
     http = matrix.app.test_client()
     for endpoint, method, pattern in matrix.pages():
         for slug in ("never-was", "%00", "x" * 500):

@@ -61,14 +61,14 @@ def matrix(app: Flask, make: Factory) -> Matrix:
     return Matrix(app, make)
 
 
-def test_po1_every_page_has_a_line_and_every_line_a_page(matrix: Matrix) -> None:
+def test_po1_permission_table_matches_the_pages(matrix: Matrix) -> None:
     """TN-1: deny by default; whoever adds a page writes down whose it is."""
     assert {f"{endpoint}/{method}" for endpoint, method, _ in matrix.pages()} == set(TABLE)
     assert all(set(row) == set(ROLES) - {ROOT} for row in TABLE.values())
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != ROOT])
-def test_tn1_people_of_each_role_reach_the_pages_that_are_written_and_no_other(
+def test_tn1_each_role_reaches_exactly_its_pages(
     app: Flask, matrix: Matrix, make: Factory, database: Database, role: str
 ) -> None:
     """AU-1: a form that was refused leaves no audit event, and one that changed something leaves one."""

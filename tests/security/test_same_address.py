@@ -9,7 +9,7 @@ from app.operations.users import deletion
 from tests.factories import Factory
 
 
-def test_tn10_one_address_is_another_person_in_each_organization(context: Flask, make: Factory) -> None:
+def test_tn10_same_email_is_another_user_in_each_organization(context: Flask, make: Factory) -> None:
     acme, globex = make.organization(), make.organization()
     here = make.user(acme, email="ada@example.com")
     there = make.user(globex, email="ada@example.com")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNUSED = {"login_user", "logout_user", "confirm_login", "login_fresh", "encode_cookie"}
 
 
-def test_ss1_the_row_holds_the_digest_of_256_random_bits_and_nothing_clear(
+def test_ss1_row_holds_only_the_digest_of_256_random_bits(
     app: Flask, make: Factory, database: Database
 ) -> None:
     ada = make.user(make.organization())
@@ -34,7 +34,7 @@ def test_ss1_the_row_holds_the_digest_of_256_random_bits_and_nothing_clear(
     assert sum(a == b for a, b in zip(first, second, strict=True)) < 15
 
 
-def test_ss1_flask_logins_own_cookies_are_not_used() -> None:
+def test_ss1_flask_login_sets_no_cookie() -> None:
     """Its session cookie keeps who somebody is for a year; ours names a row that can be ended."""
     used = {
         alias.name
@@ -46,7 +46,7 @@ def test_ss1_flask_logins_own_cookies_are_not_used() -> None:
     assert used and not used & UNUSED
 
 
-def test_ss1_flask_logins_cookie_counts_for_nothing(app: Flask, make: Factory) -> None:
+def test_ss1_flask_login_cookie_is_ignored(app: Flask, make: Factory) -> None:
     """Whoever holds one, signed with our own key even, is a stranger."""
     acme = make.organization()
     ada = make.user(acme)

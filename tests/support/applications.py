@@ -41,7 +41,7 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
 
 def forget(app: Flask) -> None:
     """The process no longer remembers what lay in the database before."""
-    lookups.forget_cached()
+    lookups.clear_directory_cache()
     client_authentication.forget_failures()
     client_usage.forget_noted()
     metadata_documents.forget_documents()

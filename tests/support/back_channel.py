@@ -34,4 +34,4 @@ def serve_at(app: Flask, client: MadeClient, **addresses: str | None) -> None:
 
     with app.app_context():
         act()
-        lookups.forget_cached()
+        lookups.clear_directory_cache()

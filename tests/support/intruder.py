@@ -12,7 +12,7 @@ from sqlalchemy import Table, delete, insert, select, update
 
 from app.extensions import db
 from app.models.base import Base
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store.transactions import transaction
 
 EVENTS, LINKS, CHAINS = (
@@ -27,7 +27,7 @@ def write(*statements: Any) -> None:
         db.session.execute(statement)
 
 
-def snapshot(*organizations: OrganizationView) -> Rows:
+def snapshot(*organizations: OrganizationSnapshot) -> Rows:
     keys = [organization.id for organization in organizations]
     found = {
         table: [
@@ -51,7 +51,9 @@ def put_back(rows: Rows) -> None:
 class Intruder:
     """Changes something, by the seed: of the log, of the chain, of both."""
 
-    def __init__(self, acme: OrganizationView, globex: OrganizationView, rows: Rows, seed: int) -> None:
+    def __init__(
+        self, acme: OrganizationSnapshot, globex: OrganizationSnapshot, rows: Rows, seed: int
+    ) -> None:
         self.acme, self.globex, self.rows, self.chance = acme, globex, rows, random.Random(seed)
 
     def mutate(self) -> None:
@@ -75,7 +77,7 @@ class Intruder:
         ]
         self.chance.choice(kinds)()
 
-    def one(self, organization: OrganizationView | None = None) -> dict[str, Any]:
+    def one(self, organization: OrganizationSnapshot | None = None) -> dict[str, Any]:
         here = (organization or self.acme).id
         return self.chance.choice([row for row in self.rows[EVENTS] if row["organization_id"] == here])
 

@@ -31,7 +31,7 @@ def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     def run() -> int:
         tried = 0
         with app.app_context():
-            while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+            while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
                 outbox.deliver(message)
                 tried += 1
         return tried

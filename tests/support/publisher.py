@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 from app.extensions import db
 from app.models.client import Client, ClientRegistration
 from app.operations.clients import metadata_documents
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
@@ -60,7 +60,7 @@ class Publisher:
 
 
 def authorize(
-    http: FlaskClient, organization: OrganizationView, client_id: str, **changes: str
+    http: FlaskClient, organization: OrganizationSnapshot, client_id: str, **changes: str
 ) -> TestResponse:
     good = {
         "response_type": "code",
@@ -100,7 +100,7 @@ def let_time_pass(app: Flask, since: timedelta) -> None:
 
 
 def allowed_code(
-    http: FlaskClient, make: Factory, organization: OrganizationView, client_id: str, **changes: str
+    http: FlaskClient, make: Factory, organization: OrganizationSnapshot, client_id: str, **changes: str
 ) -> str:
     user = make.user(organization)
     make.sign_in(user, http)

@@ -7,7 +7,7 @@ from typing import Any
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import bearer_header
 
 GOOD: dict[str, Any] = {
@@ -18,7 +18,7 @@ GOOD: dict[str, Any] = {
 
 
 def register(
-    http: FlaskClient, organization: OrganizationView, token: str | None = None, **changes: Any
+    http: FlaskClient, organization: OrganizationSnapshot, token: str | None = None, **changes: Any
 ) -> TestResponse:
     body = {name: value for name, value in (GOOD | changes).items() if value is not None}
     return http.post(

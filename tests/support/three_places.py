@@ -9,7 +9,7 @@ from typing import Any
 
 from flask import Flask
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory, MadeUser
 from tests.support.applications import forget
 from tests.support.databases import Database, Rows
@@ -88,7 +88,7 @@ class Place:
 class Beginning:
     """What each run of the machine starts with: made by the service itself, and then put back while it is fresh."""
 
-    root: OrganizationView
+    root: OrganizationSnapshot
     places: list[Place]
     rows: Rows
     ends_at: float

@@ -11,7 +11,7 @@ from flask import Flask
 from app.models.session import Session
 from app.operations.audit import audit_events, webhooks
 from app.operations.clients import clients, credentials, initial_access_tokens, resources, scopes
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import administrators, organizations, roles
 from app.operations.sign_in import sessions
@@ -19,7 +19,7 @@ from app.operations.tokens import signing_key_lists
 from app.operations.tokens.bulk_revocation import revoke_widely
 from app.operations.users import deletion, invitations
 from app.rules.actor import Actor
-from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.identifiers import format_client_id, new_id, public_id
 from tests.factories import Factory, MadeClient
 from tests.support.importing import begin
 from tests.support.world_rows import consented, granted, issued, refused, registered, told, wanted
@@ -32,7 +32,7 @@ RARE, COMMON = "clients:trust", "audit:read"
 class Corner:
     """One organization's things, by the names that path parameters have."""
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     client: MadeClient
     ids: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ def absent(corner: Corner) -> dict[str, str]:
     """Well-formed ids of things that never were, in the corner's organization."""
     return {
         "id": "never-was",
-        "clientId": client_id_of(corner.organization.id, new_id()),
+        "clientId": format_client_id(corner.organization.id, new_id()),
         "credentialId": public_id("sec", new_id()),
         "adminId": public_id("adm", new_id()),
         "kid": secrets.token_urlsafe(32),
@@ -198,5 +198,5 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
     return Corner(organization, client, ids)
 
 
-def _admin(make: Factory, organization: OrganizationView) -> Actor:
+def _admin(make: Factory, organization: OrganizationSnapshot) -> Actor:
     return make.actor(organization)

@@ -15,7 +15,7 @@ from app.models.token import AccessToken
 from app.models.user import Registration
 from app.operations.audit import failed_requests, webhook_deliveries, webhooks
 from app.operations.audit.failed_requests import RefusedRequest
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
@@ -24,7 +24,9 @@ from app.rules.token_values import digest
 from tests.factories import MadeClient, MadeUser
 
 
-def registered(organization: OrganizationView, email: str, *, ended: bool = False, token: str = "") -> str:
+def registered(
+    organization: OrganizationSnapshot, email: str, *, ended: bool = False, token: str = ""
+) -> str:
     """The id of an account that somebody asked for."""
     now, row_id = clock.now(), new_id()
     db.session.execute(

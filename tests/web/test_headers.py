@@ -34,10 +34,10 @@ def test_pages_between_a_form_and_a_client_have_no_form_action_and_keep_popups(h
 
 
 def test_account_pages_post_to_ourselves_alone(make: Any, http: Any, slug: str) -> None:
-    from app.operations.directory.lookups import organization_by_slug
+    from app.operations.directory.lookups import get_organization_by_slug
 
     with http.application.app_context():
-        organization = organization_by_slug(slug)
+        organization = get_organization_by_slug(slug)
     make.sign_in(make.user(organization), http)
     headers = http.get(f"/organizations/{slug}/account/profile").headers
     assert headers["Content-Security-Policy"] == f"{BASE}; form-action 'self'"

@@ -16,7 +16,7 @@ from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
 from app.cli.refusals import refusing
 from app.config import Config
-from app.operations.directory.lookups import root_organization
+from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.isolation import build_corner, fingerprint, remove_corner
 from app.rules.actor import Actor
 
@@ -64,7 +64,7 @@ def isolation_check_command(url: str | None, verbose: bool) -> None:
 
 
 def _findings(visitor: Visitor) -> Iterator[Finding]:
-    actor = Actor.system(root_organization().id, "isolation check")
+    actor = Actor.system(get_root_organization().id, "isolation check")
     corners = []
     try:
         corners.append(build_corner(actor))

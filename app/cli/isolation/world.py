@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from app.cli.isolation.visitor import Visitor
 from app.operations.maintenance.isolation import REDIRECT_URI, Corner
 from app.rules.errors import Unavailable
-from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.identifiers import format_client_id, new_id, public_id
 from app.web.browser_session import cookie_name
 
 # By what name an item of a list is asked for again.
@@ -110,7 +110,7 @@ class Side:
         if name == "id":
             return f"isolation-{secrets.token_hex(8)}"
         if own.startswith("cli_"):
-            return client_id_of(self.corner.organization.id, new_id())
+            return format_client_id(self.corner.organization.id, new_id())
         kind = _PUBLIC_ID.fullmatch(own)
         return public_id(kind[1], new_id()) if kind else secrets.token_urlsafe(24).replace("-", "_")
 

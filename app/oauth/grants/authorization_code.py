@@ -13,16 +13,16 @@ from app.oauth.wire import WireRequest
 from app.operations.authorization import authorization_requests, codes
 from app.operations.authorization.authorization_requests import AskedRequest
 from app.operations.authorization.codes import PresentedCode, Replayed
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.tokens import access_tokens
 from app.rules.authorization.authorization_request import AuthorizationParameters, checked
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import (
-    AuthorizationRefusal,
+    AuthorizationError,
     ClientBlocked,
     InvalidGrant,
-    OAuthRefusal,
-    PageRefusal,
+    OAuthError,
+    UnredirectableError,
 )
 
 
@@ -46,11 +46,11 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
             self.server.find_client(self.request.call, sent["client_id"]) if "client_id" in sent else None
         )
         if self.repeated & {"client_id", "redirect_uri"}:
-            raise PageRefusal("The app sent its client_id or redirect_uri twice.").because(
+            raise UnredirectableError("The app sent its client_id or redirect_uri twice.").with_cause(
                 "parameter_repeated", received=", ".join(sorted(self.repeated))
             )
         if client is None:
-            raise PageRefusal("This app is not known here.")
+            raise UnredirectableError("This app is not known here.")
         if client.view.is_blocked:
             raise ClientBlocked(client.view.organization.name)
         asked = self._read(client.view, sent)
@@ -61,20 +61,20 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
         self.request.call.sent = sent
         redirect_uri = sent.get("redirect_uri")
         if redirect_uri is None:
-            raise PageRefusal("The app did not say where to go back to: redirect_uri is missing.").because(
-                "redirect_uri_missing", expected=client.view.document["redirect_uris"]
-            )
+            raise UnredirectableError(
+                "The app did not say where to go back to: redirect_uri is missing."
+            ).with_cause("redirect_uri_missing", expected=client.view.document["redirect_uris"])
         if not client.check_redirect_uri(redirect_uri):
-            raise PageRefusal(
+            raise UnredirectableError(
                 "The app wants to go back to an address that is not registered for it."
-            ).because(
+            ).with_cause(
                 "redirect_uri_not_registered",
                 received=redirect_uri,
                 expected=client.view.document["redirect_uris"],
             )
         self.request.client = client
         if not client.check_grant_type(self.GRANT_TYPE):
-            raise AuthorizationRefusal(
+            raise AuthorizationError(
                 "unauthorized_client", "The client may not use the authorization code flow."
             )
         if asked.refusal is not None:
@@ -83,7 +83,7 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
         self.parameters = access_tokens.authorized(client.view, parameters)
         return redirect_uri
 
-    def _read(self, client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+    def _read(self, client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
         """The parameters that count, which may stand behind a ``request_uri`` or in a request object."""
         if self.is_stored:
             return AskedRequest(sent)
@@ -97,7 +97,9 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
         """One transaction, then the answer."""
         form = self.request.form
         if "code" not in form:
-            raise OAuthRefusal("The parameter code is missing.").because("parameter_missing", expected="code")
+            raise OAuthError("The parameter code is missing.").with_cause(
+                "parameter_missing", expected="code"
+            )
         result = codes.redeem_code(
             self.request.client.authenticated,
             PresentedCode(
@@ -110,7 +112,7 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
             request_id=self.request.call.request_id,
         )
         if isinstance(result, Replayed):
-            raise InvalidGrant().because(
+            raise InvalidGrant().with_cause(
                 "code_reused", received="its second use; what the first gave is revoked"
             )
         return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -9,7 +9,7 @@ from authlib.oauth2.rfc8628 import DeviceCodeGrant as AuthlibGrant
 from app.oauth.grants.token_request import TokenRequest
 from app.operations.authorization import device_polls
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 
 
 class DeviceCodeGrant(TokenRequest, AuthlibGrant):
@@ -19,7 +19,7 @@ class DeviceCodeGrant(TokenRequest, AuthlibGrant):
         """A look at the code; once it is allowed, one transaction, then the answer."""
         form = self.request.form
         if "device_code" not in form:
-            raise OAuthRefusal("The parameter device_code is missing.").because(
+            raise OAuthError("The parameter device_code is missing.").with_cause(
                 "parameter_missing", expected="device_code"
             )
         answer = device_polls.redeem_device_code(

@@ -9,7 +9,7 @@ from authlib.oauth2.rfc6749 import grants
 from app.oauth.grants.token_request import TokenRequest
 from app.operations.tokens import refresh_tokens
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthRefusal
+from app.rules.oauth_errors import InvalidGrant, InvalidScope, OAuthError
 from app.rules.scopes import parse_scope
 
 
@@ -21,12 +21,12 @@ class RefreshTokenGrant(TokenRequest, grants.RefreshTokenGrant):
         form = self.request.form
         presented = form.get("refresh_token")
         if presented is None:
-            raise OAuthRefusal("The parameter refresh_token is missing.").because(
+            raise OAuthError("The parameter refresh_token is missing.").with_cause(
                 "parameter_missing", expected="refresh_token"
             )
         scopes = parse_scope(form.get("scope", ""))
         if scopes is None:
-            raise InvalidScope("The parameter scope is malformed.").because(
+            raise InvalidScope("The parameter scope is malformed.").with_cause(
                 "parameter_malformed", received="scope"
             )
         result = refresh_tokens.refresh(
@@ -38,5 +38,5 @@ class RefreshTokenGrant(TokenRequest, grants.RefreshTokenGrant):
             request_id=self.request.call.request_id,
         )
         if isinstance(result, refresh_tokens.Reused):
-            raise InvalidGrant().because("refresh_reuse")
+            raise InvalidGrant().with_cause("refresh_reuse")
         return 200, result.as_document(), self.TOKEN_RESPONSE_HEADER

@@ -19,9 +19,9 @@ from app.models.resource import Resource
 from app.models.user import DELETED, User
 from app.models.webhook import Webhook
 from app.operations.directory import lookups
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, Change, changes_between
@@ -82,8 +82,8 @@ def list_audit_events(
     (included) and ``until`` (excluded) are times of RFC 3339, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
-    limit = min(limit, MOST)
-    rows = db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -126,7 +126,7 @@ def _batch(statement: Select[Any], after: UUID | None) -> list[Any]:
 
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     actor.require("audit:read")
-    settings = lookups.organization_by_id(actor.organization_id, fresh=False).settings
+    settings = lookups.get_organization_by_id(actor.organization_id, fresh=False).settings
     # What the organization keeps no longer is shown no longer, however late the janitor comes.
     kept_since = clock.now() - timedelta(days=settings["audit"]["retention_days"])
     statement = select(AuditEvent.__table__).where(
@@ -208,7 +208,7 @@ def _record(row: Any) -> AuditRecord:
 def _stranger(row: Any) -> str | None:
     # The service itself has no home; of organizations, root alone acts in others.
     is_own = row.actor_organization in {"", row.organization_id} or row.actor_kind == "system"
-    return None if is_own else lookups.organization_by_id(row.actor_organization, fresh=False).slug
+    return None if is_own else lookups.get_organization_by_id(row.actor_organization, fresh=False).slug
 
 
 # Whose last event keeps the name that the row had.
@@ -365,8 +365,8 @@ def list_activity(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[Activity]:
     """A page of what concerned the actor's own account, the newest first. Raises Forbidden outside of it."""
-    me = public_id("usr", actor.own_account())
-    limit = min(limit, MOST)
+    me = public_id("usr", actor.require_own_account())
+    limit = min(limit, MAX_LIMIT)
     # Two ranges, each of its own index; a union of them would be sorted whole.
     found = {
         row.id: row
@@ -381,7 +381,7 @@ def list_activity(
 
 
 def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list[Any]:
-    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     kept = timedelta(days=settings["audit"]["retention_days"])
     statement = select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id,
@@ -389,7 +389,7 @@ def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list
         AuditEvent.action.in_(ACCOUNT_EVENTS),
         AuditEvent.id >= first_id_at(clock.now() - min(SHOWN, kept)),
     )
-    return list(db.session.execute(in_order(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
+    return list(db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 
 
 def _client_id(row: Any) -> str | None:

@@ -55,12 +55,12 @@ def seal_waiting(actor: Actor, *, holder: str) -> dict[str, Head] | None:
     None when another worker is the sealer; ``holder`` names this one in the lease.
     """
     actor.require("instance:write")
-    if not leases.take(LEASE, holder, LEASE_SECONDS):
+    if not leases.acquire(LEASE, holder, LEASE_SECONDS):
         return None
     grown: dict[str, Head] = {}
     left_out: set[str] = set()
     stalled: list[datetime] = []
-    while leases.keep(LEASE, holder, LEASE_SECONDS):
+    while leases.renew(LEASE, holder, LEASE_SECONDS):
         begun, through = clock.now(), sealed_through()
         rows = _unsealed(None if through is None else through - LATE, left_out)
         for organization_id, group in groupby(sorted(rows, key=_organization), key=_organization):
@@ -103,7 +103,7 @@ def sealed_through() -> datetime | None:
 
 def chain_key(organization_id: str) -> bytes:
     """The organization's key. Raises NotFound for one whose data key was destroyed."""
-    return keyring.derive_for(organization_id, "audit chain")
+    return keyring.derive_organization_key(organization_id, "audit chain")
 
 
 def bytes_of(row: Any) -> bytes:

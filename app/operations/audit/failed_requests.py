@@ -18,16 +18,16 @@ from app.models.audit import FailedRequest
 from app.models.client import Client
 from app.models.credential import Credential
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientView, organization_by_id
+from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.store.transactions import current_unit, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, Explanation, cause_of, shortened_text
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
 from app.rules.identifiers import (
-    client_id_of,
     encode_uuid,
+    format_client_id,
     new_id,
     parse_client_id,
     parse_public_id,
@@ -77,7 +77,7 @@ class FailedRequestRecord:
 
 def may_read_log(actor: Actor) -> bool:
     """Whether the actor may read the log, at least of the own clients: who may not is not led there."""
-    return actor.may_some("logs:read")
+    return actor.has_permission_for_own("logs:read")
 
 
 @read
@@ -95,9 +95,9 @@ def list_failed_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MOST)
+    limit = min(limit, MAX_LIMIT)
     # Ids are ordered by the time of writing, a moment after the refusal.
-    rows = db.session.execute(in_order(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
+    rows = db.session.execute(paginate(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -130,9 +130,9 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 
 
 def _visible(actor: Actor) -> Select[Any]:
-    actor.require_some("logs:read")
+    actor.require_for_own("logs:read")
     now = clock.now()
-    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
     statement = (
         select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
@@ -147,7 +147,7 @@ def _visible(actor: Actor) -> Select[Any]:
             FailedRequest.at > kept_since,
         )
     )
-    if actor.may("logs:read"):
+    if actor.has_permission("logs:read"):
         return statement
     # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
     return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
@@ -203,7 +203,7 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         id=row.id,
         at=row.at,
         request_id=row.request_id,
-        client_id=client_id_of(row.organization_id, row.client_id),
+        client_id=format_client_id(row.organization_id, row.client_id),
         client_name=row.client_name,
         client_created_by_user_id=row.created_by_user_id,
         endpoint=row.endpoint,
@@ -270,8 +270,8 @@ def keep_refused_requests(actor: Actor, refused: Iterable[RefusedRequest]) -> in
 
 def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
     organization_id, row_id = refused.client
-    client = lookups.client_of_row(organization_id, row_id, fresh=False)
-    if client is None or not client.organization.is_standing:
+    client = lookups.find_client_by_id(organization_id, row_id, fresh=False)
+    if client is None or client.organization.is_deleted:
         return None
     if not client.organization.settings["audit"]["failed_requests"]:
         return None
@@ -299,13 +299,13 @@ def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
 @transaction
 def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
     # Ids of one millisecond are in no order: the list has the one in which the requests came.
-    ids = current_unit().once("ids", lambda: sorted(new_id() for _ in rows))
+    ids = current_unit_of_work().stable_value("ids", lambda: sorted(new_id() for _ in rows))
     db.session.execute(
         insert(FailedRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
     )
 
 
-def _explained(refused: RefusedRequest, client: ClientView) -> Cause:
+def _explained(refused: RefusedRequest, client: ClientSnapshot) -> Cause:
     """The cause, with what can be found out only here."""
     organization = client.organization
     if refused.path_organization not in {None, organization.slug}:
@@ -324,7 +324,7 @@ def _explained(refused: RefusedRequest, client: ClientView) -> Cause:
     return Cause(cause_of(refused.error))
 
 
-def _authentication(refused: RefusedRequest, client: ClientView) -> Cause:
+def _authentication(refused: RefusedRequest, client: ClientSnapshot) -> Cause:
     registered = str(client.document["token_endpoint_auth_method"])
     if refused.auth_method == _NONE:
         return Cause("credentials_missing", "no credentials", (registered,))
@@ -343,7 +343,7 @@ def _authentication(refused: RefusedRequest, client: ClientView) -> Cause:
 
 
 @read
-def _secret(client: ClientView, digest: bytes) -> Any:
+def _secret(client: ClientSnapshot, digest: bytes) -> Any:
     # Digests of revoked secrets are kept as long as the client, for exactly this question.
     return db.session.execute(
         select(
@@ -361,7 +361,7 @@ def _secret(client: ClientView, digest: bytes) -> Any:
 
 
 @read
-def _live_secrets(client: ClientView) -> tuple[str, ...]:
+def _live_secrets(client: ClientSnapshot) -> tuple[str, ...]:
     rows = db.session.execute(
         select(Credential.name, Credential.hint).where(
             Credential.organization_id == client.organization.id,

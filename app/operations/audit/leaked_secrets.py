@@ -23,14 +23,18 @@ from app.models.session import KnownBrowser, Session
 from app.models.token import DeviceCode, PushedRequest
 from app.models.user import AccountLink, Invitation
 from app.operations.clients.credential_revocation import end_grants_of, revoke_at_once
-from app.operations.directory.lookups import OrganizationView, organization_until_purged, root_organization
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_root_organization,
+    get_unpurged_organization,
+)
 from app.operations.directory.users import get_user
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.organizations.setup import withdraw_setup_token
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.rate_limits import bucket_of, limits_of_networks
+from app.operations.store.rate_limits import bucket_key, network_limits
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.tokens import tokens as living_tokens
 from app.operations.tokens.revocation import revoke_token
@@ -38,7 +42,7 @@ from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.audit.leaked_secrets import LeakReport, read_reports
 from app.rules.errors import NotFound
-from app.rules.identifiers import client_id_of, public_id
+from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.sentences import sentence
 from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import ACCESS_TOKEN, SETUP, digest, parse_token
@@ -75,7 +79,7 @@ def _client_secret(actor: Actor, token: str) -> Ended | None:
     ).first()
     if row is None:
         return None
-    client_id, secret = client_id_of(actor.organization_id, row.client_id), public_id("sec", row.id)
+    client_id, secret = format_client_id(actor.organization_id, row.client_id), public_id("sec", row.id)
     try:
         # Whoever had the secret may have minted tokens with it: they go as well.
         counts, flagged = revoke_at_once(actor, client_id, credential_id=secret, revoke_tokens=True)
@@ -94,7 +98,7 @@ def _token(actor: Actor, token: str) -> Ended | None:
     if revoked is None:
         return None
     words = sentence("A refresh token") if revoked.kind == "refresh_token" else sentence("An access token")
-    facts = {"client_id": client_id_of(actor.organization_id, revoked.client_id)}
+    facts = {"client_id": format_client_id(actor.organization_id, revoked.client_id)}
     return Ended(words, revoked.kind, revoked.public_id, revoked.client_id, revoked.user_id, facts=facts)
 
 
@@ -139,7 +143,7 @@ def _registration_access(actor: Actor, token: str) -> Ended | None:
         )
         .values(access_digest=None)
     )
-    target = client_id_of(actor.organization_id, row_id)
+    target = format_client_id(actor.organization_id, row_id)
     words = sentence("The registration access token of a client")
     return Ended(words, "client", target, row_id, facts={"client_id": target}) if changed == 1 else None
 
@@ -209,7 +213,7 @@ _ENDINGS: Mapping[str, Callable[[Actor, str], Ended | None]] = {
     token_values.REGISTRATION_ACCESS: _registration_access,
     token_values.INVITATION: _invitation,
     token_values.PASSWORD_RESET: _account_link,
-    token_values.EMAIL_PROOF: _account_link,
+    token_values.EMAIL_VERIFICATION: _account_link,
     token_values.KNOWN_BROWSER: _known_browser,
     token_values.AUTHORIZATION_CODE: _passing(
         AuthorizationCode, sentence("An authorization code"), "authorization_code"
@@ -257,11 +261,11 @@ def report_leaks(actor: Actor, sent: Any) -> int:
 
 def _require_patience(actor: Actor) -> None:
     try:
-        root = root_organization().id
+        root = get_root_organization().id
     except NotFound:
         return
-    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "leak reports")
-    rate_limits.require_attempt(
+    limits = network_limits(MOST_PER_NETWORK, actor.ip_address, "leak reports")
+    rate_limits.require_attempt_allowed(
         root,
         "Too many reports came from your network. Wait, then send the rest, up to 100 in one request.",
         *limits,
@@ -278,11 +282,11 @@ def _act_on(actor: Actor, report: LeakReport) -> None:
         return
     try:
         # What leaks while an organization is deleted must not be alive again when it is restored.
-        organization = organization_until_purged(organization_id)
+        organization = get_unpurged_organization(organization_id)
     except NotFound:
         return
     system = Actor.system(organization.id, LABEL)
-    inside = replace(system, address=actor.address, request_id=actor.request_id)
+    inside = replace(system, address=actor.ip_address, request_id=actor.request_id)
     ended = _end(inside, organization, kind, report)
     if ended is not None:
         end_grants_of(inside, ended.follow_up)
@@ -298,7 +302,7 @@ def _place(token: str) -> tuple[str, str] | None:
 
 
 @transaction
-def _end(inside: Actor, organization: OrganizationView, kind: str, report: LeakReport) -> Ended | None:
+def _end(inside: Actor, organization: OrganizationSnapshot, kind: str, report: LeakReport) -> Ended | None:
     ended = end(inside, kind, report.token)
     if ended is None:
         return None
@@ -314,15 +318,15 @@ def _end(inside: Actor, organization: OrganizationView, kind: str, report: LeakR
     return ended
 
 
-def _write(organization: OrganizationView, ended: Ended, report: LeakReport) -> None:
+def _write(organization: OrganizationSnapshot, ended: Ended, report: LeakReport) -> None:
     """Its owner and the administrators hear of it. Of the address they get the host alone: it is a stranger's word.
 
     Of a deleted organization nobody gets mail: its audit log says it to whoever restores it.
     """
-    if not letters.is_possible() or not organization.is_standing:
+    if not letters.is_possible() or organization.is_deleted:
         return
-    bucket = bucket_of("leak letters")
-    if not rate_limits.is_within(organization.id, bucket, MOST_LETTERS_AN_HOUR, timedelta(hours=1)):
+    bucket = bucket_key("leak letters")
+    if not rate_limits.consume_quota(organization.id, bucket, MOST_LETTERS_AN_HOUR, timedelta(hours=1)):
         return
     values = {
         "what": ended.words,

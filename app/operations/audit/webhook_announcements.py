@@ -14,11 +14,11 @@ from app.extensions import db
 from app.models.webhook import ENABLED, PENDING, Webhook, WebhookDelivery
 from app.operations import view_changes
 from app.operations.bounded import Kept
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.outbox import enqueue
-from app.operations.store.transactions import current_unit
+from app.operations.store.transactions import current_unit_of_work
 from app.operations.view_changes import Seen
 from app.rules.actor import Actor
 from app.rules.audit.events import is_chosen, type_of_action
@@ -67,14 +67,14 @@ def listeners_of(organization_id: str) -> tuple[Listener, ...]:
     rows = _LISTENING.rows(organization_id=organization_id)
     found = tuple(Listener(row.id, frozenset(row.event_types)) for row in rows)
     # What a unit changed itself and may yet roll back is nobody else's view.
-    if f"{_CHANGED} {organization_id}" not in current_unit().values:
+    if f"{_CHANGED} {organization_id}" not in current_unit_of_work().values:
         _kept.put(organization_id, value=(found, seen))
     return found
 
 
 def note_change(organization_id: str) -> None:
     """The unit under way changes the organization's webhooks: every worker reads them afresh once it has committed."""
-    current_unit().values[f"{_CHANGED} {organization_id}"] = True
+    current_unit_of_work().values[f"{_CHANGED} {organization_id}"] = True
     _kept.forget(organization_id)
     view_changes.mark(organization_id)
 
@@ -95,7 +95,7 @@ def announce(_: Actor, event: Mapping[str, Any]) -> None:
     if not listening:
         return
     try:
-        organization = organization_by_id(event["organization_id"], fresh=False)
+        organization = get_organization_by_id(event["organization_id"], fresh=False)
     except NotFound:
         return
     body = body_of(event_type, _time(event["at"]), _data(event, organization))
@@ -104,7 +104,7 @@ def announce(_: Actor, event: Mapping[str, Any]) -> None:
 
 
 def add_delivery(
-    organization: OrganizationView, webhook_id: UUID, event_type: str, body: Mapping[str, Any]
+    organization: OrganizationSnapshot, webhook_id: UUID, event_type: str, body: Mapping[str, Any]
 ) -> UUID:
     """The webhook hears of it once the unit under way has committed; returns the delivery's id."""
     now = clock.now()
@@ -139,7 +139,7 @@ def send_again(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUI
     )
 
 
-def _data(event: Mapping[str, Any], organization: OrganizationView) -> dict[str, Any]:
+def _data(event: Mapping[str, Any], organization: OrganizationSnapshot) -> dict[str, Any]:
     return {
         "id": public_id("evt", event["id"]),
         "organization_id": organization.slug,
@@ -158,11 +158,11 @@ def _data(event: Mapping[str, Any], organization: OrganizationView) -> dict[str,
     }
 
 
-def _home(event: Mapping[str, Any], organization: OrganizationView) -> str:
+def _home(event: Mapping[str, Any], organization: OrganizationSnapshot) -> str:
     home = event["actor_organization"]
     if event["actor_kind"] == "system" or home in {"", organization.id}:
         return organization.slug
-    return organization_by_id(home, fresh=False).slug
+    return get_organization_by_id(home, fresh=False).slug
 
 
 def _time(at: datetime) -> str:

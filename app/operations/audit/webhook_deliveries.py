@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import Select, and_, select, update
 
 from app.extensions import db
-from app.models.base import as_json
+from app.models.base import dump_json
 from app.models.event import OutboxMessage
 from app.models.webhook import DELIVERED, ENABLED, FAILED, PENDING, Webhook, WebhookDelivery
 from app.operations.audit.webhook_announcements import KIND, add_delivery, send_again
@@ -26,18 +26,18 @@ from app.operations.audit.webhooks import (
     record_of,
     require_writer,
 )
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
-from app.operations.store.outbox import Message, NotNow, Refused
-from app.operations.store.outgoing_http import OutgoingFailed
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
+from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST
 from app.rules.audit.webhooks import body_of, is_about_the_message, is_delivered, shown_headers, signature
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
-from app.rules.store.outgoing_http import OutgoingRefused
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
 PREFIX = "dlv"
 RETRYING = "retrying"
@@ -84,8 +84,8 @@ def list_deliveries(
     """A page of what the webhook was told, the newest first. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
     row = get_row(actor, webhook_id)
-    limit = min(limit, MOST)
-    found = in_order(_deliveries(row), (WebhookDelivery.id,), after).limit(limit + 1)
+    limit = min(limit, MAX_LIMIT)
+    found = paginate(_deliveries(row), (WebhookDelivery.id,), after).limit(limit + 1)
     rows = db.session.execute(found).all()
     items = tuple(_record(actor, each) for each in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
@@ -127,7 +127,7 @@ def send_test(actor: Actor, webhook_id: str) -> DeliveryRecord:
     require_writer(actor)
     row = _require_enabled(actor, webhook_id)
     _require_patience(actor)
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     data = {"organization_id": organization.slug, "webhook_id": record_of(row).public_id}
     now = clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
     made = add_delivery(organization, row.id, TEST, body_of(TEST, now, data))
@@ -144,8 +144,8 @@ def _require_enabled(actor: Actor, webhook_id: str) -> Webhook:
 
 
 def _require_patience(actor: Actor) -> None:
-    bucket = rate_limits.bucket_of("webhook by hand")
-    if not rate_limits.is_within(actor.organization_id, bucket, MOST_BY_HAND_AN_HOUR, timedelta(hours=1)):
+    bucket = rate_limits.bucket_key("webhook by hand")
+    if not rate_limits.consume_quota(actor.organization_id, bucket, MOST_BY_HAND_AN_HOUR, timedelta(hours=1)):
         words = f"At most {MOST_BY_HAND_AN_HOUR} deliveries an hour can be asked for by hand."
         raise TooManyRequests(words, retry_after=600)
 
@@ -229,7 +229,7 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
         response_status=row.response_status,
         response_headers=row.response_headers,
         failure=row.failure,
-        body=row.body if actor.may("audit:read") else None,
+        body=row.body if actor.has_permission("audit:read") else None,
     )
 
 
@@ -263,7 +263,7 @@ class _Attempt:
 
 def register() -> None:
     """The outbox delivers to webhooks."""
-    outbox.register_delivery(KIND, deliver, receiver_type="webhook", to_strangers=True)
+    outbox.register_delivery(KIND, deliver, receiver_type="webhook", to_external_server=True)
 
 
 def deliver(message: Message) -> None:
@@ -276,7 +276,7 @@ def deliver(message: Message) -> None:
     _require_active(message.organization_id)
     parcel = _open(message)
     if parcel is None:
-        raise Refused("there is nobody to tell")
+        raise DeliveryRejected("there is nobody to tell")
     attempt = _send(message.organization_id, parcel)
     actor = Actor.system(message.organization_id, "webhooks")
     is_gone = attempt.status == _GONE
@@ -287,18 +287,18 @@ def deliver(message: Message) -> None:
         return
     if is_gone:
         note_gone(actor, parcel.webhook_id)
-        raise Refused("it answered 410")
+        raise DeliveryRejected("it answered 410")
     note_failure(actor, parcel.webhook_id)
     if attempt.status is not None and is_about_the_message(attempt.status):
-        raise NotNow(attempt.failure)
-    raise OutgoingFailed(attempt.failure)
+        raise DeliveryDeferred(attempt.failure)
+    raise OutgoingRequestFailed(attempt.failure)
 
 
 def _require_active(organization_id: str) -> None:
     try:
-        organization = organization_by_id(organization_id)
+        organization = get_organization_by_id(organization_id)
     except NotFound:
-        raise Refused("its organization is gone") from None
+        raise DeliveryRejected("its organization is gone") from None
     if not organization.is_active:
         raise _Held("The organization is suspended.")
 
@@ -340,7 +340,7 @@ def _secrets(webhook: Webhook) -> tuple[str, ...]:
 
 
 def _send(organization_id: str, parcel: _Parcel) -> _Attempt:
-    body = as_json(parcel.body).encode()
+    body = dump_json(parcel.body).encode()
     message_id, timestamp = public_id("dlv", parcel.delivery_id), int(clock.now().timestamp())
     headers = {
         "webhook-id": message_id,
@@ -358,7 +358,7 @@ def _send(organization_id: str, parcel: _Parcel) -> _Attempt:
             content_type="application/json",
             headers=headers,
         )
-    except (OutgoingFailed, OutgoingRefused) as error:
+    except (OutgoingRequestFailed, OutgoingRequestBlocked) as error:
         return _Attempt(_since(began), None, None, error.description)
     failure = None if is_delivered(reply.status) else f"It answered {reply.status}."
     return _Attempt(_since(began), reply.status, shown_headers(reply.headers), failure)

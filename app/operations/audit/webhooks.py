@@ -19,12 +19,12 @@ from app.extensions import db
 from app.models.event import OutboxMessage
 from app.models.webhook import DISABLED, ENABLED, Webhook
 from app.operations.audit.webhook_announcements import note_change
-from app.operations.directory.lookups import organization_by_id, touch_organization
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.to_administrators import write_to_administrators
 from app.operations.sign_in.reauthentication import require_fresh_person
 from app.operations.store import audit, clock, keyring
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
     DISABLED_AFTER,
@@ -36,7 +36,7 @@ from app.rules.audit.webhooks import (
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
-from app.rules.store.outgoing_http import target_of
+from app.rules.store.outgoing_http import parse_target
 
 PREFIX = "whk"
 
@@ -66,7 +66,7 @@ class WebhookRecord:
     @property
     def label(self) -> str:
         """What people call it: its description, or the host that is told."""
-        return self.description or target_of(self.url).authority
+        return self.description or parse_target(self.url).authority
 
     @property
     def is_enabled(self) -> bool:
@@ -159,8 +159,8 @@ def list_webhooks(
     statement = select(Webhook).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
-    limit = min(limit, MOST)
-    rows = db.session.scalars(in_order(statement, (Webhook.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.scalars(paginate(statement, (Webhook.id,), after).limit(limit + 1)).all()
     items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
@@ -191,8 +191,8 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
         words = f"An organization has at most {MOST_OF_AN_ORGANIZATION} webhooks. Delete one first."
         raise Conflict(words, code="too_many_webhooks")
     now = clock.now()
-    row_id: UUID = current_unit().once("webhook", new_id)
-    secret: str = current_unit().once("webhook secret", new_secret)
+    row_id: UUID = current_unit_of_work().stable_value("webhook", new_id)
+    secret: str = current_unit_of_work().stable_value("webhook secret", new_secret)
     row = Webhook(
         organization_id=actor.organization_id,
         id=row_id,
@@ -273,7 +273,7 @@ def rotate_secret(actor: Actor, webhook_id: str, sent: Mapping[str, Any]) -> Sig
     require_fresh_writer(actor)
     row = get_row(actor, webhook_id)
     overlap = check_overlap(sent)
-    secret: str = current_unit().once("webhook secret", new_secret)
+    secret: str = current_unit_of_work().stable_value("webhook secret", new_secret)
     until = clock.now() + overlap
     before = None
     if overlap and row.sealed_secret is not None:
@@ -403,7 +403,7 @@ def _disable(actor: Actor, row: Webhook, because: str) -> None:
         return
     note_change(row.organization_id)
     note(actor, "webhook.disabled", row.id, after={"because": because})
-    organization = organization_by_id(row.organization_id)
+    organization = get_organization_by_id(row.organization_id)
     values = {
         "url": str(shown(row)["url"]),
         "because": because,

@@ -14,19 +14,19 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
-from app.operations.directory.lookups import ClientView, organization_by_id
+from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.mail.to_administrators import write_to_administrators
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.store.transactions import current_unit, is_duplicate_key, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
+from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
 from app.rules.clients.redirect_uris import host_of
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import (
-    client_id_of,
     encode_uuid,
+    format_client_id,
     new_id,
     parse_client_id,
     parse_public_id,
@@ -37,11 +37,11 @@ MOST_AN_HOUR = 20
 """To one organization's administrators: past that the queue itself says what waits."""
 
 
-def tell_administrators(actor: Actor, client: ClientView, reason: str) -> None:
+def tell_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
     """The administrators hear that somebody asks for the client; part of the unit under way."""
-    organization = organization_by_id(actor.organization_id)
-    bucket = rate_limits.bucket_of("client request letters")
-    if not rate_limits.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+    organization = get_organization_by_id(actor.organization_id)
+    bucket = rate_limits.bucket_key("client request letters")
+    if not rate_limits.consume_quota(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     values = {
         "who": actor.label,
@@ -116,7 +116,7 @@ def record_of(row: Any) -> ClientRequestRecord:
     """A row of ``COLUMNS`` as the record that faces see."""
     return ClientRequestRecord(
         id=row.id,
-        client_id=client_id_of(row.organization_id, row.client_id),
+        client_id=format_client_id(row.organization_id, row.client_id),
         client_name=row.client_name,
         trust=row.trust,
         source=row.source,
@@ -160,7 +160,7 @@ class AskedClient:
 
 
 @read
-def find_asked(actor: Actor, client: ClientView) -> AskedClient | None:
+def find_asked(actor: Actor, client: ClientSnapshot) -> AskedClient | None:
     """What the actor has open for the client, or None."""
     row = db.session.execute(
         select(ClientRequest.created_at, ClientRequest.reason).where(
@@ -175,7 +175,7 @@ def find_asked(actor: Actor, client: ClientView) -> AskedClient | None:
 
 
 @transaction
-def ask_for_client(actor: Actor, client: ClientView, scopes: tuple[str, ...], reason: str) -> None:
+def ask_for_client(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], reason: str) -> None:
     """The member's request waits for whoever decides about clients, who hear of it by mail.
 
     One that is open already stays as it is. Raises InvalidInput for a reason that is none, TooManyRequests after ten
@@ -188,7 +188,7 @@ def ask_for_client(actor: Actor, client: ClientView, scopes: tuple[str, ...], re
         return
     _require_room(actor)
     now = clock.now()
-    row_id: UUID = current_unit().once("client request", new_id)
+    row_id: UUID = current_unit_of_work().stable_value("client request", new_id)
     values = {
         "organization_id": actor.organization_id,
         "id": row_id,
@@ -213,13 +213,13 @@ def ask_for_client(actor: Actor, client: ClientView, scopes: tuple[str, ...], re
         actor,
         "client_request.created",
         target_type="client",
-        target_id=client_id_of(actor.organization_id, client.id),
+        target_id=format_client_id(actor.organization_id, client.id),
         after={"request": public_id(PREFIX, row_id), "scopes": list(scopes), "reason": said},
     )
     tell_administrators(actor, client, said)
 
 
-def _drop_ended(actor: Actor, client: ClientView) -> None:
+def _drop_ended(actor: Actor, client: ClientSnapshot) -> None:
     # One that nobody answered in time would hold the place until the janitor has been.
     db.session.execute(
         delete(ClientRequest)
@@ -235,8 +235,8 @@ def _drop_ended(actor: Actor, client: ClientView) -> None:
 
 
 def _require_room(actor: Actor) -> None:
-    bucket = rate_limits.bucket_of("client requests", str(actor.user_id))
-    if not rate_limits.is_within(actor.organization_id, bucket, MOST_A_DAY, timedelta(days=1)):
+    bucket = rate_limits.bucket_key("client requests", str(actor.user_id))
+    if not rate_limits.consume_quota(actor.organization_id, bucket, MOST_A_DAY, timedelta(days=1)):
         raise TooManyRequests("You asked for many apps today. Try again tomorrow.", retry_after=3600)
     waiting = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
@@ -251,7 +251,7 @@ def _require_room(actor: Actor) -> None:
 @read
 def count_open_requests(actor: Actor) -> int:
     """How many requests wait, a hundred at most; none for somebody who may not see them."""
-    if not actor.may("clients:read"):
+    if not actor.has_permission("clients:read"):
         return 0
     waiting = select(ClientRequest.id).where(
         ClientRequest.organization_id == actor.organization_id,
@@ -274,8 +274,8 @@ def list_client_requests(
     statement = _visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MOST)
-    rows = db.session.execute(in_order(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (ClientRequest.id,), after).limit(limit + 1)).all()
     items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 

@@ -19,10 +19,10 @@ from app.operations.clients import scopes as scope_registry
 from app.operations.clients.client_authentication import find_wire_client
 from app.operations.clients.scopes import ScopeRecord
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionView
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters, understood
 from app.rules.authorization.claims_parameter import within
@@ -30,9 +30,9 @@ from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import context_of
 from app.rules.clients.client_requirements import requires
 from app.rules.errors import NotFound, TooManyRequests
-from app.rules.identifiers import client_id_of, new_id
-from app.rules.oauth_errors import AuthorizationRefusal
-from app.rules.scopes import narrow
+from app.rules.identifiers import format_client_id, new_id
+from app.rules.oauth_errors import AuthorizationError
+from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.lockout import network_of
 from app.rules.token_values import AUTHORIZATION_REQUEST, digest, new_token, parse_token
 
@@ -43,7 +43,7 @@ MOST_OPEN_PER_NETWORK = 3_000
 _PAUSE_SECONDS = 60
 
 
-def require_room(actor: Actor, client: ClientView, network: str) -> None:
+def require_room(actor: Actor, client: ClientSnapshot, network: str) -> None:
     """Raise TooManyRequests when as many requests of the client are open as may be from one network."""
     # Counted up to the bound alone, and within the index.
     some = (
@@ -62,7 +62,7 @@ def require_room(actor: Actor, client: ClientView, network: str) -> None:
         raise TooManyRequests(
             "Too many sign-ins to this app were begun from your network and not finished. Wait, then try again.",
             retry_after=_PAUSE_SECONDS,
-        ).because("authorize_too_many", expected=f"at most {MOST_OPEN_PER_NETWORK} in half an hour")
+        ).with_cause("authorize_too_many", expected=f"at most {MOST_OPEN_PER_NETWORK} in half an hour")
 
 
 def end_oldest(actor: Actor, browser: bytes) -> None:
@@ -98,10 +98,10 @@ class AskedRequest:
 
     sent: Mapping[str, str]
     pushed_id: UUID | None = None
-    refusal: AuthorizationRefusal | None = None
+    refusal: AuthorizationError | None = None
 
 
-def read_asked(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+def read_asked(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
     """The request that a browser brought to the authorization endpoint.
 
     Behind a ``request_uri`` and inside a request object, what came beside them counts for nothing but the
@@ -121,12 +121,12 @@ def read_asked(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
     if demands.pushed_requests:
         words = "The request must be pushed first (RFC 9126)."
         return AskedRequest(
-            sent, refusal=AuthorizationRefusal("invalid_request", words).because("par_required")
+            sent, refusal=AuthorizationError("invalid_request", words).with_cause("par_required")
         )
     return _opened(client, sent)
 
 
-def read_pushed(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+def read_pushed(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
     """The request that a client pushes."""
     if "request_uri" in sent:
         return _refused(
@@ -135,11 +135,11 @@ def read_pushed(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
     return _opened(client, sent)
 
 
-def _opened(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
+def _opened(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
     if "request" in sent:
         try:
             return AskedRequest(request_objects.parameters_of(client, sent["request"]))
-        except AuthorizationRefusal as refusal:
+        except AuthorizationError as refusal:
             return AskedRequest(sent, refusal=refusal)
     if requires(client.document, client.organization.settings).request_objects:
         return _refused(sent, "invalid_request", "The request must be a signed request object (RFC 9101).")
@@ -147,7 +147,7 @@ def _opened(client: ClientView, sent: Mapping[str, str]) -> AskedRequest:
 
 
 def _refused(sent: Mapping[str, str], code: str, words: str) -> AskedRequest:
-    refusal = AuthorizationRefusal(code, words).because("request_object_refused")
+    refusal = AuthorizationError(code, words).with_cause("request_object_refused")
     return AskedRequest(sent, refusal=refusal)
 
 
@@ -160,7 +160,7 @@ class AuthorizationRequestView:
 
     id: UUID
     organization_id: str
-    client: ClientView
+    client: ClientSnapshot
     sent: Mapping[str, str]
     created_at: datetime
     shown_digest: bytes | None
@@ -180,7 +180,7 @@ class RequestEnded(NotFound):
 
 def find_asking_client(
     client_id: str, *, organization_id: str | None, address: str | None = None
-) -> ClientView | None:
+) -> ClientSnapshot | None:
     """The client as it stands now, if it may act and the organization of the path, where there is one, knows it.
 
     One that administrators blocked is told too: people are to hear why they cannot go on.
@@ -195,7 +195,7 @@ def find_asking_client(
 @transaction
 def begin_request(
     actor: Actor,
-    client: ClientView,
+    client: ClientSnapshot,
     sent: Mapping[str, str],
     browser_id: str,
     *,
@@ -207,9 +207,11 @@ def begin_request(
     Of the browser's open requests the oldest ends when there are too many. Raises TooManyRequests when the client has
     as many from the actor's network as it may; those who come from elsewhere go on. See ``open_requests``.
     """
-    network = network_of(actor.address)
+    network = network_of(actor.ip_address)
     require_room(actor, client, network)
-    token = current_unit().once("request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id))
+    token = current_unit_of_work().stable_value(
+        "request", lambda: new_token(AUTHORIZATION_REQUEST, actor.organization_id)
+    )
     now = clock.now()
     db.session.execute(
         insert(AuthorizationRequest).values(
@@ -245,7 +247,7 @@ def find_request(organization_id: str, token: str, browser_id: str) -> Authoriza
         return None
     if row.browser_digest != _browser(browser_id):
         return None
-    client = lookups.find_client(client_id_of(organization_id, row.client_id), fresh=True)
+    client = lookups.find_client(format_client_id(organization_id, row.client_id), fresh=True)
     if client is None:
         return None
     return AuthorizationRequestView(
@@ -283,7 +285,7 @@ def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> Non
     )
 
 
-def shown_digest(client: ClientView, session: SessionView, parameters: AuthorizationParameters) -> bytes:
+def shown_digest(client: ClientSnapshot, session: SessionView, parameters: AuthorizationParameters) -> bytes:
     """The digest of all that the consent page says."""
     asked = (*parameters.consent_scopes, *parameters.bare_resources)
     return page_digest(client.client_id, client.version, session.public_id, asked)
@@ -299,7 +301,7 @@ def words_for(actor: Actor, names: tuple[str, ...]) -> list[ScopeRecord]:
 @transaction
 def allow(
     actor: Actor,
-    client: ClientView,
+    client: ClientSnapshot,
     parameters: AuthorizationParameters,
     session: SessionView,
     *,
@@ -327,7 +329,7 @@ def allow(
         actor,
         client,
         replace(parameters, claims=within(parameters.claims, scopes)),
-        scopes=narrow(parameters.scopes, scopes),
+        scopes=restrict_scopes(parameters.scopes, scopes),
         user_id=session.user_id,
         session_id=session.id,
         auth_time=session.authenticated_at,
@@ -342,7 +344,7 @@ def allow(
 
 
 @transaction
-def deny(actor: Actor, client: ClientView, request: AuthorizationRequestView) -> None:
+def deny(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestView) -> None:
     """The request is over without a code. Raises RequestEnded. Audit: ``consent.denied``."""
     _complete(actor, request)
     audit.record(actor, "consent.denied", target_type="client", target_id=client.client_id)

@@ -14,21 +14,21 @@ from app.models import user as user_model
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
-from app.operations.directory.snapshots import is_before
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.statements import Statement, insert_into
 from app.operations.store import audit, clock
-from app.operations.store.transactions import Unit, current_unit, transaction
+from app.operations.store.transactions import UnitOfWork, current_unit_of_work, transaction
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients.redirect_uris import find_match
-from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.identifiers import format_client_id, new_id, public_id
 from app.rules.oauth_errors import InvalidGrant
 from app.rules.organizations.settings_effects import end_of_life
-from app.rules.scopes import narrow
+from app.rules.scopes import restrict_scopes
 from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 
 KEPT_AFTER_USE = timedelta(days=1)
@@ -88,7 +88,7 @@ class Replayed:
 
 def add_code(
     actor: Actor,
-    client: ClientView,
+    client: ClientSnapshot,
     parameters: AuthorizationParameters,
     *,
     scopes: tuple[str, ...],
@@ -103,7 +103,9 @@ def add_code(
 
     ``ends_at`` is when the consent ends: neither the code nor anything that it gives is alive after that.
     """
-    code = current_unit().once("code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id))
+    code = current_unit_of_work().stable_value(
+        "code", lambda: new_token(AUTHORIZATION_CODE, client.organization.id)
+    )
     now = clock.now()
     lifetime = timedelta(seconds=client.organization.settings["oauth"]["authorization_code_ttl_seconds"])
     _INSERT.write(
@@ -156,13 +158,13 @@ def _redeem(
     client = authenticated.client
     actor = grants.client_actor(client, address, request_id)
     row = _find_valid(authenticated, presented)
-    unit = current_unit()
+    unit = current_unit_of_work()
     if row.used_at is not None:
         return _own_answer(unit, row) or _second_use(actor, row)
     # Taken from the client since: it is not handed out any more.
-    scopes = narrow(row.scope.split(), client.document["scopes"])
+    scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
-        raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
+        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
     claimed = _CLAIM.write(
         of_organization=client.organization.id,
         of_code=row.id,
@@ -174,7 +176,7 @@ def _redeem(
         # Somebody was faster, or the code ended between the two statements; which one, the row says now.
         row = _find_valid(authenticated, presented)
         if row.used_at is None:
-            raise InvalidGrant().because("code_expired")
+            raise InvalidGrant().with_cause("code_expired")
         return _own_answer(unit, row) or _second_use(actor, row)
     answer = unit.values["answer"] = grants.create(
         actor,
@@ -206,22 +208,22 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
         or parsed.kind != AUTHORIZATION_CODE
         or parsed.organization_id != client.organization.id
     ):
-        raise InvalidGrant().because("code_unknown")
+        raise InvalidGrant().with_cause("code_unknown")
     row = _FIND.first(organization_id=client.organization.id, digest=digest(presented.code))
     if row is None or row.client_id != client.id:
-        raise InvalidGrant().because("code_unknown")
+        raise InvalidGrant().with_cause("code_unknown")
     if not _is_same(presented.redirect_uri, row.redirect_uri) or not _is_registered(client, row.redirect_uri):
-        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").because(
+        raise InvalidGrant("The redirect_uri is not the one that the code was issued for.").with_cause(
             "redirect_uri_mismatch", received=presented.redirect_uri, expected=row.redirect_uri
         )
     if not authorization_request.is_verified(presented.code_verifier, row.code_challenge):
-        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").because(
+        raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").with_cause(
             "verifier_mismatch",
             received="no code_verifier" if presented.code_verifier is None else "another code_verifier",
         )
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: whoever took the code on its way does not hold the key.
-        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").because(
+        raise InvalidGrant("The code is bound to another key than the one of the DPoP proof.").with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,
@@ -231,26 +233,26 @@ def _find_valid(authenticated: AuthenticatedClient, presented: PresentedCode) ->
     return row
 
 
-def _require_alive(client: ClientView, row: Any) -> None:
+def _require_alive(client: ClientSnapshot, row: Any) -> None:
     now = clock.now()
-    is_forgotten = client.forgot_grant(row.issued_at, row.auth_time, None)
+    is_forgotten = client.invalidates_grant(row.issued_at, row.auth_time, None)
     seconds = client.organization.settings["oauth"]["authorization_code_ttl_seconds"]
     ends = end_of_life(row.expires_at, row.issued_at, seconds)
-    if ends <= now or is_forgotten or is_before(row.issued_at, row.user_not_before):
-        raise InvalidGrant("The code has ended.").because(
+    if ends <= now or is_forgotten or is_before_cutoff(row.issued_at, row.user_not_before):
+        raise InvalidGrant("The code has ended.").with_cause(
             "code_expired",
             received=f"{int((now - row.issued_at).total_seconds())} s after it was issued",
             expected=f"at most {int((ends - row.issued_at).total_seconds())} s",
         )
     if row.user_status != user_model.ACTIVE:
-        raise InvalidGrant().because("grant_ended", received="the account is not active")
+        raise InvalidGrant().with_cause("grant_ended", received="the account is not active")
     if row.session_id is not None and row.living_session is None:
-        raise InvalidGrant().because("grant_ended", received="the person signed out meanwhile")
+        raise InvalidGrant().with_cause("grant_ended", received="the person signed out meanwhile")
     if row.password_changed_at is not None and row.password_changed_at > row.issued_at:
-        raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")
+        raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")
 
 
-def _own_answer(unit: Unit, row: Any) -> TokenAnswer | None:
+def _own_answer(unit: UnitOfWork, row: Any) -> TokenAnswer | None:
     # An earlier attempt of this very request claimed it, and the answer of its COMMIT was lost (scale.md rule 3).
     return unit.values.get("answer") if row.attempt == unit.nonce else None
 
@@ -262,7 +264,7 @@ def _second_use(actor: Actor, row: Any) -> Replayed:
             actor,
             "code.replayed",
             target_type="client",
-            target_id=client_id_of(actor.organization_id, row.client_id),
+            target_id=format_client_id(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.grant_id)},
         )
     return Replayed()
@@ -272,6 +274,6 @@ def _is_same(sent: str | None, stored: str) -> bool:
     return sent is not None and hmac.compare_digest(sent.encode(), stored.encode())
 
 
-def _is_registered(client: ClientView, redirect_uri: str) -> bool:
+def _is_registered(client: ClientSnapshot, redirect_uri: str) -> bool:
     # Removed between request and redemption: the flow ends (RU-5).
     return find_match(redirect_uri, client.document["redirect_uris"], client_type=client.type) is not None

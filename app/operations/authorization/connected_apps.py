@@ -16,16 +16,16 @@ from app.models.client import DELETED, Client
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.authorization.consents import end_access
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import columns_of, conditions, visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_living
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import end_of_consent, longest_life
 from app.rules.errors import NotFound
-from app.rules.identifiers import client_id_of, encode_uuid, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, format_client_id, parse_public_id, public_id
 
 MOST_LISTED = 200
 # A consent that stands is used without a word: by a sign-in that asks nothing, or by a refresh.
@@ -69,7 +69,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
     Each client stands there once. One that was never asked for, a first party's, is known by its living grants; so is
     one whose consent ended, while it still has some.
     """
-    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     rows = db.session.execute(
         select(
             Consent.__table__,
@@ -91,7 +91,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
     consented = [
         ConsentRecord(
             id=row.id,
-            client_id=client_id_of(actor.organization_id, row.client_id),
+            client_id=format_client_id(actor.organization_id, row.client_id),
             client_name=row.name,
             client_type=row.type,
             trust=row.trust,
@@ -143,7 +143,7 @@ def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
         records.append(
             ConsentRecord(
                 id=client_id,
-                client_id=client_id_of(actor.organization_id, client_id),
+                client_id=format_client_id(actor.organization_id, client_id),
                 client_name=parts[0].name,
                 client_type=parts[0].type,
                 trust=parts[0].trust,
@@ -204,7 +204,7 @@ def _record_end(actor: Actor, client_id: UUID, scopes: list[str], ended: int, **
         actor,
         "consent.withdrawn",
         target_type="client",
-        target_id=client_id_of(actor.organization_id, client_id),
+        target_id=format_client_id(actor.organization_id, client_id),
         before={"scopes": scopes, **facts},
         after={"ended_grants": ended},
     )
@@ -249,8 +249,8 @@ def list_given_consents(
     statement = _visible(actor, "consents:read")
     for condition in conditions(actor, columns_of(Consent), filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MOST)
-    rows = db.session.execute(in_order(statement, (Consent.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (Consent.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
@@ -292,14 +292,14 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
 
 
 def _settings(organization_id: str) -> Mapping[str, Any]:
-    return organization_by_id(organization_id, fresh=False).settings
+    return get_organization_by_id(organization_id, fresh=False).settings
 
 
 def _record(row: Any) -> GivenConsent:
     consent, client_name, user_email = row
     return GivenConsent(
         id=consent.id,
-        client_id=client_id_of(consent.organization_id, consent.client_id),
+        client_id=format_client_id(consent.organization_id, consent.client_id),
         client_name=client_name,
         user_id=public_id("usr", consent.user_id),
         user_email=user_email,

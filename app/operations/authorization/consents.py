@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import outlives_moments
 from app.operations.statements import Statement
@@ -32,7 +32,7 @@ from app.rules.authorization.consents import (
     longest_life,
 )
 from app.rules.identifiers import new_id
-from app.rules.scopes import narrow
+from app.rules.scopes import restrict_scopes
 
 
 def end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int, list[str]]:
@@ -140,7 +140,7 @@ class Standing:
 NOTHING_STANDS = Standing()
 
 
-def standing_consent(client: ClientView, user_id: UUID) -> Standing:
+def standing_consent(client: ClientSnapshot, user_id: UUID) -> Standing:
     """What the user's consent for the client says now."""
     row = _STANDING.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
     if row is None:
@@ -155,14 +155,14 @@ def standing_consent(client: ClientView, user_id: UUID) -> Standing:
     return replace(standing, scopes=(), ends_at=None, declined=()) if changes else standing
 
 
-def offered_ends(client: ClientView, asked_at: datetime) -> tuple[End, ...]:
+def offered_ends(client: ClientSnapshot, asked_at: datetime) -> tuple[End, ...]:
     """The ends that a person may choose for a consent that the client asked for then."""
     return ends_offered(asked_at, clock.now(), longest_life(client.organization.settings))
 
 
 def remember(
     actor: Actor,
-    client: ClientView,
+    client: ClientSnapshot,
     user_id: UUID,
     scopes: tuple[str, ...],
     ends_at: datetime | None = None,
@@ -217,7 +217,7 @@ def forget_consents_of_user(organization_id: str, user_id: UUID) -> int:
 
 
 def _widen(
-    client: ClientView,
+    client: ClientSnapshot,
     user_id: UUID,
     scopes: tuple[str, ...],
     declined: tuple[str, ...],
@@ -263,7 +263,7 @@ def _widen(
 
 
 def _insert(
-    client: ClientView,
+    client: ClientSnapshot,
     user_id: UUID,
     scopes: tuple[str, ...],
     declined: tuple[str, ...],
@@ -287,7 +287,7 @@ def _insert(
     )
 
 
-def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
+def _shorten(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
     """Grants with their access tokens, and codes that were not brought yet: nothing of them outlives the end."""
     here = client.organization.id
     of_user = {"organization_id": here, "user_id": user_id, "client_id": client.id}
@@ -312,7 +312,7 @@ def _shorten(client: ClientView, user_id: UUID, end: datetime) -> None:
         db.session.execute(change.execution_options(synchronize_session=False))
 
 
-def _end(client: ClientView, now: datetime, chosen: datetime | None) -> datetime | None:
+def _end(client: ClientSnapshot, now: datetime, chosen: datetime | None) -> datetime | None:
     return end_of_consent(now, chosen, longest_life(client.organization.settings))
 
 
@@ -322,13 +322,13 @@ def _still_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple((row.declined or "").split()) if is_same else ()
 
 
-def _shown_of(client: ClientView) -> dict[str, Any]:
+def _shown_of(client: ClientSnapshot) -> dict[str, Any]:
     return as_shown(client.name, client.trust, client.document)
 
 
 def _together(
-    client: ClientView, before: tuple[str, ...], scopes: tuple[str, ...], declined: tuple[str, ...]
+    client: ClientSnapshot, before: tuple[str, ...], scopes: tuple[str, ...], declined: tuple[str, ...]
 ) -> str:
     # What the client may no longer ask for is forgotten: the list stays within what a client can hold.
-    kept = [scope for scope in narrow(before, client.document["scopes"]) if scope not in declined]
+    kept = [scope for scope in restrict_scopes(before, client.document["scopes"]) if scope not in declined]
     return " ".join(dict.fromkeys((*kept, *scopes)))

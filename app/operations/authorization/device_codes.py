@@ -14,11 +14,17 @@ from app.extensions import db
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.operations.authorization import consents
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionView
 from app.operations.store import audit, clock, keyring, rate_limits
-from app.operations.store.rate_limits import Limit, bucket_of, limits_of_networks
-from app.operations.store.transactions import count_changed, current_unit, is_duplicate_key, read, transaction
+from app.operations.store.rate_limits import Limit, bucket_key, network_limits
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    is_duplicate_key,
+    read,
+    transaction,
+)
 from app.operations.tokens import access_tokens
 from app.rules import token_values
 from app.rules.actor import Actor
@@ -27,10 +33,10 @@ from app.rules.authorization.consents import page_digest
 from app.rules.authorization.device_codes import read_user_code
 from app.rules.authorization.interaction import context_of
 from app.rules.errors import NotFound, TooManyRequests
-from app.rules.identifiers import client_id_of, new_id
+from app.rules.identifiers import format_client_id, new_id
 from app.rules.oauth_errors import InvalidScope
 from app.rules.organizations.settings_effects import end_of_life
-from app.rules.scopes import narrow
+from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.lockout import Lockout, network_of
 
 MOST_OPEN = 2_000
@@ -51,11 +57,13 @@ class IssuedDeviceCode:
 
 def user_code_digest(organization_id: str, user_code: str) -> bytes:
     """What is stored of a user code: keyed, since all of them could be tried out."""
-    return token_values.keyed_digest(keyring.derive("device user codes"), f"{organization_id}|{user_code}")
+    return token_values.keyed_digest(
+        keyring.derive_instance_key("device user codes"), f"{organization_id}|{user_code}"
+    )
 
 
 def issue_device_code(
-    actor: Actor, client: ClientView, scopes: tuple[str, ...], *, resources: tuple[str, ...] = ()
+    actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], *, resources: tuple[str, ...] = ()
 ) -> IssuedDeviceCode:
     """A device code and the user code that belongs to it, both open; ``actor`` is the client.
 
@@ -70,10 +78,10 @@ def issue_device_code(
 
 @transaction
 def _issue(
-    actor: Actor, client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]
+    actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[str, ...]
 ) -> IssuedDeviceCode:
     _require_room(actor, client)
-    unit = current_unit()
+    unit = current_unit_of_work()
     settings = client.organization.settings["oauth"]
     lifetime, interval = settings["device_code_ttl_seconds"], settings["device_poll_interval_seconds"]
     device_code = unit.once(
@@ -86,8 +94,8 @@ def _issue(
         "client_id": client.id,
         "scope": " ".join(scopes),
         "resource": " ".join(resources),
-        "address": actor.address,
-        "network": network_of(actor.address),
+        "address": actor.ip_address,
+        "network": network_of(actor.ip_address),
         "created_at": now,
         "expires_at": now + timedelta(seconds=lifetime),
         "interval_seconds": interval,
@@ -98,21 +106,21 @@ def _issue(
     return IssuedDeviceCode(device_code, _insert(values), lifetime, interval)
 
 
-def _require_room(actor: Actor, client: ClientView) -> None:
+def _require_room(actor: Actor, client: ClientSnapshot) -> None:
     living = (
         DeviceCode.organization_id == actor.organization_id,
         DeviceCode.client_id == client.id,
         DeviceCode.expires_at > clock.now(),
     )
     # Counted up to the bound alone, and within the index.
-    near = DeviceCode.network == network_of(actor.address)
+    near = DeviceCode.network == network_of(actor.ip_address)
     for bound, conditions in ((MOST_OPEN_PER_NETWORK, (*living, near)), (MOST_OPEN, living)):
         some = select(DeviceCode.id).where(*conditions).limit(bound).subquery()
         if db.session.scalar(select(func.count()).select_from(some)) == bound:
             raise TooManyRequests(
                 "Too many device codes of this client are open. Try again later.",
                 retry_after=client.organization.settings["oauth"]["device_poll_interval_seconds"],
-            ).because("device_too_many", expected=f"at most {bound} at a time")
+            ).with_cause("device_too_many", expected=f"at most {bound} at a time")
 
 
 def _insert(values: dict[str, Any]) -> str:
@@ -141,7 +149,7 @@ class DeviceRequest:
     """A device that waits. ``scopes`` are those of what it asked for that its client may still have."""
 
     id: UUID
-    client: ClientView
+    client: ClientSnapshot
     user_code: str
     scopes: tuple[str, ...]
     address: str | None
@@ -160,9 +168,9 @@ class WrongUserCode(NotFound):
     status = 400
     code = "wrong_user_code"
 
-    def __init__(self, tries_left: int | None = None) -> None:
+    def __init__(self, attempts_left: int | None = None) -> None:
         super().__init__("No device waits under this code. Check it, or have the device show a new one.")
-        self.tries_left = tries_left
+        self.attempts_left = attempts_left
 
 
 def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
@@ -174,16 +182,16 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
     if user_code is None:
         raise WrongUserCode
     limits = (
-        Limit(bucket_of("device user code", str(actor.session_id)), PER_SESSION),
-        *limits_of_networks(PER_NETWORK, actor.address, "device user code", "network"),
+        Limit(bucket_key("device user code", str(actor.session_id)), PER_SESSION),
+        *network_limits(PER_NETWORK, actor.ip_address, "device user code", "network"),
     )
-    claim = rate_limits.require_attempt(
+    claim = rate_limits.require_attempt_allowed(
         actor.organization_id, "Too many wrong codes. Wait before you try again.", *limits
     )
     found = _find(actor, user_code)
     if found is None:
-        raise WrongUserCode(claim.tries_left)
-    rate_limits.take_back(actor.organization_id, claim.attempts)
+        raise WrongUserCode(claim.attempts_left)
+    rate_limits.withdraw_attempts(actor.organization_id, claim.attempts)
     return found
 
 
@@ -281,13 +289,13 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     ).first()
     if row is None or row.state != PENDING:
         return None
-    client = lookups.find_client(client_id_of(actor.organization_id, row.client_id), fresh=True)
+    client = lookups.find_client(format_client_id(actor.organization_id, row.client_id), fresh=True)
     if client is None or not client.is_active:
         return None
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
     if end_of_life(row.expires_at, row.created_at, seconds) <= clock.now():
         return None
-    scopes = narrow(row.scope.split(), client.document["scopes"])
+    scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
         return None
     return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)

@@ -13,18 +13,18 @@ from app.extensions import db
 from app.models import user as user_model
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
-from app.operations.directory.snapshots import is_before
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.statements import Statement
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules import token_values
 from app.rules.actor import Actor
-from app.rules.oauth_errors import InvalidGrant, OAuthRefusal
+from app.rules.oauth_errors import InvalidGrant, OAuthError
 from app.rules.organizations.settings_effects import end_of_life
-from app.rules.scopes import narrow
+from app.rules.scopes import restrict_scopes
 
 SLOWER_SECONDS = 5
 SLOWEST_SECONDS = 120
@@ -79,11 +79,11 @@ def redeem_device_code(
     client = authenticated.client
     poll = _find(client, device_code)
     if poll.state == DENIED:
-        raise OAuthRefusal("The user refused.", code="access_denied").because("device_refused")
+        raise OAuthError("The user refused.", code="access_denied").with_cause("device_refused")
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
     ends = end_of_life(poll.expires_at, poll.created_at, seconds)
     if poll.used_at is None and ends <= clock.now():
-        raise OAuthRefusal("The device code has ended.", code="expired_token").because(
+        raise OAuthError("The device code has ended.", code="expired_token").with_cause(
             "device_code_expired", expected=f"{int((ends - poll.created_at).total_seconds())} s"
         )
     if poll.state == PENDING:
@@ -98,18 +98,18 @@ def _redeem(
     actor: Actor, authenticated: AuthenticatedClient, row_id: UUID, asked: tuple[str, ...]
 ) -> TokenAnswer:
     client = authenticated.client
-    unit = current_unit()
+    unit = current_unit_of_work()
     row = _allowed(client, row_id)
     if row.used_at is not None:
         answer: TokenAnswer | None = unit.values.get("answer") if row.attempt == unit.nonce else None
         if answer is None:
-            raise InvalidGrant().because("device_code_unknown", received="a device code that was used")
+            raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
         return answer
     _require_standing(client, row)
     # Taken from the client since: it is not handed out any more.
-    scopes = narrow(row.scope.split(), client.document["scopes"])
+    scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
-        raise InvalidGrant().because("grant_ended", received="none of the scopes is the client's any more")
+        raise InvalidGrant().with_cause("grant_ended", received="none of the scopes is the client's any more")
     claimed = count_changed(
         update(DeviceCode)
         .where(
@@ -122,7 +122,7 @@ def _redeem(
         .values(used_at=clock.now(), attempt=unit.nonce)
     )
     if claimed != 1:
-        raise InvalidGrant().because("device_code_unknown", received="a device code that was used")
+        raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
     issued = unit.values["answer"] = grants.create(
         actor,
         authenticated,
@@ -144,9 +144,9 @@ def _redeem(
     return issued
 
 
-def _find(client: ClientView, device_code: str) -> _Poll:
+def _find(client: ClientSnapshot, device_code: str) -> _Poll:
     parsed = token_values.parse_token(device_code)
-    unknown = InvalidGrant("The device code is not one of this client.").because("device_code_unknown")
+    unknown = InvalidGrant("The device code is not one of this client.").with_cause("device_code_unknown")
     if (
         parsed is None
         or parsed.kind != token_values.DEVICE_CODE
@@ -162,7 +162,7 @@ def _find(client: ClientView, device_code: str) -> _Poll:
     return poll
 
 
-def _not_yet(client: ClientView, poll: _Poll) -> OAuthRefusal:
+def _not_yet(client: ClientSnapshot, poll: _Poll) -> OAuthError:
     """Nobody has decided: when to ask again, and for one who asked too early five seconds more from now on."""
     now = clock.now()
     too_fast = poll.next_poll_at > now
@@ -177,13 +177,13 @@ def _not_yet(client: ClientView, poll: _Poll) -> OAuthRefusal:
         )
         too_fast = too_fast or noted != 1
     if not too_fast:
-        return OAuthRefusal("Nobody has entered the code yet.", code="authorization_pending")
-    return OAuthRefusal("The device asks too often.", code="slow_down").because(
+        return OAuthError("Nobody has entered the code yet.", code="authorization_pending")
+    return OAuthError("The device asks too often.", code="slow_down").with_cause(
         "device_too_fast", expected=f"{interval} s between two requests"
     )
 
 
-def _allowed(client: ClientView, row_id: UUID) -> Any:
+def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
     row = db.session.execute(
         select(
             DeviceCode.__table__,
@@ -199,14 +199,16 @@ def _allowed(client: ClientView, row_id: UUID) -> Any:
         )
     ).first()
     if row is None:
-        raise InvalidGrant().because("device_code_unknown")
+        raise InvalidGrant().with_cause("device_code_unknown")
     return row
 
 
-def _require_standing(client: ClientView, row: Any) -> None:
-    if client.forgot(row.created_at) or row.user_status != user_model.ACTIVE:
-        raise InvalidGrant().because("grant_ended")
-    if client.organization.forgot_sign_in(row.auth_time) or is_before(row.decided_at, row.user_not_before):
-        raise InvalidGrant().because("grant_ended", received="revoked with all that was issued before")
+def _require_standing(client: ClientSnapshot, row: Any) -> None:
+    if client.invalidates(row.created_at) or row.user_status != user_model.ACTIVE:
+        raise InvalidGrant().with_cause("grant_ended")
+    if client.organization.invalidates_session(row.auth_time) or is_before_cutoff(
+        row.decided_at, row.user_not_before
+    ):
+        raise InvalidGrant().with_cause("grant_ended", received="revoked with all that was issued before")
     if row.password_changed_at is not None and row.password_changed_at > row.decided_at:
-        raise InvalidGrant().because("grant_ended", received="the password was changed meanwhile")
+        raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
 from app.operations.authorization.consents import NOTHING_STANDS, Standing, standing_consent
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.second_factors import methods_of
 from app.operations.sign_in.sessions import SessionView
 from app.operations.store import clock
@@ -25,7 +25,7 @@ from app.rules.authorization.interaction import (
     rests_on_consent,
 )
 from app.rules.clients.client_types import may_allow
-from app.rules.sign_in.second_factors import are_offered, used_second_factor
+from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 from app.rules.users.sign_up import is_open
 
 NATIVE = "native"
@@ -42,7 +42,7 @@ class Interaction:
 
 
 def next_interaction(
-    client: ClientView,
+    client: ClientSnapshot,
     parameters: AuthorizationParameters,
     session: SessionView | None,
     stored: AuthorizationRequestView | None,
@@ -70,7 +70,7 @@ def next_interaction(
     return Interaction(step, standing, scopes_without_page(client, parameters, standing))
 
 
-def must_ask(client: ClientView, parameters: AuthorizationParameters, standing: Standing) -> bool:
+def must_ask(client: ClientSnapshot, parameters: AuthorizationParameters, standing: Standing) -> bool:
     """Whether the person is asked on a consent page, whichever flow led there."""
     return needs_consent(
         parameters,
@@ -86,7 +86,7 @@ def must_ask(client: ClientView, parameters: AuthorizationParameters, standing: 
 
 
 def scopes_without_page(
-    client: ClientView, parameters: AuthorizationParameters, standing: Standing
+    client: ClientSnapshot, parameters: AuthorizationParameters, standing: Standing
 ) -> tuple[str, ...]:
     """What the client gets of what it asks for where nobody is asked, whichever flow led there."""
     if not rests_on_consent(
@@ -100,7 +100,7 @@ def scopes_without_page(
     return tuple(scope for scope in parameters.consent_scopes if scope not in standing.declined)
 
 
-def may_allow_client(client: ClientView, session: SessionView) -> bool:
+def may_allow_client(client: ClientSnapshot, session: SessionView) -> bool:
     """Whether the person who is signed in may allow the client something without asking an administrator."""
     return may_allow(
         approval=client.approval,
@@ -111,7 +111,7 @@ def may_allow_client(client: ClientView, session: SessionView) -> bool:
 
 
 def _sign_in(
-    client: ClientView,
+    client: ClientSnapshot,
     parameters: AuthorizationParameters,
     session: SessionView | None,
     stored: AuthorizationRequestView | None,
@@ -128,14 +128,14 @@ def _sign_in(
     )
 
 
-def _within_reach(client: ClientView, session: SessionView) -> tuple[str, ...]:
+def _within_reach(client: ClientSnapshot, session: SessionView) -> tuple[str, ...]:
     """What the person would reach by signing in with the second factor that they have."""
-    if used_second_factor(session.amr) or not are_offered(client.organization.settings):
+    if used_second_factor(session.amr) or not is_mfa_offered(client.organization.settings):
         return ()
     return (MULTI_FACTOR,) if methods_of(client.organization.id, session.user_id) else ()
 
 
-def _subject_meant(client: ClientView, parameters: AuthorizationParameters) -> tuple[str | None, bool]:
+def _subject_meant(client: ClientSnapshot, parameters: AuthorizationParameters) -> tuple[str | None, bool]:
     """(the one user whom the request is about, whether its hint names nobody known)."""
     wanted = wanted_subject(parameters.claims)
     if parameters.id_token_hint is None:

@@ -13,10 +13,10 @@ from app.extensions import db
 from app.models.token import PushedRequest
 from app.operations.clients import client_keys
 from app.operations.clients.client_keys import KeysUnavailable
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.statements import Statement
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import understood
 from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
@@ -24,12 +24,12 @@ from app.rules.clients.client_requirements import requires
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
-from app.rules.oauth_errors import AuthorizationRefusal, PageRefusal
+from app.rules.oauth_errors import AuthorizationError, UnredirectableError
 from app.rules.sign_in.lockout import network_of
 from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_token
 
 
-def parameters_of(client: ClientView, request_object: str) -> dict[str, str]:
+def parameters_of(client: ClientSnapshot, request_object: str) -> dict[str, str]:
     """The parameters in the object, and nothing from beside it (RFC 9101 section 6.3).
 
     Raises InvalidRequestObject, and AuthorizationRefusal for an encrypted one, an unsigned one, and while the
@@ -43,7 +43,7 @@ def parameters_of(client: ClientView, request_object: str) -> dict[str, str]:
     try:
         is_signed = client_keys.has_signed(client, jwt)
     except KeysUnavailable as unavailable:
-        raise AuthorizationRefusal("temporarily_unavailable", unavailable.description).because(
+        raise AuthorizationError("temporarily_unavailable", unavailable.description).with_cause(
             "client_keys_unavailable"
         ) from None
     if not is_signed:
@@ -101,14 +101,18 @@ def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping
     """
     parameters, jkt = understood(sent), authenticated.dpop_jkt
     if jkt is not None and parameters.setdefault("dpop_jkt", jkt) != jkt:
-        raise InvalidProof("The dpop_jkt is not the thumbprint of the proof's key.").because("dpop_wrong_key")
+        raise InvalidProof("The dpop_jkt is not the thumbprint of the proof's key.").with_cause(
+            "dpop_wrong_key"
+        )
     return Pushed(PREFIX + _push(actor, authenticated.client, parameters), int(LIFE.total_seconds()))
 
 
 @transaction
-def _push(actor: Actor, client: ClientView, parameters: Mapping[str, str]) -> str:
+def _push(actor: Actor, client: ClientSnapshot, parameters: Mapping[str, str]) -> str:
     _require_room(actor, client)
-    token = current_unit().once("pushed", lambda: new_token(PUSHED_REQUEST, actor.organization_id))
+    token = current_unit_of_work().stable_value(
+        "pushed", lambda: new_token(PUSHED_REQUEST, actor.organization_id)
+    )
     now = clock.now()
     db.session.execute(
         insert(PushedRequest).values(
@@ -116,7 +120,7 @@ def _push(actor: Actor, client: ClientView, parameters: Mapping[str, str]) -> st
             id=new_id(),
             digest=digest(token),
             client_id=client.id,
-            network=network_of(actor.address),
+            network=network_of(actor.ip_address),
             parameters=parameters,
             created_at=now,
             expires_at=now + LIFE,
@@ -125,7 +129,7 @@ def _push(actor: Actor, client: ClientView, parameters: Mapping[str, str]) -> st
     return token
 
 
-def find_pushed_request(client: ClientView, request_uri: str) -> PushedRequestView:
+def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedRequestView:
     """The client's own request behind the ``request_uri``, still waiting. Raises PageRefusal otherwise (OI-4).
 
     It goes on waiting: whoever loads the sign-in page twice finds it twice. What spends it is ``spend``.
@@ -162,14 +166,14 @@ def spend(actor: Actor, pushed_id: UUID) -> bool:
     return changed == 1
 
 
-def _unknown() -> PageRefusal:
-    return PageRefusal(
+def _unknown() -> UnredirectableError:
+    return UnredirectableError(
         "The app's request has ended, was answered already, or is not the app's own.",
         code="invalid_request_uri",
-    ).because("par_unknown")
+    ).with_cause("par_unknown")
 
 
-def _require_room(actor: Actor, client: ClientView) -> None:
+def _require_room(actor: Actor, client: ClientSnapshot) -> None:
     living: tuple[ColumnElement[bool], ...] = (
         PushedRequest.organization_id == actor.organization_id,
         PushedRequest.client_id == client.id,
@@ -178,7 +182,7 @@ def _require_room(actor: Actor, client: ClientView) -> None:
     bounds = [(MOST_OPEN, living)]
     if client.is_public:
         bounds.insert(
-            0, (MOST_OPEN_PER_NETWORK, (*living, PushedRequest.network == network_of(actor.address)))
+            0, (MOST_OPEN_PER_NETWORK, (*living, PushedRequest.network == network_of(actor.ip_address)))
         )
     for bound, conditions in bounds:
         # Counted up to the bound alone, and within the index.
@@ -187,4 +191,4 @@ def _require_room(actor: Actor, client: ClientView) -> None:
             raise TooManyRequests(
                 "Too many pushed requests of this client are open. Try again in a minute.",
                 retry_after=int(LIFE.total_seconds()),
-            ).because("par_too_many", expected=f"at most {bound} in a minute")
+            ).with_cause("par_too_many", expected=f"at most {bound} in a minute")

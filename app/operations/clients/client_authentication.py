@@ -10,7 +10,7 @@ from uuid import UUID
 from app.operations.bounded import Kept
 from app.operations.clients import client_keys, metadata_documents
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, ClientView, OrganizationView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.store import clock, single_use
 from app.rules.clients.client_assertions import ClientJwt, Judged, is_signed_by, judge, read_assertion
 from app.rules.clients.client_requirements import requires
@@ -72,7 +72,7 @@ _ROOT = "root"
 
 def find_wire_client(
     client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
-) -> ClientView | None:
+) -> ClientSnapshot | None:
     """The client, whatever its state, if the organization of the path knows it, where there is one (MX-3).
 
     ``address`` is the caller's; ``fresh`` is as in ``directory.find_client``. Raises DocumentRefused when a client's
@@ -89,7 +89,7 @@ def find_wire_client(
 
 def find_authenticating_client(
     client_id: str, *, organization_id: str | None, address: str | None = None, fresh: bool = False
-) -> ClientView | None:
+) -> ClientSnapshot | None:
     """As ``find_wire_client``, where a client whose metadata cannot be read is as unknown as any other (CA-3)."""
     try:
         return find_wire_client(client_id, organization_id=organization_id, address=address, fresh=fresh)
@@ -99,30 +99,30 @@ def find_authenticating_client(
 
 def _of_address(
     client_id: str, organization_id: str | None, address: str | None, fresh: bool
-) -> ClientView | None:
+) -> ClientSnapshot | None:
     try:
         organization = _organization(organization_id)
     except NotFound:
         return None
     row_id = metadata_documents.client_at(organization, client_id, address)
-    client = None if row_id is None else lookups.client_of_row(organization.id, row_id, fresh=fresh)
+    client = None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=fresh)
     if row_id is None or client is not None:
         return client
     # It ended since this process met it; who comes back after that is met anew.
     metadata_documents.forget_documents()
     row_id = metadata_documents.client_at(organization, client_id, address)
-    return None if row_id is None else lookups.client_of_row(organization.id, row_id, fresh=True)
+    return None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=True)
 
 
-def _organization(organization_id: str | None) -> OrganizationView:
+def _organization(organization_id: str | None) -> OrganizationSnapshot:
     if organization_id is None:
-        return lookups.organization_by_slug(_ROOT, fresh=False)
-    return lookups.organization_by_id(organization_id, fresh=False)
+        return lookups.get_organization_by_slug(_ROOT, fresh=False)
+    return lookups.get_organization_by_id(organization_id, fresh=False)
 
 
 def prove(
     assertion: str, client_id: str, *, organization_id: str | None, url: str, address: str | None, is_claimed: bool
-) -> ClientView:  # fmt: skip
+) -> ClientSnapshot:  # fmt: skip
     """The client whose assertion counts; it counts once (CA-6).
 
     ``url`` is the endpoint that was called. ``is_claimed`` says that this very request has spent the assertion
@@ -141,13 +141,13 @@ def prove(
             note_failure(organization_id, client_id, address)
             raise
     if not is_claimed and not _is_first_use(client, judged):
-        raise InvalidClient().because("client_assertion_replayed")
+        raise InvalidClient().with_cause("client_assertion_replayed")
     return client
 
 
 def _judged(
     jwt: ClientJwt, client_id: str, organization_id: str | None, url: str, address: str | None, *, fresh: bool
-) -> tuple[ClientView, Judged]:
+) -> tuple[ClientSnapshot, Judged]:
     client = find_authenticating_client(
         client_id, organization_id=organization_id, address=address, fresh=fresh
     )
@@ -157,9 +157,9 @@ def _judged(
     method = client.document["token_endpoint_auth_method"]
     if method != PRIVATE_KEY_JWT:
         is_signed_by(jwt, ())
-        raise InvalidClient().because("auth_method_mismatch", received=PRIVATE_KEY_JWT, expected=method)
+        raise InvalidClient().with_cause("auth_method_mismatch", received=PRIVATE_KEY_JWT, expected=method)
     if not client_keys.has_signed(client, jwt):
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_signature", received=f"kid {jwt.key_id or 'missing'}"[:200]
         )
     document, issuer = client.document, client.organization.issuer
@@ -175,7 +175,7 @@ def _judged(
     )
 
 
-def _is_first_use(client: ClientView, judged: Judged) -> bool:
+def _is_first_use(client: ClientSnapshot, judged: Judged) -> bool:
     return single_use.claim(
         client.organization.id, "client assertion", client.client_id, judged.jti, until=judged.until
     )
@@ -253,7 +253,7 @@ def _proven(
     return AuthenticatedClient(client, credential_id)
 
 
-def _matching_secret(client: ClientView | None, secret: str) -> UUID | None:
+def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
     parsed = parse_token(secret)
     sent = digest(secret) if parsed is not None and parsed.kind == CLIENT_SECRET else b""
     if client is None or not client.secrets:

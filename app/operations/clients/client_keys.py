@@ -15,13 +15,13 @@ from typing import Any
 from uuid import UUID
 
 from app.operations.bounded import Kept
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import outgoing_http
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.rules.clients.client_assertions import ClientJwt, is_signed_by
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import Unavailable
-from app.rules.store.outgoing_http import OutgoingRefused
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
 
 LIFE_SECONDS = 300.0
@@ -39,7 +39,7 @@ class KeysUnavailable(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("The keys at the client's jwks_uri cannot be read.", retry_after=int(RETRY_SECONDS))
-        self.because("client_keys_unavailable")
+        self.with_cause("client_keys_unavailable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ _under_way: set[_Key] = set()
 _change = threading.Condition()
 
 
-def has_signed(client: ClientView, jwt: ClientJwt) -> bool:
+def has_signed(client: ClientSnapshot, jwt: ClientJwt) -> bool:
     """Whether a key of the client made the JWT's signature. Called outside of a unit of work: it may fetch.
 
     Raises KeysUnavailable when the keys must be fetched and cannot be.
@@ -120,5 +120,5 @@ def _read(organization_id: str, uri: str) -> list[dict[str, Any]] | None:
         if reply.status != 200 or "json" not in reply.headers.get("content-type", ""):
             return None
         return usable_keys(load_object(reply.body))
-    except (OutgoingRefused, OutgoingFailed, InvalidJson):
+    except (OutgoingRequestBlocked, OutgoingRequestFailed, InvalidJson):
         return None

@@ -15,15 +15,15 @@ from app.extensions import db
 from app.models.client import ACTIVE, DELETED, PERSON, Client, Scope
 from app.operations import view_changes
 from app.operations.clients.scopes import add_scopes, list_scopes
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, read
 from app.rules.actor import Actor
 from app.rules.clients.client_fields import SOURCES, STATUS, TRUST
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields, from_document, to_document
 from app.rules.clients.client_types import ALLOWED, CLIENT_TYPES, PRE_APPROVED
-from app.rules.directory.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, lacking
+from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id
+from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
 from app.rules.scopes import IDENTITY_SCOPES
 
 UNVERIFIED = "unverified"
@@ -50,13 +50,13 @@ def settle_scopes(
     Scopes that the client had ``before`` stay as they are.
     """
     new = [scope for scope in metadata.scopes if scope not in frozenset(before)]
-    management = [scope for scope in new if scope in EVERY_PERMISSION]
+    management = [scope for scope in new if scope in ALL_PERMISSIONS]
     _require_to_grant(actor, metadata, management, is_root=is_root)
-    named = [scope for scope in new if scope not in EVERY_PERMISSION and scope not in IDENTITY_SCOPES]
+    named = [scope for scope in new if scope not in ALL_PERMISSIONS and scope not in IDENTITY_SCOPES]
     unknown = _unknown(actor, named)
     if not unknown:
         return []
-    if not actor.may("resources:write"):
+    if not actor.has_permission("resources:write"):
         raise InvalidInput.of(_unknown_errors(actor, metadata, unknown))
     added = add_scopes(actor, unknown)
     return [f'The scope "{name}" is new here and wants words for the consent page.' for name in added]
@@ -64,12 +64,12 @@ def settle_scopes(
 
 def grantable_permissions(actor: Actor) -> Mapping[str, str]:
     """The management scopes, with their words, that the actor is offered to give a client."""
-    return PERMISSIONS if actor.may("clients:trust") else {}
+    return PERMISSIONS if actor.has_permission("clients:trust") else {}
 
 
 def require_trust(actor: Actor, before: str, after: str) -> None:
     """Raise Forbidden when the change of ``trust`` is not the actor's to make."""
-    if before != after and not actor.may("clients:trust"):
+    if before != after and not actor.has_permission("clients:trust"):
         raise Forbidden(
             "Only somebody with the permission clients:trust decides which clients are trusted.",
             permission="clients:trust",
@@ -80,7 +80,7 @@ def require_trust(actor: Actor, before: str, after: str) -> None:
 def require_approval(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
     """Raise Forbidden when the change of what administrators decided about the client is not the actor's to make."""
     changed = [name for name in changed_fields(before, after) if name in _APPROVAL]
-    if changed and not actor.may("clients:trust"):
+    if changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
             "Only somebody with the permission clients:trust decides who may allow a client.",
             permission="clients:trust",
@@ -99,7 +99,7 @@ def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMet
     """
     changed = [name for name in changed_fields(before, after) if name not in _BESIDE_TRUST]
     is_trusted = before.trust != UNVERIFIED or before.approval in (ALLOWED, PRE_APPROVED)
-    if is_trusted and changed and not actor.may("clients:trust"):
+    if is_trusted and changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
             "This client is trusted. Only somebody with the permission clients:trust changes its "
             f"{', '.join(changed)}.",
@@ -108,7 +108,7 @@ def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMet
                 FieldError(name, "trusted", "This needs the permission clients:trust.") for name in changed
             ],
         )
-    if before.status != ACTIVE and after.status == ACTIVE and not actor.may("clients:write"):
+    if before.status != ACTIVE and after.status == ACTIVE and not actor.has_permission("clients:write"):
         raise Forbidden(
             "This client is disabled. Only somebody with the permission clients:write for all clients enables it.",
             permission="clients:write",
@@ -135,7 +135,7 @@ def require_exchange(actor: Actor, before: str | None, after: str | None) -> Non
 
     It could then have tokens of users that nobody asked for consent.
     """
-    if after is not None and before != after and not actor.may("clients:trust"):
+    if after is not None and before != after and not actor.has_permission("clients:trust"):
         raise Forbidden(
             "Only somebody with the permission clients:trust lets a client exchange tokens.",
             permission="clients:trust",
@@ -149,7 +149,7 @@ def require_resources(actor: Actor, before: Iterable[str], after: Iterable[str])
     Whoever names a resource may read the tokens meant for it.
     """
     new = frozenset(after) - frozenset(before)
-    if new and not actor.may("clients:trust") and not actor.may("resources:write"):
+    if new and not actor.has_permission("clients:trust") and not actor.has_permission("resources:write"):
         raise Forbidden(
             "Only somebody with the permission resources:write or clients:trust gives a client resources.",
             permission="resources:write",
@@ -162,8 +162,8 @@ def require_not_above(actor: Actor, row: Client) -> None:
 
     Its secrets and addresses are its rights: whoever could change them would hold those, too.
     """
-    scopes = [scope for scope in row.document.get("scopes", ()) if scope in EVERY_PERMISSION]
-    missing = [] if actor.kind == "system" else lacking(actor.permissions, scopes)
+    scopes = [scope for scope in row.document.get("scopes", ()) if scope in ALL_PERMISSIONS]
+    missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
             f"This client may do more here than you: {', '.join(missing)}.", permission=missing[0]
@@ -173,7 +173,7 @@ def require_not_above(actor: Actor, row: Client) -> None:
 def _require_to_grant(actor: Actor, metadata: ClientMetadata, scopes: list[str], *, is_root: bool) -> None:
     if not scopes:
         return
-    if not actor.may("clients:trust"):
+    if not actor.has_permission("clients:trust"):
         raise Forbidden(
             f"To grant a client {', '.join(scopes)} you need the permission clients:trust.",
             permission="clients:trust",
@@ -188,7 +188,7 @@ def _require_to_grant(actor: Actor, metadata: ClientMetadata, scopes: list[str],
             if scope in ROOT_ONLY
         ]
         raise InvalidInput.of(errors)
-    missing = [] if actor.kind == "system" else lacking(actor.permissions, scopes)
+    missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
             f"You cannot grant what you do not hold: {', '.join(missing)}.",
@@ -261,10 +261,10 @@ def get_row(actor: Actor, client_id: str, permission: str) -> Client:
     The permission is asked first, so that who lacks it learns nothing of which clients exist. For somebody who
     holds it for own clients alone those of others do not exist either, unless they may be read.
     """
-    actor.require_some(permission)
+    actor.require_for_own(permission)
     row = find_row(actor, client_id)
-    if not actor.may(permission, owner_id=row.created_by_user_id):
-        if not actor.may("clients:read", owner_id=row.created_by_user_id):
+    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
+        if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such client.")
         actor.require(permission, owner_id=row.created_by_user_id)
     return row
@@ -315,7 +315,7 @@ def record_of(row: Client) -> ClientRecord:
         **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
         id=row.id,
         organization_id=row.organization_id,
-        client_id=client_id_of(row.organization_id, row.id),
+        client_id=format_client_id(row.organization_id, row.id),
         version=row.version,
         created_at=row.created_at,
         created_by=row.created_by,
@@ -371,12 +371,12 @@ def list_clients(
     ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order,
     Forbidden.
     """
-    actor.require_some("clients:read")
+    actor.require_for_own("clients:read")
     _check(filters or {}, sort)
     statement = select(Client).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
-    if not actor.may("clients:read"):
+    if not actor.has_permission("clients:read"):
         # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
         own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
         statement = statement.where(own)
@@ -384,8 +384,8 @@ def list_clients(
         statement = statement.where(getattr(Client, name) == value)
     if query:
         statement = _search(statement, query)
-    limit = min(limit, MOST)
-    ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, _columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.operations.bounded import Kept
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
@@ -51,7 +51,7 @@ def forget_noted() -> None:
 
 
 @transaction
-def _write(actor: Actor, client: ClientView, credential_id: UUID | None, address: str | None) -> None:
+def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, address: str | None) -> None:
     now = clock.now()
     count_changed(
         update(Client)

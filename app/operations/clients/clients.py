@@ -41,7 +41,7 @@ from app.operations.clients.credential_rows import (
     living_tokens,
     revoke_all_secrets,
 )
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
 from app.operations.sign_in.reauthentication import require_fresh_person
@@ -50,10 +50,10 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
 from app.rules.errors import Conflict
-from app.rules.identifiers import client_id_of, new_id
+from app.rules.identifiers import format_client_id, new_id
 
 
-def publish_chosen(organization: OrganizationView, metadata: ClientMetadata) -> None:
+def publish_chosen(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
     """A key for each algorithm that the client chose stands once the unit under way is committed (KY-2).
 
     Not before: making an RSA key takes its time, and rows would wait for it.
@@ -67,7 +67,7 @@ def publish_chosen(organization: OrganizationView, metadata: ClientMetadata) -> 
         on_commit(partial(_stand, organization, str(algorithm)))
 
 
-def _stand(organization: OrganizationView, algorithm: str) -> None:
+def _stand(organization: OrganizationSnapshot, algorithm: str) -> None:
     signing_keys.active_key(organization, algorithm)
 
 
@@ -202,7 +202,7 @@ def register_client(
     ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
     naming every wrong field, Forbidden, NoRoom. Audit: ``client.registered``.
     """
-    actor.require_some("clients:write")
+    actor.require_for_own("clients:write")
     sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD))
     # Judged before the unit begins: a document full of URIs is read once, however often the unit runs.
     metadata = complete(fields, _policy_of(_acting_organization(actor)))
@@ -329,11 +329,11 @@ def _sector_document_of(actor: Actor, client_id: str) -> str | None:
 _NOTHING = ClientMetadata(name="", type="")
 
 
-def _acting_organization(actor: Actor) -> OrganizationView:
-    return organization_by_id(actor.organization_id)
+def _acting_organization(actor: Actor) -> OrganizationSnapshot:
+    return get_organization_by_id(actor.organization_id)
 
 
-def _policy_of(organization: OrganizationView) -> ClientPolicy:
+def _policy_of(organization: OrganizationSnapshot) -> ClientPolicy:
     return ClientPolicy.of_settings(organization.settings, organization.base_url)
 
 
@@ -353,7 +353,7 @@ def _record(
         actor,
         action,
         target_type="client",
-        target_id=client_id_of(row.organization_id, row.id),
+        target_id=format_client_id(row.organization_id, row.id),
         before=before,
         after=after,
     )

@@ -19,15 +19,15 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.clients.client_records import change_row, get_row, require_not_above, still_changing
 from app.operations.clients.credential_rows import live_condition, log_ended_tokens, records_of
-from app.operations.directory.lookups import organization_until_purged
+from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants.revocation import end_grants
 from app.operations.store import audit, clock, outbox
-from app.operations.store.outbox import Message, NotNow
+from app.operations.store.outbox import DeliveryDeferred, Message
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, PreconditionFailed
-from app.rules.identifiers import client_id_of, parse_public_id, public_id
-from app.rules.versions import version_of_set
+from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.versions import combine_versions
 
 KIND = "grants_of_secret"
 BATCH = 200
@@ -93,7 +93,7 @@ def finish(message: Message) -> None:
     for _ in range(_MOST_OF_A_DELIVERY):
         if row_id is None or _end_grants_of(actor, row_id) == 0:
             return
-    raise NotNow("more grants of the secret are left")
+    raise DeliveryDeferred("more grants of the secret are left")
 
 
 @transaction
@@ -113,10 +113,10 @@ def revoke_at_once(
         # The version moves first: cached views of the client hold its live secrets.
         if not change_row(client, {}):
             continue
-        settings = organization_until_purged(actor.organization_id).settings
+        settings = get_unpurged_organization(actor.organization_id).settings
         records = records_of(rows, settings)
         # They are live: of the ledger those alone count, which come, end and get ends.
-        standing = records[0].version if credential_id else version_of_set(each.version for each in records)
+        standing = records[0].version if credential_id else combine_versions(each.version for each in records)
         if expected_version not in {None, standing}:
             raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
         ended = [row for row in rows if _end(actor, row)]
@@ -216,7 +216,7 @@ def _record(actor: Actor, client: Client, row: Credential, *, is_end: bool, is_f
         target_type="credential",
         target_id=public_id("sec", row.id),
         after={
-            "client_id": client_id_of(client.organization_id, client.id),
+            "client_id": format_client_id(client.organization_id, client.id),
             "name": row.name,
             "tokens_revoked": is_flag,
         },

@@ -15,7 +15,7 @@ from app.models.client import Client
 from app.models.credential import Credential, CredentialUse
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.directory.lookups import organization_by_id, touch_organization
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.grants import grants
 from app.operations.grants.grants import outlives_moments, token_outlives_moments
 from app.operations.store import clock, keyring
@@ -24,7 +24,7 @@ from app.rules.actor import Actor
 from app.rules.clients.credentials import LIVE, MANY_TOKENS, REVOKED, status_of, verdict
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import CLIENT_SECRET, digest, hint, new_token
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 REVEAL = "reveal"
 MOST_ADDRESSES = 20
@@ -66,7 +66,7 @@ class CredentialRecord:
     @property
     def version(self) -> int:
         """Another number once its name, end or status is another; uses are no change."""
-        return version_of(self.id, self.name, self.status, self.expires_at, self.revoked_at)
+        return compute_version(self.id, self.name, self.status, self.expires_at, self.revoked_at)
 
     @property
     def public_id(self) -> str:
@@ -114,7 +114,7 @@ def _may_still_reveal(organization_id: str) -> bool:
     """What the organization says once its row is ours: a change to ``once`` that came before is seen, and one that
     comes later waits for this unit and then wipes its copy too (SE-7)."""
     touch_organization(organization_id)
-    return may_reveal(organization_by_id(organization_id).settings)
+    return may_reveal(get_organization_by_id(organization_id).settings)
 
 
 def _free_name(client: Client, wanted: str) -> str:

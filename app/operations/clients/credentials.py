@@ -31,18 +31,18 @@ from app.operations.clients.credential_rows import (
     rows_of,
     unseal,
 )
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_person, require_fresh_sign_in
 from app.operations.store import audit, clock
-from app.operations.store.rate_limits import Limit, bucket_of, claim_attempt, take_back
+from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import rotation_terms
 from app.rules.clients.credentials import validate_secret_terms as check_terms
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
-from app.rules.identifiers import client_id_of, parse_public_id, public_id
-from app.rules.sealing import CannotOpen
+from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.sealing import UnsealError
 from app.rules.sign_in.lockout import Lockout
 
 MOST_AN_HOUR = 10
@@ -70,7 +70,7 @@ def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[st
     try:
         row_ids = _admit(actor, client_id, credential_ids)
     except DomainError:
-        take_back(actor.organization_id, claimed)
+        withdraw_attempts(actor.organization_id, claimed)
         raise
     return _open(actor, client_id, row_ids)
 
@@ -83,11 +83,11 @@ def _claim_places(actor: Actor, wanted: int) -> list[UUID]:
     who = audit.actor_public_id(actor)
     claimed: list[UUID] = []
     for _ in range(wanted if who is not None else 0):
-        claim = claim_attempt(actor.organization_id, Limit(bucket_of(_REVEALED, who or ""), _HOURLY))
-        if claim.wait:
-            take_back(actor.organization_id, claimed)
+        claim = record_attempt(actor.organization_id, Limit(bucket_key(_REVEALED, who or ""), _HOURLY))
+        if claim.retry_after:
+            withdraw_attempts(actor.organization_id, claimed)
             words = f"At most {MOST_AN_HOUR} secrets can be viewed in an hour."
-            raise TooManyRequests(words, retry_after=claim.wait)
+            raise TooManyRequests(words, retry_after=claim.retry_after)
         claimed += claim.attempts
     return claimed
 
@@ -100,7 +100,7 @@ def _require_revealable(actor: Actor, client_id: str, credential_ids: Sequence[s
 @transaction
 def _admit(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
     client, found = _revealable(actor, client_id, credential_ids)
-    public_client_id = client_id_of(client.organization_id, client.id)
+    public_client_id = format_client_id(client.organization_id, client.id)
     for row_id in found.values():
         audit.record(
             actor,
@@ -120,7 +120,7 @@ def _revealable(
     require_not_above(actor, client)
     if actor.session_id is not None:
         require_fresh_sign_in(actor)
-    if not may_reveal(organization_by_id(actor.organization_id).settings):
+    if not may_reveal(get_organization_by_id(actor.organization_id).settings):
         raise NotRevealable("This organization shows a secret once, when it is made.")
     found = {}
     for credential_id in credential_ids:
@@ -143,7 +143,7 @@ def _open(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dict[str, s
             raise NotFound("There is no such secret.")
         try:
             secrets[credential_id] = unseal(client, row)
-        except CannotOpen as error:
+        except UnsealError as error:
             raise NotRevealable("The copy of this secret cannot be opened. Make a new secret.") from error
     return secrets
 
@@ -369,7 +369,7 @@ def _live_or_ended(rows: list[Credential]) -> list[Credential]:
 
 
 def _settings(actor: Actor) -> Mapping[str, Any]:
-    return organization_by_id(actor.organization_id).settings
+    return get_organization_by_id(actor.organization_id).settings
 
 
 def _facts(credential: CredentialRecord) -> dict[str, Any]:
@@ -389,5 +389,5 @@ def _record(
         action,
         target_type="credential",
         target_id=public_id("sec", credential_id),
-        after={"client_id": client_id_of(client.organization_id, client.id), **(after or {})},
+        after={"client_id": format_client_id(client.organization_id, client.id), **(after or {})},
     )

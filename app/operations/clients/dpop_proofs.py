@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants.token_snapshots import TokenView
 from app.operations.store import clock, keyring, single_use
 from app.rules.clients import dpop
@@ -24,7 +24,7 @@ NONCE_SLOT_SECONDS = 120
 class ProofRefused(Unauthenticated):
     """The token lives, but the proof beside it does not count; ``client`` is the token's."""
 
-    def __init__(self, refusal: InvalidProof | NonceNeeded, client: ClientView) -> None:
+    def __init__(self, refusal: InvalidProof | NonceNeeded, client: ClientSnapshot) -> None:
         super().__init__(refusal.description, code=refusal.code)
         self.client = client
 
@@ -34,7 +34,7 @@ def fresh_nonce() -> str:
     return _nonce_of(_slot())
 
 
-def is_demanded(client: ClientView) -> bool:
+def is_demanded(client: ClientSnapshot) -> bool:
     """Whether every token of the client must be bound to a key."""
     demanded: bool | None = client.derived.get("dpop")
     if demanded is None:
@@ -54,7 +54,7 @@ def key_of_request(
     if proof is None:
         if is_demanded(client):
             words = "Every token of this client is bound to a key: send a DPoP proof."
-            raise InvalidProof(words).because("dpop_missing")
+            raise InvalidProof(words).with_cause("dpop_missing")
         return None
     judged = dpop.judge(proof, method=method, url=url, now=clock.now())
     _spend(client.organization.id, judged, needs_nonce=needs_dpop_nonce(client.document))
@@ -98,7 +98,7 @@ def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
         if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in good):
             raise NonceNeeded
     if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, until=proof.until):
-        raise InvalidProof("The DPoP proof was used before: its jti counts once.").because("dpop_replayed")
+        raise InvalidProof("The DPoP proof was used before: its jti counts once.").with_cause("dpop_replayed")
 
 
 def _slot() -> int:
@@ -106,5 +106,5 @@ def _slot() -> int:
 
 
 def _nonce_of(slot: int) -> str:
-    made = hmac.digest(keyring.derive("dpop-nonce"), str(slot).encode(), "sha256")
+    made = hmac.digest(keyring.derive_instance_key("dpop-nonce"), str(slot).encode(), "sha256")
     return urlsafe_b64encode(made[:18]).decode()

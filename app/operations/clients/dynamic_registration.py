@@ -29,15 +29,15 @@ from app.operations.clients.clients import (
 )
 from app.operations.clients.credentials import create_credential
 from app.operations.clients.initial_access_tokens import require_alive, spend
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.store import clock, rate_limits
-from app.operations.store.rate_limits import limits_of_networks
+from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
-from app.rules.identifiers import client_id_of, parse_client_id
+from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse_token
 from app.tenant_fence import ACROSS
@@ -63,7 +63,7 @@ class Registration:
     """
 
     client: ClientRecord
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     access_token: str
     secret: str | None
     has_secret: bool
@@ -77,7 +77,7 @@ def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Regist
     Raises Forbidden when registration is off, Unauthenticated without a token where one is needed, InvalidInput,
     NoRoom, TooManyRequests. Audit: ``client.registered``.
     """
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     mode = organization.settings["oauth"]["dynamic_registration"]["mode"]
     if mode == OFF or not organization.is_active:
         raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
@@ -92,7 +92,7 @@ def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Regist
 
 @transaction
 def _register(
-    actor: Actor, organization: OrganizationView, sent: Mapping[str, Any], token: str | None
+    actor: Actor, organization: OrganizationSnapshot, sent: Mapping[str, Any], token: str | None
 ) -> Registration:
     spent = None if token is None else spend(organization.id, token)
     registrar = registrar_of(actor, _LABEL)
@@ -150,7 +150,7 @@ def _recognized(actor: Actor, client_id: str, access_token: str | None) -> Actor
 def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]) -> Registration:
     registrar = _authenticated(actor, client_id, access_token)
     _require_itself(client_id, sent)
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     fields = replacing(as_fields(sent, _offer(organization)))
     update_client(registrar, client_id, fields)
     told = _told(actor, client_id, access_token or "")
@@ -177,8 +177,8 @@ _MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:wr
 
 
 def _require_patience(actor: Actor) -> None:
-    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "dynamic registration")
-    rate_limits.require_attempt(
+    limits = network_limits(MOST_PER_NETWORK, actor.ip_address, "dynamic registration")
+    rate_limits.require_attempt_allowed(
         actor.organization_id,
         "Too many clients were registered from your network. Wait, then try again.",
         *limits,
@@ -206,7 +206,7 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
         if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
             # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
             is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_barred or not organization_by_id(here).is_active:
+            if is_barred or not get_organization_by_id(here).is_active:
                 raise Forbidden(
                     "This client was disabled or blocked, or its organization was.", code="access_denied"
                 )
@@ -235,13 +235,13 @@ def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
         .order_by(Credential.id.desc())
         .limit(1)
     ).first()
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     return Registration(
         client, organization, access_token, None, secret is not None, secret.expires_at if secret else None
     )
 
 
-def _offer(organization: OrganizationView) -> Offer:
+def _offer(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known))
 
@@ -270,7 +270,7 @@ def end_if_idle(actor: Actor, row_id: UUID) -> bool:
     row = db.session.get(Client, (here, row_id), populate_existing=True)
     now = clock.now()
     if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
-        delete_client(actor, client_id_of(here, row_id))
+        delete_client(actor, format_client_id(here, row_id))
         return True
     count_changed(
         update(ClientRegistration)
@@ -282,7 +282,7 @@ def end_if_idle(actor: Actor, row_id: UUID) -> bool:
 
 def _ends_at(row: Client) -> datetime:
     try:
-        settings = organization_by_id(row.organization_id).settings
+        settings = get_organization_by_id(row.organization_id).settings
     except NotFound:
         # A deleted organization ends as a whole, or comes back as it was.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)

@@ -13,14 +13,14 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.client import RegistrationToken
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms as check_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 MOST_LIVE = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
@@ -50,7 +50,7 @@ class RegistrationTokenRecord:
     @property
     def version(self) -> int:
         """Another number once its state is another; uses that leave it alive are no change."""
-        return version_of(self.id, self.status, self.expires_at)
+        return compute_version(self.id, self.status, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,12 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
     )
     if db.session.scalar(select(func.count()).select_from(living.limit(MOST_LIVE).subquery())) == MOST_LIVE:
         raise Conflict(f"At most {MOST_LIVE} of these may live. Revoke some first.", code="too_many_tokens")
-    token = current_unit().once("initial access", lambda: new_token(INITIAL_ACCESS, actor.organization_id))
+    token = current_unit_of_work().stable_value(
+        "initial access", lambda: new_token(INITIAL_ACCESS, actor.organization_id)
+    )
     row = RegistrationToken(
         organization_id=actor.organization_id,
-        id=current_unit().once("initial access id", new_id),
+        id=current_unit_of_work().stable_value("initial access id", new_id),
         digest=digest(token),
         name=terms.name,
         hint=hint(token),
@@ -111,8 +113,8 @@ def list_registration_tokens(
     statement = select(RegistrationToken).where(
         RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
     )
-    limit = min(limit, MOST)
-    rows = db.session.scalars(in_order(statement, (RegistrationToken.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.scalars(paginate(statement, (RegistrationToken.id,), after).limit(limit + 1)).all()
     now = clock.now()
     items = tuple(_record(row, now) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)

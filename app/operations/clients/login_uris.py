@@ -8,11 +8,11 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.client import ACTIVE, Client
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.redirect_uris import with_parameters
-from app.rules.identifiers import client_id_of, parse_client_id
+from app.rules.identifiers import format_client_id, parse_client_id
 
 
 @read
@@ -28,9 +28,9 @@ def login_addresses(actor: Actor, client_ids: Iterable[str]) -> dict[str, str]:
             Client.organization_id == actor.organization_id, Client.id.in_(own), Client.status == ACTIVE
         )
     )
-    issuer = organization_by_id(actor.organization_id).issuer
+    issuer = get_organization_by_id(actor.organization_id).issuer
     return {
-        client_id_of(actor.organization_id, row.id): with_parameters(address, {"iss": issuer})
+        format_client_id(actor.organization_id, row.id): with_parameters(address, {"iss": issuer})
         for row in rows
         if (address := row.document.get("initiate_login_uri"))
     }

@@ -14,16 +14,16 @@ from sqlalchemy import bindparam, delete, select, update
 from app.extensions import db
 from app.models.client import Client, ClientLogo
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.statements import Statement
 from app.operations.store import clock, outbox, outgoing_http
-from app.operations.store.outbox import Message, Refused
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.clients.logos import MOST_BYTES, NoPicture, as_logo
 from app.rules.errors import NotFound
-from app.rules.identifiers import client_id_of, parse_client_id
-from app.rules.store.outgoing_http import OutgoingRefused
+from app.rules.identifiers import format_client_id, parse_client_id
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
 KIND = "client_logo"
 # A logo is worth some tries and not a day of them.
@@ -41,7 +41,7 @@ _PICTURE = Statement(select(ClientLogo.picture).where(*_OF_CLIENT, ClientLogo.di
 
 def register() -> None:
     """The outbox fetches logos."""
-    outbox.register_delivery(KIND, deliver, to_strangers=True)
+    outbox.register_delivery(KIND, deliver, to_external_server=True)
 
 
 def follow(row: Client, before: str | None, after: str | None) -> None:
@@ -51,7 +51,7 @@ def follow(row: Client, before: str | None, after: str | None) -> None:
     if before is not None:
         forget(row)
     if after is not None:
-        client_id = client_id_of(row.organization_id, row.id)
+        client_id = format_client_id(row.organization_id, row.id)
         # Not the client itself: a picture that cannot be had must not hold up what its own server is told.
         outbox.enqueue(row.organization_id, KIND, {"client": client_id}, receiver=f"{client_id}/logo")
 
@@ -68,36 +68,36 @@ def deliver(message: Message) -> None:
     Raises Refused when there is none that could be shown, OutgoingFailed when it should be tried again.
     """
     named = parse_client_id(message.payload["client"])
-    client = lookups.client_of_row(*named, fresh=True) if named is not None else None
+    client = lookups.find_client_by_id(*named, fresh=True) if named is not None else None
     uri = client.document.get("logo_uri") if client is not None else None
     if client is None or not uri:
-        raise Refused("it has no logo any more")
+        raise DeliveryRejected("it has no logo any more")
     try:
         reply = outgoing_http.get(
             uri,
             organization_id=client.organization.id,
             accept=_ACCEPTED,
-            most_bytes=MOST_BYTES,
+            max_bytes=MOST_BYTES,
             in_background=True,
         )
         if reply.status >= 500 or reply.status == 429:
-            raise OutgoingFailed(f"The server answered {reply.status} to a request for a logo.")
-    except OutgoingRefused as error:
-        raise Refused("the address of its logo may not be asked") from error
-    except OutgoingFailed as error:
+            raise OutgoingRequestFailed(f"The server answered {reply.status} to a request for a logo.")
+    except OutgoingRequestBlocked as error:
+        raise DeliveryRejected("the address of its logo may not be asked") from error
+    except OutgoingRequestFailed as error:
         if message.attempts >= MOST_ATTEMPTS:
-            raise Refused("its logo could not be had") from error
+            raise DeliveryRejected("its logo could not be had") from error
         raise
     if reply.status != 200:
-        raise Refused(f"its logo's address answered {reply.status}")
+        raise DeliveryRejected(f"its logo's address answered {reply.status}")
     try:
         picture = as_logo(reply.body)
     except NoPicture as error:
-        raise Refused(f"its logo cannot be shown: {error}") from error
+        raise DeliveryRejected(f"its logo cannot be shown: {error}") from error
     _keep(client.organization.id, client.id, uri, picture)
 
 
-def digest_of_logo(client: ClientView) -> str | None:
+def digest_of_logo(client: ClientSnapshot) -> str | None:
     """The name of the client's picture, or None when there is none of its present ``logo_uri``."""
     uri = client.document.get("logo_uri")
     if not uri:

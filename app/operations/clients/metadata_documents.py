@@ -30,10 +30,10 @@ from app.operations.clients.clients import (
     update_client,
 )
 from app.operations.clients.dynamic_registration import registrar_of
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.statements import Statement
 from app.operations.store import clock, outgoing_http, rate_limits
-from app.operations.store.rate_limits import limits_of_networks
+from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import is_duplicate_key, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
@@ -46,9 +46,10 @@ from app.rules.clients.metadata_documents import (
     life_of,
 )
 from app.rules.errors import DomainError, Forbidden, InvalidInput
-from app.rules.identifiers import client_id_of
-from app.rules.oauth_errors import PageRefusal
+from app.rules.identifiers import format_client_id
+from app.rules.oauth_errors import UnredirectableError
 from app.rules.sign_in.lockout import Lockout
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import load_object
 
 # A copy that could not be renewed counts for this long after it was read.
@@ -68,7 +69,7 @@ _KNOWN = Statement(
 _remembered: Kept[tuple[float, UUID]] = Kept(_MOST_REMEMBERED)
 
 
-class DocumentRefused(PageRefusal):
+class DocumentRefused(UnredirectableError):
     """There is no client at the address: nothing could be read there, or what stands there describes none."""
 
 
@@ -90,7 +91,7 @@ class _Document:
     fresh_until: datetime
 
 
-def client_at(organization: OrganizationView, client_id: str, address: str | None) -> UUID | None:
+def client_at(organization: OrganizationSnapshot, client_id: str, address: str | None) -> UUID | None:
     """The row of the client whose metadata stands at the address ``client_id``; read again once its time is over.
 
     None when the organization takes no such ids, is not active, or this can be none. ``address`` is the caller's.
@@ -116,7 +117,7 @@ def forget_documents() -> None:
     _remembered.clear()
 
 
-def _current_row(organization: OrganizationView, client_id: str, address: str | None) -> UUID:
+def _current_row(organization: OrganizationSnapshot, client_id: str, address: str | None) -> UUID:
     address_digest = hashlib.sha256(client_id.encode()).digest()
     known = _copy_of(organization.id, address_digest)
     now = clock.now()
@@ -126,7 +127,7 @@ def _current_row(organization: OrganizationView, client_id: str, address: str | 
     _require_patience(actor)
     try:
         document = _read(organization, client_id)
-    except outgoing_http.OutgoingFailed as error:
+    except outgoing_http.OutgoingRequestFailed as error:
         if known is not None and now - known.read_at < KEPT_UNREAD:
             return known.row_id
         raise DocumentRefused("This app's description could not be read from its address.") from error
@@ -146,27 +147,27 @@ def _copy_of(organization_id: str, address_digest: bytes) -> _Copy | None:
 
 
 def _require_patience(actor: Actor) -> None:
-    limits = limits_of_networks(MOST_PER_NETWORK, actor.address, "metadata documents")
-    rate_limits.require_attempt(
+    limits = network_limits(MOST_PER_NETWORK, actor.ip_address, "metadata documents")
+    rate_limits.require_attempt_allowed(
         actor.organization_id,
         "Too many apps were looked up from your network. Wait, then try again.",
         *limits,
     )
 
 
-def _read(organization: OrganizationView, client_id: str) -> _Document:
+def _read(organization: OrganizationSnapshot, client_id: str) -> _Document:
     """Raises OutgoingFailed when the address gives no answer, DocumentRefused when its answer describes no client."""
     try:
         reply = outgoing_http.get(
             client_id,
             organization_id=organization.id,
             accept="application/json",
-            most_bytes=LARGEST_DOCUMENT,
+            max_bytes=LARGEST_DOCUMENT,
         )
-    except outgoing_http.OutgoingRefused as error:
+    except OutgoingRequestBlocked as error:
         raise DocumentRefused("This app's description stands at an address that may not be asked.") from error
     if reply.status >= 500 or reply.status == 429:
-        raise outgoing_http.OutgoingFailed("The server at the address is out of order.")
+        raise outgoing_http.OutgoingRequestFailed("The server at the address is out of order.")
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if reply.status != 200 or not (kind == "application/json" or kind.endswith("+json")):
         raise DocumentRefused("There is no app's description at its address.")
@@ -184,7 +185,7 @@ def _refused(error: DomainError) -> DocumentRefused:
     return DocumentRefused(f"This app's description cannot be used. {words}")
 
 
-def _offer(organization: OrganizationView) -> Offer:
+def _offer(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known), apis_by_default=True)
 
@@ -222,7 +223,7 @@ def _register(actor: Actor, client_id: str, address_digest: bytes, document: _Do
 
 def _renew(actor: Actor, row_id: UUID, document: _Document) -> None:
     """The client is what the document says now. People who allowed it for other addresses are asked again (DC-3)."""
-    before = get_client(actor, client_id_of(actor.organization_id, row_id))
+    before = get_client(actor, format_client_id(actor.organization_id, row_id))
     moved = set(before.redirect_uris) != set(document.fields.get("redirect_uris", ()))
     # All but the last of them in transactions of their own: a popular client may have a million.
     while moved and _forget_some_consents(actor, row_id) == _CONSENTS_AT_ONCE:
@@ -232,7 +233,7 @@ def _renew(actor: Actor, row_id: UUID, document: _Document) -> None:
 
 @transaction
 def _replace(actor: Actor, row_id: UUID, document: _Document, *, moved: bool) -> None:
-    client_id = client_id_of(actor.organization_id, row_id)
+    client_id = format_client_id(actor.organization_id, row_id)
     fields = replacing(document.fields)
     try:
         update_client(actor, client_id, fields)

@@ -28,7 +28,7 @@ def preview_deletion(actor: Actor, client_id: str) -> ClientEnding:
     row = get_row(actor, client_id, "clients:write")
     require_not_above(actor, row)
     require_fresh_person(actor)
-    may_see = actor.may("credentials:read", owner_id=row.created_by_user_id)
+    may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
     listed = list_credentials(actor, client_id) if may_see else []
     return ClientEnding(record_of(row), tuple(entry for entry in listed if entry.is_live))
 
@@ -66,9 +66,9 @@ def get_ledger(actor: Actor, client_id: str) -> Ledger:
     """The client and what the actor may know of its secrets. Raises NotFound, Forbidden."""
     client = get_client(actor, client_id)
     owner = client.created_by_user_id
-    sees = actor.may("credentials:read", owner_id=owner)
+    sees = actor.has_permission("credentials:read", owner_id=owner)
     secrets = list(list_credentials(actor, client_id)) if sees else None
-    return Ledger(client, secrets, actor.may("credentials:write", owner_id=owner))
+    return Ledger(client, secrets, actor.has_permission("credentials:write", owner_id=owner))
 
 
 @read

@@ -18,7 +18,7 @@ from app.operations.store.transactions import count_changed, is_duplicate_key
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
-from app.rules.identifiers import client_id_of, new_id
+from app.rules.identifiers import format_client_id, new_id
 
 MOST_HOLDERS = 500
 _MOST_RACES = 10
@@ -50,7 +50,7 @@ class Holder:
 
 def holders_of(actor: Actor, gone: Collection[str]) -> list[Holder]:
     """The clients that have any of the scopes or identifiers; one more than ``MOST_HOLDERS`` at most."""
-    return [Holder(client_id_of(row.organization_id, row.id), row.name) for row in _holding(actor, gone)]
+    return [Holder(format_client_id(row.organization_id, row.id), row.name) for row in _holding(actor, gone)]
 
 
 def take_from_clients(actor: Actor, gone: Collection[str], *, confirmed: bool) -> int:
@@ -89,7 +89,7 @@ def _take(actor: Actor, row: Client, gone: Collection[str]) -> None:
         before = {name: row.document[name] for name in changes}
         document = {**row.document, **changes}
         if change_row(row, {"document": document, "updated_at": clock.now()}):
-            client_id = client_id_of(row.organization_id, row.id)
+            client_id = format_client_id(row.organization_id, row.id)
             audit.record(
                 actor,
                 "client.updated",
@@ -191,7 +191,7 @@ def _require_free(
         at = f"scopes[{position}].name"
         if scope.resource_id is not None:
             errors.append(FieldError(at, "taken", "This scope belongs to another resource."))
-        elif not actor.may("resources:write"):
+        elif not actor.has_permission("resources:write"):
             message = (
                 "This scope is there already. Only somebody who may define any resource gives it to one."
             )

@@ -28,7 +28,7 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.kept_views import KeptViews
 from app.operations.statements import Statement
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
@@ -106,7 +106,7 @@ def get_row(actor: Actor, resource_id: str, permission: str) -> Resource:
     Raises Forbidden before anything is looked for, and NotFound alike for what never was, what is another
     organization's and, to somebody who sees own resources alone, others'.
     """
-    actor.require_some(permission)
+    actor.require_for_own(permission)
     row_id = parse_public_id("res", resource_id)
     row = None
     if row_id is not None:
@@ -116,8 +116,8 @@ def get_row(actor: Actor, resource_id: str, permission: str) -> Resource:
         row = db.session.scalar(statement, execution_options={"populate_existing": True})
     if row is None:
         raise NotFound("There is no such resource.")
-    if not actor.may(permission, owner_id=row.created_by_user_id):
-        if not actor.may("resources:read", owner_id=row.created_by_user_id):
+    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
+        if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such resource.")
         actor.require(permission, owner_id=row.created_by_user_id)
     return row
@@ -188,9 +188,9 @@ def list_resources(
 
     ``query`` is a part of a name or identifier. Raises InvalidInput for an unknown status, Forbidden.
     """
-    actor.require_some("resources:read")
+    actor.require_for_own("resources:read")
     statement = select(Resource).where(Resource.organization_id == actor.organization_id)
-    if not actor.may("resources:read"):
+    if not actor.has_permission("resources:read"):
         own = false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
         statement = statement.where(own)
     if status is not None:
@@ -203,8 +203,8 @@ def list_resources(
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
         by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
         statement = statement.where(or_(by_name, by_identifier))
-    limit = min(limit, MOST)
-    ordered = in_order(statement, (Resource.name_key, Resource.id), after, descending=descending)
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, (Resource.name_key, Resource.id), after, descending=descending)
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     items = tuple(records_of(rows[:limit]))
     last = rows[limit - 1] if len(rows) > limit else None
@@ -215,7 +215,9 @@ def list_resources(
 def choosable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
     """The first resources by name that a form offers to the actor; none for who may see none."""
     return (
-        list_resources(actor, limit=MOST, status="active").items if actor.may_some("resources:read") else ()
+        list_resources(actor, limit=MAX_LIMIT, status="active").items
+        if actor.has_permission_for_own("resources:read")
+        else ()
     )
 
 
@@ -258,7 +260,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
     Raises InvalidInput naming every wrong field, Forbidden, Conflict when the identifier is taken or there are 200
     resources. Audit: ``resource.defined``.
     """
-    actor.require_some("resources:write")
+    actor.require_for_own("resources:write")
     wanted = complete(fields, current().base_url)
     _require_room(actor)
     now = clock.now()

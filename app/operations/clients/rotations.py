@@ -17,7 +17,7 @@ from app.operations.clients.client_records import change_row, get_row, require_n
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credential_rows import CredentialRecord, records_of, rows_of
 from app.operations.clients.credentials import MOST_LISTED, cancel_rotation
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -31,7 +31,7 @@ from app.rules.clients.credentials import (
     rotation_verdict,
 )
 from app.rules.errors import Conflict, NotFound
-from app.rules.identifiers import client_id_of, public_id
+from app.rules.identifiers import format_client_id, public_id
 from app.tenant_fence import ACROSS
 
 
@@ -65,7 +65,7 @@ def get_rotation(actor: Actor, client_id: str) -> Rotation:
 @read
 def rotation_of(client: Client) -> Rotation:
     """The rotation of a client whose row the caller may see."""
-    settings = organization_by_id(client.organization_id).settings
+    settings = get_organization_by_id(client.organization_id).settings
     live = [record for record in records_of(rows_of(client, limit=MOST_LISTED), settings) if record.is_live]
     old = tuple(record for record in live if record.is_retiring)
     if not old:
@@ -153,7 +153,7 @@ def _move_one(actor: Actor, client: Client, record: CredentialRecord, terms: Rot
             target_type="credential",
             target_id=record.public_id,
             before=_facts(record.expires_at, record.takes_tokens),
-            after={"client_id": client_id_of(client.organization_id, client.id), **_facts(ends, takes)},
+            after={"client_id": format_client_id(client.organization_id, client.id), **_facts(ends, takes)},
         )
 
 
@@ -278,12 +278,12 @@ def _remind(actor: Actor, credential_id: UUID) -> bool:
         )
     ).first()
     try:
-        organization = organization_by_id(organization_id)
+        organization = get_organization_by_id(organization_id)
     except NotFound:
         return False
     if row is None or not organization.is_active:
         return False
-    client_id = client_id_of(organization_id, row.id)
+    client_id = format_client_id(organization_id, row.id)
     told = {
         "client": row.client,
         "secret": row.name,

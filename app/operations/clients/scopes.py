@@ -14,7 +14,7 @@ from app.models.client import Scope
 from app.models.resource import Resource
 from app.operations import view_changes
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import check_words
@@ -89,13 +89,13 @@ def find_scopes(
     query: str | None = None,
 ) -> Page[ScopeRecord]:
     """A page of the scopes, by name; ``query`` is a part of a name. Raises Forbidden."""
-    actor.require_some("resources:read")
+    actor.require_for_own("resources:read")
     statement = _scopes(actor)
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
     if after is not None:
         statement = statement.where(Scope.name > after[0])
-    limit = min(limit, MOST)
+    limit = min(limit, MAX_LIMIT)
     rows = db.session.execute(statement.order_by(Scope.name).limit(limit + 1)).all()
     items = tuple(_record(scope, resource_name) for scope, resource_name in rows[:limit])
     return Page(items, (items[-1].name,) if len(rows) > limit else None)
@@ -104,13 +104,13 @@ def find_scopes(
 @read
 def get_scope(actor: Actor, name: str) -> ScopeRecord:
     """The scope of that name. Raises NotFound, Forbidden."""
-    actor.require_some("resources:read")
+    actor.require_for_own("resources:read")
     return _get(actor, name)
 
 
 def may_reword(actor: Actor, scope: ScopeRecord) -> bool:
     """Whether the actor may give the scope other words: one of a resource has them in the resource's document."""
-    return scope.resource_id is None and actor.may("resources:write")
+    return scope.resource_id is None and actor.has_permission("resources:write")
 
 
 @transaction

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.operations.bounded import Kept
 from app.operations.store import outgoing_http
-from app.operations.store.transactions import is_under_way
+from app.operations.store.transactions import is_in_transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.redirect_uris import listing_problem, web_address_problem
@@ -30,9 +30,9 @@ def read_ahead(actor: Actor, address: Any) -> None:
     Nothing happens without an address, and inside a unit of work, whose beginner had to call this before. Raises
     Forbidden for who may not change clients, InvalidInput naming the field when there is no such document.
     """
-    if not isinstance(address, str) or web_address_problem(address) is not None or is_under_way():
+    if not isinstance(address, str) or web_address_problem(address) is not None or is_in_transaction():
         return  # What is wrong with the value itself, the registration tells with all that is wrong.
-    actor.require_some("clients:write")
+    actor.require_for_own("clients:write")
     listed = fetch(actor.organization_id, address)
     _read.put(actor.organization_id, address, value=(time.monotonic(), listed))
 

@@ -1,4 +1,4 @@
-"""What operations and faces see of organizations and clients: frozen values, read by ``directory``."""
+"""Immutable snapshots of organizations and clients, as ``lookups`` reads and caches them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from app.operations.store import clock
 from app.rules.clients.client_types import BLOCKED
 
 
-def is_before(made_at: datetime, not_before: datetime | None) -> bool:
-    """Whether it was made before a moment from which on alone something counts."""
-    return not_before is not None and made_at < not_before
+def is_before_cutoff(issued_at: datetime, not_before: datetime | None) -> bool:
+    """Return whether something was issued before the ``not_before`` cutoff, if there is one."""
+    return not_before is not None and issued_at < not_before
 
 
 @dataclass(frozen=True, slots=True)
-class OrganizationView:
+class OrganizationSnapshot:
     """An organization with its effective settings."""
 
     id: str
@@ -42,26 +42,33 @@ class OrganizationView:
 
     @property
     def is_active(self) -> bool:
-        """Neither suspended nor deleted."""
+        """Whether it is neither suspended nor deleted."""
         return self.status == organization_model.ACTIVE
 
     @property
-    def is_standing(self) -> bool:
-        """Not deleted."""
-        return self.status in {organization_model.ACTIVE, organization_model.SUSPENDED}
+    def is_deleted(self) -> bool:
+        """Whether it was deleted."""
+        return self.status not in {organization_model.ACTIVE, organization_model.SUSPENDED}
 
-    def forgot(self, made_at: datetime) -> bool:
-        """Whether it was restored, or revoked what was made before: each moment counts for itself (IT-3)."""
-        return is_before(made_at, self.tokens_valid_from) or is_before(made_at, self.tokens_not_before)
+    def invalidates(self, issued_at: datetime) -> bool:
+        """Return whether tokens issued at this time are revoked by a cutoff (IT-3).
 
-    def forgot_sign_in(self, made_at: datetime) -> bool:
-        """Whether sign-ins from that moment are over, whatever their own rows say."""
-        return is_before(made_at, self.tokens_valid_from) or is_before(made_at, self.sessions_not_before)
+        A restore of the organization and a bulk revocation set separate cutoffs.
+        """
+        return is_before_cutoff(issued_at, self.tokens_valid_from) or is_before_cutoff(
+            issued_at, self.tokens_not_before
+        )
+
+    def invalidates_session(self, issued_at: datetime) -> bool:
+        """Return whether sessions created at this time are revoked by a cutoff."""
+        return is_before_cutoff(issued_at, self.tokens_valid_from) or is_before_cutoff(
+            issued_at, self.sessions_not_before
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class SecretView:
-    """One secret that may authenticate the client."""
+class SecretSnapshot:
+    """One secret that can authenticate the client."""
 
     id: UUID
     digest: bytes
@@ -69,36 +76,40 @@ class SecretView:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedSecret:
-    """When a secret ended in the last day, whether what it minted ended with it, or what it minted before a moment."""
+class SecretCutoffs:
+    """When a secret stopped working, and which of the tokens issued with it are revoked.
+
+    ``tokens_expire_at`` is set if the secret's tokens expire together with it.
+    """
 
     revoked_at: datetime | None
-    took_tokens: bool
+    tokens_revoked: bool
     tokens_not_before: datetime | None = None
-    takes_tokens_at: datetime | None = None
+    tokens_expire_at: datetime | None = None
 
     @property
-    def is_over_with_tokens(self) -> bool:
-        """Whether its end has come, and what it minted was to end then."""
-        return self.takes_tokens_at is not None and clock.now() >= self.takes_tokens_at
+    def tokens_expired(self) -> bool:
+        """Whether the secret has expired together with its tokens."""
+        return self.tokens_expire_at is not None and clock.now() >= self.tokens_expire_at
 
-    def took(self, minted_at: datetime) -> bool:
-        """Whether a token that it minted then is dead.
+    def invalidates(self, issued_at: datetime) -> bool:
+        """Return whether a token issued with the secret at this time is revoked.
 
-        What a worker minted in the moment before it heard of the secret's end is dead on arrival.
+        A worker may still issue a token in the moment before it learns of the revocation. Such a token is
+        revoked, too.
         """
-        if self.took_tokens or self.is_over_with_tokens or is_before(minted_at, self.tokens_not_before):
+        if self.tokens_revoked or self.tokens_expired or is_before_cutoff(issued_at, self.tokens_not_before):
             return True
-        return self.revoked_at is not None and minted_at > self.revoked_at
+        return self.revoked_at is not None and issued_at > self.revoked_at
 
 
 @dataclass(frozen=True, slots=True)
-class ClientView:
-    """A client as the OAuth endpoints see it, with its organization and the secrets that live."""
+class ClientSnapshot:
+    """A client as the OAuth endpoints use it, with its organization and active secrets."""
 
     id: UUID
     client_id: str
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     name: str
     type: str
     status: str
@@ -107,56 +118,72 @@ class ClientView:
     created_at: datetime
     created_by: str | None
     document: Mapping[str, Any] = field(repr=False)
-    secrets: tuple[SecretView, ...] = field(repr=False)
-    ended_secrets: Mapping[UUID, EndedSecret] = field(repr=False)
+    secrets: tuple[SecretSnapshot, ...] = field(repr=False)
+    secret_cutoffs: Mapping[UUID, SecretCutoffs] = field(repr=False)
     source: str = client_model.PERSON
     metadata_document_uri: str | None = None
     tokens_not_before: datetime | None = None
-    # What was worked out from this view; gone with it when something changes.
+    # Values derived from this snapshot, discarded together with it.
     derived: dict[Hashable, Any] = field(repr=False, compare=False, default_factory=dict)
 
     @property
     def is_active(self) -> bool:
-        """It and its organization may act, and nobody blocked it."""
+        """Whether the client and its organization are active and the client is not blocked."""
         return self.status == client_model.ACTIVE and self.organization.is_active and not self.is_blocked
 
     @property
     def approval(self) -> str | None:
-        """What administrators decided about it for everybody: one of ``rules/clients/client_types``, or nothing."""
+        """The administrators' decision about the client, one of ``rules/clients/client_types``, or None."""
         return self.document.get("approval")
 
     @property
     def is_blocked(self) -> bool:
-        """Administrators blocked it: nothing of it is accepted, and people are told so."""
+        """Whether administrators blocked the client. Users see a message that says so."""
         return self.approval == BLOCKED
 
-    def forgot(self, made_at: datetime) -> bool:
-        """Whether it or its organization revoked what was made before."""
-        return self.organization.forgot(made_at) or is_before(made_at, self.tokens_not_before)
+    def invalidates(self, issued_at: datetime) -> bool:
+        """Return whether tokens issued at this time are revoked by a cutoff.
 
-    def forgot_grant(
+        Cutoffs of the client and of its organization apply.
+        """
+        return self.organization.invalidates(issued_at) or is_before_cutoff(issued_at, self.tokens_not_before)
+
+    def invalidates_grant(
         self, allowed_at: datetime, authenticated_at: datetime | None, credential_id: UUID | None
     ) -> bool:
-        """Whether a grant is dead by a moment: its client's, its sign-in's, or of the secret that redeemed it.
+        """Return whether a grant is revoked by a cutoff of its client, session or secret.
 
-        A grant counts as issued when the user allowed it, and all that hangs from it goes with it: what a thief made
-        of an old refresh token since is no younger than that (RV-6).
+        A grant dates from the user's approval, and so does everything issued under it. Tokens that a thief
+        obtained later with a stolen refresh token are therefore covered by the cutoff, too (RV-6).
         """
-        if self.forgot(allowed_at):
+        if self.invalidates(allowed_at):
             return True
-        if authenticated_at is not None and self.organization.forgot_sign_in(authenticated_at):
+        if authenticated_at is not None and self.organization.invalidates_session(authenticated_at):
             return True
-        ended = self.ended_secrets.get(credential_id) if credential_id is not None else None
-        if ended is None:
+        cutoffs = self.secret_cutoffs.get(credential_id) if credential_id is not None else None
+        if cutoffs is None:
             return False
-        return ended.is_over_with_tokens or is_before(allowed_at, ended.tokens_not_before)
+        return cutoffs.tokens_expired or is_before_cutoff(allowed_at, cutoffs.tokens_not_before)
 
     @property
     def is_unreviewed(self) -> bool:
-        """It came here by itself, and nobody vouched for it since."""
+        """Whether the client registered itself and no administrator has verified it since."""
         return self.source != client_model.PERSON and self.trust == "unverified"
 
     @property
     def is_public(self) -> bool:
-        """It has no secret to keep (RFC 6749 section 2.1)."""
+        """Whether the client has no credentials (RFC 6749 section 2.1)."""
         return bool(self.document["token_endpoint_auth_method"] == "none")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatedClient:
+    """A client that authenticated, and the secret it used.
+
+    ``credential_id`` is None for a public client and for one that signs assertions. ``dpop_jkt`` is the thumbprint
+    of the key of the request's DPoP proof. Issued tokens are bound to it.
+    """
+
+    client: ClientSnapshot
+    credential_id: UUID | None
+    dpop_jkt: str | None = None

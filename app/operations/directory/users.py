@@ -1,4 +1,4 @@
-"""Users: the people of one organization. The same e-mail in another organization is somebody else."""
+"""Users by id and email address. Accounts are separate per organization, even with the same email address."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.user import ACTIVE, DELETED, User
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.tokens.claims import Profile
 
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class UserView:
-    """A user, without the password's hash."""
+class UserSnapshot:
+    """A user, without the password hash."""
 
     organization_id: str
     id: UUID
@@ -45,17 +45,20 @@ class UserView:
 
     @property
     def public_id(self) -> str:
-        """``usr_…``: the subject of tokens too."""
+        """``usr_…``, also the subject of tokens."""
         return public_id("usr", self.id)
 
     @property
     def is_active(self) -> bool:
-        """Not disabled."""
+        """Whether the account is not disabled."""
         return self.status == ACTIVE
 
     @property
     def claims(self) -> Profile:
-        """The user as OpenID Connect knows people; ``rules/tokens/claims`` says which scope releases what."""
+        """The user's OpenID Connect profile.
+
+        ``rules/tokens/claims`` decides which scope releases which claim.
+        """
         known = {name: value for name, value in self.profile.items() if name in Profile.__dataclass_fields__}
         return Profile(
             **{
@@ -64,7 +67,7 @@ class UserView:
                 "email": self.email,
                 "email_verified": self.email_verified,
                 "name": self.name,
-                # No number is proven yet, whatever a profile says (OI-5).
+                # Phone numbers are not verified yet, whatever the profile says (OI-5).
                 "phone_number_verified": False,
                 "updated_at": self.updated_at,
             }
@@ -82,11 +85,11 @@ def create_user(
     made_unproven: bool = False,
     profile: Mapping[str, Any] | None = None,
 ) -> UUID:
-    """The user stands in the organization; part of the invitation, set-up or import that audits it.
+    """Create a user in the organization and return the id.
 
-    ``made_unproven`` says that nobody vouched for whoever typed the address (``addresses.first_proof``).
-    Raises InvalidInput for an address that can be none or a name that misleads,
-    Conflict when the organization has a user with it.
+    ``made_unproven`` marks an account whose email address was entered by somebody unverified. What they set
+    up is removed when the address is verified. The caller records the audit event. Raises InvalidInput for an
+    invalid email address or name, and Conflict if a user with this email address exists.
     """
     canonical = canonical_email(email)
     if canonical is None:
@@ -94,9 +97,9 @@ def create_user(
     if name:
         _require_name(name)
     if find_user_by_email(organization_id, email) is not None:
-        raise address_taken()
+        raise email_taken_error()
     now = clock.now()
-    user_id: UUID = current_unit().once(f"user {canonical}", new_id)
+    user_id: UUID = current_unit_of_work().stable_value(f"user {canonical}", new_id)
     user = User(
         organization_id=organization_id,
         id=user_id,
@@ -115,15 +118,15 @@ def create_user(
         with db.session.begin_nested():
             db.session.add(user)
     except IntegrityError as duplicate:
-        raise address_taken() from duplicate
+        raise email_taken_error() from duplicate
     return user_id
 
 
 @transaction
 def vouch_for_user(organization_id: str, user_id: UUID) -> None:
-    """Somebody vouched for the user: what is set up in the account outlasts the first proof of its address.
+    """Mark the account as verified by an administrator. The caller records the audit event.
 
-    Part of the change that audits it.
+    What is set up in the account then stays when its email address is verified for the first time.
     """
     count_changed(
         update(User)
@@ -133,38 +136,38 @@ def vouch_for_user(organization_id: str, user_id: UUID) -> None:
 
 
 @read
-def get_user(organization_id: str, user_id: UUID) -> UserView:
-    """The user. Raises NotFound, for another organization's user and a deleted one too."""
+def get_user(organization_id: str, user_id: UUID) -> UserSnapshot:
+    """Return the user. Raises NotFound for a deleted user and one of another organization, too."""
     user = db.session.get(User, (organization_id, user_id))
     if user is None or user.status == DELETED:
         raise NotFound("There is no such user.")
-    return view_of(user)
+    return to_user_snapshot(user)
 
 
 @read
-def find_user_by_email(organization_id: str, email: str) -> UserView | None:
-    """The user with the address in any spelling, or None."""
+def find_user_by_email(organization_id: str, email: str) -> UserSnapshot | None:
+    """Return the user with this email address in any spelling, or None."""
     canonical = canonical_email(email)
     if canonical is None:
         return None
     user = db.session.scalar(
         select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
     )
-    return None if user is None else view_of(user)
+    return None if user is None else to_user_snapshot(user)
 
 
-MOST_SCHEMES = 3
+MAX_PASSWORD_SCHEMES = 3
 
 
 @read
-def password_schemes(organization_id: str) -> tuple[str, ...]:
-    """The kinds and costs of the other systems' hashes that people of the organization still have.
+def list_password_schemes(organization_id: str) -> tuple[str, ...]:
+    """List the kinds and costs of imported password hashes that users of the organization still have.
 
-    At most MOST_SCHEMES: each is one step along the index, however many people there are.
+    Returns at most MAX_PASSWORD_SCHEMES. Each costs one index look-up, however many users there are.
     """
     found: list[str] = []
-    while len(found) < MOST_SCHEMES:
-        following = db.session.scalar(
+    while len(found) < MAX_PASSWORD_SCHEMES:
+        next_scheme = db.session.scalar(
             select(User.password_scheme)
             .where(
                 User.organization_id == organization_id, User.password_scheme > (found[-1] if found else "")
@@ -172,26 +175,26 @@ def password_schemes(organization_id: str) -> tuple[str, ...]:
             .order_by(User.password_scheme)
             .limit(1)
         )
-        if following is None:
+        if next_scheme is None:
             break
-        found.append(following)
+        found.append(next_scheme)
     return tuple(found)
 
 
 def _require_name(name: str) -> None:
-    problem = text_problem(name, longest=LONGEST_NAME)
+    problem = text_problem(name, longest=MAX_NAME_LENGTH)
     if problem is not None:
         raise InvalidInput(problem.message, field="name", code=problem.code)
 
 
-def address_taken() -> Conflict:
-    """The refusal of an address that another user of the organization has."""
+def email_taken_error() -> Conflict:
+    """Return the error for an email address that another user of the organization has."""
     return Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
 
 
-def view_of(user: User) -> UserView:
-    """The row, without the password's hash."""
-    return UserView(
+def to_user_snapshot(user: User) -> UserSnapshot:
+    """Return the row as a snapshot, without the password hash."""
+    return UserSnapshot(
         organization_id=user.organization_id,
         id=user.id,
         email=user.email,

@@ -17,18 +17,18 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.user import User
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_consented, is_living
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import (
-    client_id_of,
     encode_uuid,
+    format_client_id,
     parse_client_id,
     parse_public_id,
     public_id,
@@ -60,8 +60,8 @@ def of_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Sel
 
     Raises Forbidden.
     """
-    actor.require_some(permission)
-    if actor.may(permission):
+    actor.require_for_own(permission)
+    if actor.has_permission(permission):
         return statement
     # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
     return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
@@ -145,8 +145,8 @@ def list_grants(
     statement = _visible(actor, "tokens:read")
     for condition in conditions(actor, columns_of(Grant), filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MOST)
-    rows = db.session.execute(in_order(statement, (Grant.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (Grant.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -193,7 +193,7 @@ def _not_found() -> NotFound:
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
-    settings = organization_by_id(actor.organization_id, fresh=False).settings
+    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     columns = (*_COLUMNS, is_consented(settings).label("is_consented"))
     return visible(actor, select(*columns), Grant, permission).where(is_living(settings))
 
@@ -202,7 +202,7 @@ def _record(row: Any) -> GrantRecord:
     ends_at = row.expires_at
     if row.refresh_digest is not None:
         ends_at = end_of_family(
-            organization_by_id(row.organization_id, fresh=False).settings,
+            get_organization_by_id(row.organization_id, fresh=False).settings,
             created_at=row.created_at,
             expires_at=row.expires_at,
             refreshed_at=row.refreshed_at,
@@ -212,7 +212,7 @@ def _record(row: Any) -> GrantRecord:
         )
     return GrantRecord(
         id=row.id,
-        client_id=client_id_of(row.organization_id, row.client_id),
+        client_id=format_client_id(row.organization_id, row.client_id),
         client_name=row.client_name,
         user_id=public_id("usr", row.user_id),
         user_email=row.user_email,

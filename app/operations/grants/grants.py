@@ -19,12 +19,12 @@ from app.models.grant import Consent, Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import logout, signing_keys
 from app.operations.statements import Statement, insert_into
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import current_unit
+from app.operations.store.transactions import current_unit_of_work
 from app.operations.tokens import access_tokens, id_tokens
 from app.operations.tokens import access_tokens as audiences
 from app.operations.tokens.access_tokens import TokenAnswer
@@ -220,7 +220,7 @@ class PreparedTokens:
     answer: TokenAnswer
 
 
-def client_actor(client: ClientView, address: str | None, request_id: str | None) -> Actor:
+def client_actor(client: ClientSnapshot, address: str | None, request_id: str | None) -> Actor:
     """The client itself as an actor, without permissions: it acts by what it presents."""
     return Actor(
         "client",
@@ -240,7 +240,9 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
     settings = client.organization.settings["oauth"]["refresh_token"]
     refresh_token = None
     if gives_refresh_token(client, new.scopes):
-        refresh_token = current_unit().once("refresh_token", lambda: fresh_refresh_token(client, new.id))
+        refresh_token = current_unit_of_work().stable_value(
+            "refresh_token", lambda: fresh_refresh_token(client, new.id)
+        )
     prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
     ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
     ends = min(ends, new.ends_at or ends)
@@ -281,7 +283,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
     return prepared.answer
 
 
-def _end_oldest(actor: Actor, client: ClientView, user_id: UUID) -> None:
+def _end_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     surplus = _SURPLUS.rows(
         organization_id=client.organization.id,
         user_id=user_id,
@@ -293,7 +295,7 @@ def _end_oldest(actor: Actor, client: ClientView, user_id: UUID) -> None:
         revoke(actor, grant_id, reason="too_many_grants")
 
 
-def ready_keys(client: ClientView) -> None:
+def ready_keys(client: ClientSnapshot) -> None:
     """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
     organization = client.organization
     if "openid" in client.document["scopes"]:
@@ -344,10 +346,10 @@ def prepare_tokens(
             ),
         )
 
-    return current_unit().once("tokens", make)
+    return current_unit_of_work().stable_value("tokens", make)
 
 
-def _asked_by_name(client: ClientView, of: NewGrant) -> dict[str, Any]:
+def _asked_by_name(client: ClientSnapshot, of: NewGrant) -> dict[str, Any]:
     """What the ID token tells of the user beside the sign-in (OIDC Core 5.5)."""
     asked = names_for(of.claims, ID_TOKEN)
     return claims_for(get_user(client.organization.id, of.user_id).claims, (), asked) if asked else {}
@@ -364,7 +366,7 @@ def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: Prep
     )
 
 
-def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
+def gives_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:
     """Whether client, organization and the user's consent all allow a refresh token (CO-5)."""
     return (
         "offline_access" in scopes
@@ -373,7 +375,7 @@ def gives_refresh_token(client: ClientView, scopes: tuple[str, ...]) -> bool:
     )
 
 
-def fresh_refresh_token(client: ClientView, grant_id: UUID) -> str:
+def fresh_refresh_token(client: ClientSnapshot, grant_id: UUID) -> str:
     """A refresh token of the grant; it names the grant and carries its organization's tag."""
     return new_refresh_token(
         client.organization.id, grant_id, keyring.refresh_tag_key(client.organization.id)

@@ -24,7 +24,7 @@ from app.models.organization import ACTIVE, Organization
 from app.models.signing_key import SigningKey
 from app.operations import view_changes
 from app.operations.directory import lookups
-from app.operations.directory.lookups import standing_bounds
+from app.operations.directory.lookups import current_limits
 from app.operations.store import audit, clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -32,7 +32,7 @@ from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import new_id
 from app.rules.organizations.instance_limits import Bounds
 from app.rules.organizations.settings import effective
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 from app.tenant_fence import ACROSS
 
 RSA_BITS = 3072
@@ -311,7 +311,7 @@ def rotate_due_keys(actor: Actor) -> list[str]:
     logged and keeps nobody else's waiting. Audit: as ``rotation.advance``.
     """
     actor.require("instance:write")
-    if not leases.take(LEASE, secrets.token_hex(8), EVERY_SECONDS):
+    if not leases.acquire(LEASE, secrets.token_hex(8), EVERY_SECONDS):
         return []
     now = clock.now()
     due = [key for key in _active_keys() if key.is_due(now)]
@@ -321,7 +321,7 @@ def rotate_due_keys(actor: Actor) -> list[str]:
 def _advance(key: _Key) -> str | None:
     try:
         return advance(Actor.system(key.organization_id, "key rotation"), key.algorithm)
-    except (DomainError, CannotOpen):
+    except (DomainError, UnsealError):
         # An organization that was deleted just now, or a row of another master key.
         _log.warning("a signing key of %s was not rotated", key.organization_id, exc_info=True)
         return None
@@ -365,5 +365,5 @@ def _page_after(last: _Key | None) -> list[_Key]:
     if last is not None:
         same = and_(SigningKey.organization_id == last.organization_id, SigningKey.id > last.id)
         statement = statement.where(or_(SigningKey.organization_id > last.organization_id, same))
-    bounds = standing_bounds()
+    bounds = current_limits()
     return [_Key(bounds, *row) for row in db.session.execute(statement)]

@@ -15,15 +15,15 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.session import Session, SessionClient
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import is_duplicate_key
-from app.rules.identifiers import client_id_of, public_id
+from app.rules.identifiers import format_client_id, public_id
 
 KIND = "backchannel_logout"
 
 
-def add_listener(client: ClientView, session_id: UUID, user_id: UUID) -> None:
+def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> None:
     """The client gets an ID token of the sign-in and hears of its end; part of the unit that makes the token."""
     if not client.document.get("backchannel_logout_uri"):
         return
@@ -78,7 +78,7 @@ def announce_end(organization_id: str, session_ids: Collection[UUID]) -> None:
 
 def _enqueue(organization_id: str, client_id: UUID, user_id: UUID, sid: UUID) -> None:
     payload = {
-        "client": client_id_of(organization_id, client_id),
+        "client": format_client_id(organization_id, client_id),
         "user": public_id("usr", user_id),
         "session": public_id("ses", sid),
     }

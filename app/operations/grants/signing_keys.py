@@ -14,10 +14,10 @@ from app.extensions import db
 from app.models import signing_key as key_model
 from app.models.signing_key import SigningKey
 from app.operations.bounded import Kept
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import key_rotation
 from app.operations.store import clock, keyring
-from app.operations.store.transactions import after_commit, read
+from app.operations.store.transactions import on_commit_or_now, read
 from app.rules.actor import Actor
 from app.rules.tokens.claims import compact
 
@@ -37,12 +37,12 @@ class SigningKeyView:
 _cache: Kept[tuple[float, SigningKeyView]] = Kept(5_000)
 
 
-def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView:
+def active_key(organization: OrganizationSnapshot, algorithm: str) -> SigningKeyView:
     """The key that signs now; made, stored and published when there is none yet (KY-1, KY-2).
 
     Cached by the organization's version, which each rotation raises.
     """
-    what = (keyring.derive("signing-key-cache"), organization.version, algorithm)
+    what = (keyring.derive_instance_key("signing-key-cache"), organization.version, algorithm)
     cached = _cache.get(organization.id, *what)
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return cached[1]
@@ -56,11 +56,13 @@ def active_key(organization: OrganizationView, algorithm: str) -> SigningKeyView
         raise RuntimeError("a signing key that was just stored is not there")
     made = view
     # Rolled back with the unit that made it, the key would go on signing from here and be published nowhere.
-    after_commit(lambda: _cache.put(organization.id, *what, value=(time.monotonic(), made)))
+    on_commit_or_now(lambda: _cache.put(organization.id, *what, value=(time.monotonic(), made)))
     return view
 
 
-def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any], *, token_type: str) -> str:
+def sign(
+    organization: OrganizationSnapshot, algorithm: str, claims: dict[str, Any], *, token_type: str
+) -> str:
     """The claims as a signed JWT of the organization (RFC 7519); ``token_type`` is the header's ``typ``."""
     view = active_key(organization, algorithm)
     header = compact({"alg": algorithm, "kid": view.kid, "typ": token_type})
@@ -70,7 +72,7 @@ def sign(organization: OrganizationView, algorithm: str, claims: dict[str, Any],
     return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
-def published_keys(organization: OrganizationView) -> list[dict[str, Any]]:
+def published_keys(organization: OrganizationSnapshot) -> list[dict[str, Any]]:
     """As ``public_keys``; of an active organization, a key for its default algorithm stands after the first look."""
     if organization.is_active:
         active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])

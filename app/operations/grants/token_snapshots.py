@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class TokenView:
     """A living access token, the client it was issued to, and what it rests on."""
 
     id: UUID
-    client: ClientView
+    client: ClientSnapshot
     grant_id: UUID | None
     user_id: UUID | None
     user_email: str | None
@@ -33,7 +33,7 @@ class TokenView:
     parent: TokenView | None = None
 
     @property
-    def origin(self) -> ClientView:
+    def origin(self) -> ClientSnapshot:
         """The client that the first token of an exchange was issued to; otherwise the token's own."""
         return self.client if self.parent is None else self.parent.origin
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.store import clock, rate_limits
@@ -30,18 +30,18 @@ def notify_administrators(
     """
     if not letters.is_possible():
         return
-    organization = organization_by_id(actor.organization_id)
-    same = rate_limits.bucket_of("administrator notice", notice, actor.label, about)
-    if not rate_limits.is_within(organization.id, same, 1, _HOUR):
+    organization = get_organization_by_id(actor.organization_id)
+    same = rate_limits.bucket_key("administrator notice", notice, actor.label, about)
+    if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
         return
-    if not rate_limits.is_within(
-        organization.id, rate_limits.bucket_of("administrator notices"), MOST_AN_HOUR, _HOUR
+    if not rate_limits.consume_quota(
+        organization.id, rate_limits.bucket_key("administrator notices"), MOST_AN_HOUR, _HOUR
     ):
         return
     values = {
         "by": actor.label,
         "at": clock.now().isoformat(),
-        "address": actor.address or "",
+        "address": actor.ip_address or "",
         "link": f"{organization.base_url}/portal/{organization.slug}/audit",
         **told,
     }

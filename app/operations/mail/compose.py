@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.config import ROOT
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.languages.catalogs import catalog_of
 from app.rules.languages.choice import ENGLISH
 from app.rules.languages.moments import written_moment
@@ -21,7 +21,7 @@ from app.rules.languages.sentences import said
 
 
 def compose(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     template: str,
     values: Mapping[str, str],
     *,

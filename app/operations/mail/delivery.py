@@ -6,15 +6,15 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from app.config import current
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.compose import compose
 from app.operations.mail.languages import language_of_address
 from app.operations.mail.letters import Letter
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
 from app.operations.store import audit, clock, outbox
-from app.operations.store.outbox import Message, NotNow, Refused
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -34,14 +34,14 @@ def deliver(message: Message) -> None:
     """
     server = current().mail_server
     if server is None:
-        raise OutgoingFailed("No mail server is configured any more.")
+        raise OutgoingRequestFailed("No mail server is configured any more.")
     try:
-        organization = organization_by_id(message.organization_id)
+        organization = get_organization_by_id(message.organization_id)
     except NotFound:
-        raise Refused("its organization is gone") from None
+        raise DeliveryRejected("its organization is gone") from None
     letter = letters.read_letter(organization.id, message.payload)
     if letter.until is not None and datetime.fromisoformat(letter.until) <= clock.now():
-        raise Refused("its link has ended")
+        raise DeliveryRejected("its link has ended")
     mail = compose(
         organization,
         letter.template,
@@ -56,10 +56,10 @@ def deliver(message: Message) -> None:
     try:
         send_mail(server, mail, letter.to, our_name=our_name)
     except MailLater as later:
-        raise NotNow(str(later)) from later
+        raise DeliveryDeferred(str(later)) from later
     except MailRefused as refusal:
         _note_refusal(organization.id, letter, refusal.code)
-        raise Refused(str(refusal)) from refusal
+        raise DeliveryRejected(str(refusal)) from refusal
 
 
 @transaction

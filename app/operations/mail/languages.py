@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
 from app.rules.languages.choice import language_for
 
 
-def language_of(organization: OrganizationView, profile: Mapping[str, Any]) -> str:
+def language_of(organization: OrganizationSnapshot, profile: Mapping[str, Any]) -> str:
     """The language of a letter to whom the profile is of."""
     return language_for(
         own=profile.get("locale"), default=organization.settings["localization"]["default_locale"]
     )
 
 
-def language_of_address(organization: OrganizationView, address: str) -> str:
+def language_of_address(organization: OrganizationSnapshot, address: str) -> str:
     """The language of a letter to the address, whether or not somebody of the organization has it."""
     user = find_user_by_email(organization.id, address)
     return language_of(organization, user.profile if user is not None else {})

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from app.config import current
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail.sealed_payloads import open_payload, seal_payload
 from app.operations.store import outbox
 from app.rules.mail.email_addresses import canonical_email
@@ -37,7 +37,7 @@ def is_possible() -> bool:
 
 
 def send(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     to: str,
     template: str,
     values: Mapping[str, str] | None = None,

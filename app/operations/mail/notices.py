@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import get_user
 from app.operations.mail import letters
 from app.operations.mail.languages import language_of
@@ -47,9 +47,9 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
     """
     if not letters.is_possible():
         return
-    organization = organization_by_id(actor.organization_id)
-    bucket = rate_limits.bucket_of("notice", notice, str(user_id))
-    if not rate_limits.is_within(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
+    organization = get_organization_by_id(actor.organization_id)
+    bucket = rate_limits.bucket_key("notice", notice, str(user_id))
+    if not rate_limits.consume_quota(organization.id, bucket, MOST_AN_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)
     # Chosen now: the account, or its address, may be another one when the letter leaves.
@@ -58,7 +58,7 @@ def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None =
     values = {
         "email": user.email,
         "at": clock.now().isoformat(),
-        "address": actor.address or "",
+        "address": actor.ip_address or "",
         "link": f"{home}/forgot",
         "apps": f"{home}/account/apps",
         "security": f"{home}/account/security",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail import letters
 from app.operations.mail.root_announcements import KIND
 from app.operations.mail.to_administrators import addresses_of_administrators
 from app.operations.store import clock, outbox
-from app.operations.store.outbox import Message, Refused
+from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.transactions import transaction
 from app.rules.errors import NotFound
 
@@ -31,9 +31,9 @@ def deliver(message: Message) -> None:
     Raises Refused where the organization is gone.
     """
     try:
-        organization = organization_by_id(message.organization_id)
+        organization = get_organization_by_id(message.organization_id)
     except NotFound as gone:
-        raise Refused("the organization is gone") from gone
+        raise DeliveryRejected("the organization is gone") from gone
     told: dict[str, Any] = dict(message.payload)
     values = {
         "by": str(told["by"]),

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from app.config import current
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import rate_limits
 from app.operations.store.outbox import enqueue
 from app.rules.actor import Actor
@@ -30,9 +30,11 @@ def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     if not _is_wanted(actor.organization_id, event["before"] or {}):
         return
     who = str(actor.user_id or actor.client_id)
-    if not rate_limits.is_within(actor.organization_id, rate_limits.bucket_of("root access", who), 1, _HOUR):
+    if not rate_limits.consume_quota(
+        actor.organization_id, rate_limits.bucket_key("root access", who), 1, _HOUR
+    ):
         return
-    payload = {"by": actor.label, "action": event["action"], "address": actor.address or ""}
+    payload = {"by": actor.label, "action": event["action"], "address": actor.ip_address or ""}
     enqueue(actor.organization_id, KIND, payload, receiver="administrators")
 
 
@@ -41,7 +43,7 @@ def _is_wanted(organization_id: str, before: Mapping[str, Any]) -> bool:
     if _SETTING in before:
         return bool(before[_SETTING])
     try:
-        settings = organization_by_id(organization_id, fresh=False).settings
+        settings = get_organization_by_id(organization_id, fresh=False).settings
     except NotFound:
         return False
     return bool(settings["audit"]["notify_root_access"])

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from app.config.mail import MailServer
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 20.0
@@ -47,12 +47,12 @@ def send_mail(server: MailServer, mail: EmailMessage, to: str, *, our_name: str)
     except smtplib.SMTPDataError as refusal:
         raise _verdict(refusal.smtp_code) from refusal
     except (smtplib.SMTPException, OSError) as fault:
-        raise OutgoingFailed("The mail server did not take the mail.") from fault
+        raise OutgoingRequestFailed("The mail server did not take the mail.") from fault
 
 
 def _verdict(code: int) -> Exception:
     if code == 421:  # RFC 5321 section 3.8: it is closing, whatever the mail
-        return OutgoingFailed("The mail server is closing.")
+        return OutgoingRequestFailed("The mail server is closing.")
     return MailRefused(code) if code >= 500 else MailLater(code)
 
 

@@ -8,14 +8,16 @@ from sqlalchemy import select, true
 
 from app.extensions import db
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail import letters
 from app.rules.directory.permissions import ADMIN
 
 MOST = 20
 
 
-def write_to_administrators(organization: OrganizationView, template: str, values: Mapping[str, str]) -> None:
+def write_to_administrators(
+    organization: OrganizationSnapshot, template: str, values: Mapping[str, str]
+) -> None:
     """Each administrator gets the letter, twenty at most; part of the unit under way.
 
     Nothing happens where there is no mail server.

@@ -17,7 +17,7 @@ from app.operations.clients.client_usage import note_use
 from app.operations.clients.clients import register_client
 from app.operations.clients.credentials import rotate_credential
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, OrganizationView
+from app.operations.directory.lookups import AuthenticatedClient, OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization
@@ -115,7 +115,7 @@ def fill() -> Demo:
         created = True
     else:
         created = _create_organization()
-    organization = lookups.organization_by_slug(SLUG)
+    organization = lookups.get_organization_by_slug(SLUG)
     if not created and _person(organization, "ada") is not None:
         number = secrets.randbelow(10_000)
         guest = _make_person(organization, f"guest{number:04d}", "Another Guest", "admin")
@@ -146,15 +146,17 @@ def _set_up() -> tuple[SignInMade, MadeClient]:
 def _create_organization() -> bool:
     """Whether the organization is new."""
     try:
-        lookups.organization_by_slug(SLUG)
+        lookups.get_organization_by_slug(SLUG)
     except NotFound:
-        root = lookups.root_organization()
+        root = lookups.get_root_organization()
         create_organization(Actor.system(root.id, "demo"), {"name": "Acme", "id": SLUG})
         return True
     return False
 
 
-def _make_person(organization: OrganizationView, local_part: str, name: str, role: str | None) -> SignInMade:
+def _make_person(
+    organization: OrganizationSnapshot, local_part: str, name: str, role: str | None
+) -> SignInMade:
     password, email = _password(), f"{local_part}@acme.example"
     password_hash = new_password_hash(settings.defaults(), password)
     user_id = create_user(
@@ -170,7 +172,7 @@ def _make_person(organization: OrganizationView, local_part: str, name: str, rol
     return SignInMade(organization.slug, email, password, role or "member")
 
 
-def _traffic(organization: OrganizationView, people: list[SignInMade], client_ids: list[str]) -> None:
+def _traffic(organization: OrganizationSnapshot, people: list[SignInMade], client_ids: list[str]) -> None:
     web, calendar, mobile, reports = client_ids
     for number, person in enumerate(people):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
@@ -188,7 +190,7 @@ def _traffic(organization: OrganizationView, people: list[SignInMade], client_id
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
-def _authorize(organization: OrganizationView, person: SignInMade, client_id: str) -> TokenAnswer:
+def _authorize(organization: OrganizationSnapshot, person: SignInMade, client_id: str) -> TokenAnswer:
     """The code flow of one person at one client, as a browser and the client would go through it."""
     user_id = _person(organization, person.email.split("@")[0])
     if user_id is None:
@@ -238,7 +240,7 @@ def _proven(client_id: str) -> AuthenticatedClient:
     return AuthenticatedClient(client, client.secrets[0].id if client.secrets else None)
 
 
-def _person(organization: OrganizationView, local_part: str) -> UUID | None:
+def _person(organization: OrganizationSnapshot, local_part: str) -> UUID | None:
     user = find_user_by_email(organization.id, f"{local_part}@acme.example")
     return None if user is None else user.id
 

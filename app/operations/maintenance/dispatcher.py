@@ -55,11 +55,11 @@ class Dispatcher:
     def deliver_next(self) -> bool:
         """Whether a message was delivered or put off; when none is due it waits for a while and says no."""
         with self._turn:
-            outbox.may_be_due.clear()
+            outbox.messages_available.clear()
             message = self._take()
             if message is None:
                 # Workers that started together do not look together.
-                outbox.may_be_due.wait(LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+                outbox.messages_available.wait(LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
                 return False
         try:
             outbox.deliver(message)
@@ -72,22 +72,22 @@ class Dispatcher:
             receivers = set(self._receivers)
             full = {name for name, busy in self._organizations.items() if busy >= MOST_OF_ONE_ORGANIZATION}
             is_full_of_strangers = self._strangers >= THREADS - 1
-        message = outbox.take_due(
-            busy_receivers=receivers, full_organizations=full, without_strangers=is_full_of_strangers
+        message = outbox.claim_due_message(
+            busy_receivers=receivers, full_organizations=full, skip_external_servers=is_full_of_strangers
         )
         if message is not None:
             with self._lock:
-                self._strangers += outbox.is_to_stranger(message)
+                self._strangers += outbox.is_for_external_server(message)
                 self._receivers.add((message.organization_id, message.receiver))
                 self._organizations[message.organization_id] += 1
         return message
 
     def _leave(self, message: Message) -> None:
         with self._lock:
-            self._strangers -= outbox.is_to_stranger(message)
+            self._strangers -= outbox.is_for_external_server(message)
             self._receivers.discard((message.organization_id, message.receiver))
             self._organizations[message.organization_id] -= 1
             if not self._organizations[message.organization_id]:
                 del self._organizations[message.organization_id]
         # Somebody else's message may have waited for this place.
-        outbox.may_be_due.set()
+        outbox.messages_available.set()

@@ -18,9 +18,9 @@ from app.config import ROOT, Config, is_loopback_url
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.store import clock, keyring
-from app.operations.store.outgoing_http import count_authorities
+from app.operations.store.outgoing_http import count_certificate_authorities
 from app.rules.errors import DomainError
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 
 _OLDEST = {"MariaDB": (10, 6), "MySQL": (8, 0), "SQLite": (3, 35)}
 # Rights by which a stolen account reaches beyond its own tables.
@@ -312,7 +312,7 @@ def _authorities(config: Config) -> Iterator[Finding]:
         f"Put PEM certificates there that this user may read, or unset GATEHOUSE_OUTGOING_CA_BUNDLE: {path}"
     )
     try:
-        count = count_authorities(path)
+        count = count_certificate_authorities(path)
     except OSError:
         yield wrong("outgoing", f"{path} cannot be read: no server of a client is believed.", mend)
     except ValueError:
@@ -372,9 +372,9 @@ def _clock(_config: Config) -> Iterator[Finding]:
 
 def _master_key(config: Config) -> Iterator[Finding]:
     try:
-        root = lookups.root_organization()
+        root = lookups.get_root_organization()
         keyring.unseal(root.id, keyring.seal(root.id, b"probe", _PROBE), _PROBE)
-    except CannotOpen:
+    except UnsealError:
         yield wrong(
             "keys",
             "The master key is not the one that this database's keys are wrapped with.",

@@ -21,7 +21,7 @@ from app.operations.authorization import approval_requests, connected_apps, cons
 from app.operations.clients import clients, credentials, initial_access_tokens, resources, scopes
 from app.operations.clients.clients import RegisteredClient
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user
 from app.operations.mail.sealed_payloads import seal_payload
 from app.operations.organizations import organizations, roles
@@ -49,7 +49,7 @@ _LATER = timedelta(days=1)
 
 def build_waiting(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     client_id: str,
     session_token: str,
     *,
@@ -101,7 +101,7 @@ def _allow(person: Actor, user_id: UUID, client_id: str) -> None:
     consents.remember(person, client, user_id, ("openid", "email"))
 
 
-def _ask_for_account(organization: OrganizationView, marker: str, password_hash: str) -> None:
+def _ask_for_account(organization: OrganizationSnapshot, marker: str, password_hash: str) -> None:
     """As if the outbox had got to it: somebody waits for an account."""
     asked = {
         "email": f"waiting-{marker}@isolation.invalid",
@@ -147,7 +147,7 @@ class Corner:
     ``ids`` are those that no list of the API shows by itself, by the names that its paths have for them.
     """
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     marker: str
     app: RegisteredClient
     machine: RegisteredClient
@@ -163,7 +163,7 @@ def build_corner(actor: Actor) -> Corner:
     marker = f"mark{secrets.token_hex(12)}"
     slug = f"isolation-{secrets.token_hex(8)}"
     key = found_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN)
-    organization = organization_by_id(key)
+    organization = get_organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
     hashed = new_password_hash(organization.settings, password)

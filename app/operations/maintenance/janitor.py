@@ -27,12 +27,12 @@ from app.models.base import Base
 from app.models.client import Client, ClientLogo, ClientRegistration, ClientRequest, RegistrationToken
 from app.models.credential import Credential, CredentialUse
 from app.models.event import (
+    CacheInvalidation,
     IdempotencyKey,
     OutboxMessage,
     Revocation,
     RevocationReceipt,
     UsedIdentifier,
-    ViewChange,
 )
 from app.models.grant import AuthorizationCode, AuthorizationRequest, Consent, Grant
 from app.models.organization import DELETED, PURGED, Organization
@@ -52,10 +52,10 @@ from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.audit import chain
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import clients_to_look_at, end_if_idle
-from app.operations.directory.lookups import root_organization, standing_bounds
+from app.operations.directory.lookups import current_limits, get_root_organization
 from app.operations.grants.key_rotation import note_removals
 from app.operations.store import audit, clock, leases
-from app.operations.store.keyring import forget
+from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
@@ -150,7 +150,7 @@ SWEEPS = (
     _sweep(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
     _sweep(IdempotencyKey, "expires_at"),
     _sweep(CredentialUse, "expires_at"),
-    _sweep(ViewChange, "at", timedelta(minutes=1)),
+    _sweep(CacheInvalidation, "at", timedelta(minutes=1)),
     _sweep(UsedIdentifier, "expires_at", timedelta()),
     _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
     _sweep(WebhookDelivery, "expires_at", timedelta()),
@@ -215,7 +215,7 @@ def purge(
     """
     actor.require("instance:write")
     me = holder or secrets.token_hex(8)
-    if not leases.take(LEASE, me, LEASE_SECONDS):
+    if not leases.acquire(LEASE, me, LEASE_SECONDS):
         return None
     gone: Counter[str] = Counter()
     try:
@@ -227,7 +227,7 @@ def purge(
     except _LeaseLost:
         return gone
     finally:
-        leases.give_back(LEASE, me)
+        leases.release(LEASE, me)
     return gone
 
 
@@ -242,7 +242,7 @@ def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
     for organization_id in _ended_organizations(batch):
         yield from _organization_rows(actor, organization_id, me, batch)
     # Retention is each organization's own, so this alone asks every one of them: once a day, by a lease that is kept.
-    if leases.take(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
+    if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
         for organization_id, before, logs_before in _horizons():
             if chain.has_ended(organization_id, before):
                 yield from _until_done(
@@ -265,7 +265,7 @@ def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
     while True:
         due, ended = clients_to_look_at(batch), 0
         for organization_id, client_id in due:
-            if not leases.keep(LEASE, me, LEASE_SECONDS):
+            if not leases.renew(LEASE, me, LEASE_SECONDS):
                 raise _LeaseLost
             ended += end_if_idle(Actor.system(organization_id, "idle clients"), client_id)
         if ended:
@@ -277,7 +277,7 @@ def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
 def _reminders(actor: Actor, me: str) -> Iterator[tuple[str, int]]:
     """Administrators hear of secrets that end soon while they are in use."""
     for count in rotations.remind(actor):
-        if not leases.keep(LEASE, me, LEASE_SECONDS):
+        if not leases.renew(LEASE, me, LEASE_SECONDS):
             raise _LeaseLost
         if count:
             yield "reminders", count
@@ -286,7 +286,7 @@ def _reminders(actor: Actor, me: str) -> Iterator[tuple[str, int]]:
 def _ended_sessions(me: str) -> Iterator[tuple[str, int]]:
     """Sign-ins that ended with a whole organization's are cleared, and clients hear of it."""
     for count in cutoffs.settle():
-        if not leases.keep(LEASE, me, LEASE_SECONDS):
+        if not leases.renew(LEASE, me, LEASE_SECONDS):
             raise _LeaseLost
         if count:
             yield "sessions", count
@@ -320,7 +320,7 @@ def _organization_rows(actor: Actor, organization_id: str, me: str, batch: int) 
             if turn == MOST_TURNS - 1:
                 raise
     _bury(actor, organization_id)
-    forget(organization_id)
+    clear_cached_keys(organization_id)
 
 
 def _old_logs(organization_id: str, before: datetime, me: str, batch: int) -> Iterator[tuple[str, int]]:
@@ -345,7 +345,7 @@ def _delete_batch(table: Table, condition: ColumnElement[bool], me: str, batch: 
 
 @transaction
 def _audit_batch(organization_id: str, before: datetime, me: str, batch: int) -> int:
-    if not leases.keep(LEASE, me, LEASE_SECONDS):
+    if not leases.renew(LEASE, me, LEASE_SECONDS):
         raise _LeaseLost
     return chain.remove_before(organization_id, before, batch)
 
@@ -359,7 +359,7 @@ def _delete(
     before: Callable[[Actor, Sequence[UUID]], None] | None = None,
 ) -> int:
     """Rows that fit the condition are gone, at most a batch of them; returns how many were found."""
-    if not leases.keep(LEASE, me, LEASE_SECONDS):
+    if not leases.renew(LEASE, me, LEASE_SECONDS):
         raise _LeaseLost
     columns = list(table.primary_key.columns)
     found = select(*columns).where(condition).limit(batch).execution_options(**ACROSS)
@@ -400,7 +400,7 @@ def _bury(actor: Actor, organization_id: str) -> None:
     if organization is None or organization.status != DELETED:
         return
     # Its own log is gone with it; root's says so.
-    root = replace(actor, organization_id=root_organization().id)
+    root = replace(actor, organization_id=get_root_organization().id)
     audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)
     db.session.execute(
         update(Organization)
@@ -411,7 +411,7 @@ def _bury(actor: Actor, organization_id: str) -> None:
 
 def _horizons() -> Iterator[tuple[str, datetime, datetime]]:
     """(organization, the times before which its audit events and its failed requests go), a page at a time."""
-    after, bounds = "", standing_bounds()
+    after, bounds = "", current_limits()
     while True:
         page = _settings_page(after)
         for organization_id, settings in page:

@@ -16,7 +16,7 @@ from app.operations.store import keyring
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 
 Fit = Literal["fits", "other", "unset", "unknown"]
 _BATCH = 100
@@ -80,8 +80,8 @@ def rewrap_data_keys(actor: Actor) -> Rewrapped:
     while page := _page(after):
         for organization_id, slug, wrapped in page:
             try:
-                renewed = keyring.rewrap(organization_id, wrapped)
-            except CannotOpen:
+                renewed = keyring.rewrap_data_key(organization_id, wrapped)
+            except UnsealError:
                 unreadable.append(slug)
                 continue
             if renewed is None:
@@ -94,8 +94,8 @@ def rewrap_data_keys(actor: Actor) -> Rewrapped:
 
 def _opens(organization_id: str, wrapped: bytes) -> bool:
     try:
-        keyring.unwrap(organization_id, wrapped)
-    except CannotOpen:
+        keyring.unwrap_data_key(organization_id, wrapped)
+    except UnsealError:
         return False
     return True
 

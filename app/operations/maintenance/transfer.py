@@ -22,7 +22,7 @@ from app.models.base import Base
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations import view_changes
 from app.operations.audit.chain import seal_rest
-from app.operations.directory.lookups import root_organization, standing_bounds
+from app.operations.directory.lookups import current_limits, get_root_organization
 from app.operations.maintenance.archive import (
     TRAVELS,
     ArchiveReader,
@@ -136,7 +136,7 @@ def _snapshot() -> Iterator[Connection]:
 def _organization(connection: Connection, organization_id: str) -> dict[str, Any]:
     table = Organization.__table__
     row = connection.execute(select(table).where(table.c.id == organization_id)).one()
-    data_key = keyring.unwrap(organization_id, row.data_key)
+    data_key = keyring.unwrap_data_key(organization_id, row.data_key)
     values = {name: getattr(row, name) for name in COLUMNS}
     written = {
         name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()
@@ -184,7 +184,7 @@ def import_organization(
     organization = _opened(next(records, None))
     organization_id = str(organization["id"])
     job, me = f"{organization_id} import", secrets.token_hex(8)
-    if not leases.take(job, me, _LEASE_SECONDS):
+    if not leases.acquire(job, me, _LEASE_SECONDS):
         raise Conflict("This organization is being imported at this moment.")
     try:
         _make_place(organization)
@@ -193,7 +193,7 @@ def import_organization(
         _open_up(actor, organization)
         seal_rest(actor, organization_id)
     finally:
-        leases.give_back(job, me)
+        leases.release(job, me)
     return Imported(organization["slug"], organization["status"], rows)
 
 
@@ -221,7 +221,7 @@ def _opened(record: Any) -> dict[str, Any]:
 
 def _judged(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the file, if somebody here could have chosen them. Raises Unreadable naming every wrong field."""
-    bounds = standing_bounds()
+    bounds = current_limits()
     try:
         with _malformed():
             return brought_in(settings, bounds)
@@ -340,7 +340,7 @@ def _insert(table: Table, rows: list[dict[str, Any]], job: str, me: str) -> int:
 
 
 def _keep(job: str, me: str) -> None:
-    if not leases.keep(job, me, _LEASE_SECONDS):
+    if not leases.renew(job, me, _LEASE_SECONDS):
         raise Conflict("Another import of this organization has taken over.")
 
 
@@ -356,7 +356,7 @@ def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
         .values(
             **values,
             version=Organization.version + organization["version"] + 1,
-            data_key=keyring.wrap(organization_id, bytes.fromhex(organization["data_key"])),
+            data_key=keyring.wrap_data_key(organization_id, bytes.fromhex(organization["data_key"])),
             updated_at=now,
             deleted_at=None,
             purge_at=None,
@@ -364,9 +364,9 @@ def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
     )
     if changed != 1:
         raise Conflict("The organization was changed at the same moment.")
-    keyring.forget(organization_id)
+    keyring.clear_cached_keys(organization_id)
     view_changes.mark(organization_id)
     # From root, so that its log knows too.
-    root = Actor.system(root_organization().id, actor.label) if actor.kind == "system" else actor
+    root = Actor.system(get_root_organization().id, actor.label) if actor.kind == "system" else actor
     inside = root.acting_in(organization_id, root.permissions)
     record_event(inside, organization["slug"], "organization.imported", {}, {"name": organization["name"]})

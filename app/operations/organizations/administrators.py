@@ -12,22 +12,22 @@ from sqlalchemy import and_, delete, select
 from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import OrganizationView
-from app.operations.directory.users import UserView, find_user_by_email, get_user, vouch_for_user
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, vouch_for_user
 from app.operations.mail.administrator_notices import notify_administrators
-from app.operations.sign_in.callers import acting_in, require_holding
+from app.operations.sign_in.actor_access import acting_in, require_holding
 from app.operations.store import audit
-from app.operations.store.pages import DEFAULT_LIMIT, Page
+from app.operations.store.pagination import DEFAULT_LIMIT, Page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, invite
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
-from app.rules.directory.permissions import ADMIN, MEMBER, roles_of
+from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown, type_name
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
 from app.rules.organizations.organizations import email_and_name
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 ADDITION_FIELDS = ("user_id", "email", "name", "role")
 
@@ -55,7 +55,7 @@ class AdministratorRecord:
     @property
     def version(self) -> int:
         """Another number once anything of it is another."""
-        return version_of(self.id, self.email, self.name, self.role, self.status)
+        return compute_version(self.id, self.email, self.name, self.role, self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def list_administrators(
     order = RoleAssignment.id.desc() if descending else RoleAssignment.id
     statement = _assignments(organization).order_by(order).limit(limit + 1)
     if role is not None:
-        if role not in roles_of(organization.settings):
+        if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
     begin = decode_uuid(after[0]) if after else None
@@ -153,12 +153,12 @@ def add_administrator(
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
     vouch_for_user(user.organization_id, user.id)
     if role != MEMBER:
-        told = {"who": user.email, "role": roles_of(organization.settings)[role].name}
+        told = {"who": user.email, "role": effective_roles(organization.settings)[role].name}
         notify_administrators(inside, "administrator_added", user.public_id, told)
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 
-def add_administrator_from(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
+def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
     """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
     found = Findings()
     synonyms = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
@@ -209,7 +209,7 @@ def remove_administrator(
     return record
 
 
-def _user(actor: Actor, organization: OrganizationView, user_id: str) -> UserView:
+def _user(actor: Actor, organization: OrganizationSnapshot, user_id: str) -> UserSnapshot:
     """The user of the organization, or of root when root asks; nobody else's users exist."""
     row_id = parse_public_id("usr", user_id)
     homes = [organization.id]
@@ -225,7 +225,7 @@ def _user(actor: Actor, organization: OrganizationView, user_id: str) -> UserVie
     raise InvalidInput("There is no such user in this organization.", field="user_id", code="unknown_user")
 
 
-def _assignments(organization: OrganizationView) -> Any:
+def _assignments(organization: OrganizationSnapshot) -> Any:
     return (
         select(
             RoleAssignment.id,
@@ -249,7 +249,7 @@ def _assignments(organization: OrganizationView) -> Any:
     )
 
 
-def _find(organization: OrganizationView, admin_id: str) -> AdministratorRecord:
+def _find(organization: OrganizationSnapshot, admin_id: str) -> AdministratorRecord:
     row_id = parse_public_id("adm", admin_id)
     if row_id is None:
         raise _unknown()
@@ -259,7 +259,7 @@ def _find(organization: OrganizationView, admin_id: str) -> AdministratorRecord:
     return _record(organization, row)
 
 
-def _record(organization: OrganizationView, row: Any) -> AdministratorRecord:
+def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord:
     return AdministratorRecord(
         id=row.id,
         organization_slug=organization.slug,

@@ -13,9 +13,9 @@ from sqlalchemy import bindparam, or_, select
 from app.extensions import db
 from app.models.client import OrganizationLogo
 from app.models.organization import ACTIVE, SUSPENDED, Organization
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.settings import LOGO, UpdatedSettings, store_settings
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -24,8 +24,8 @@ from app.rules.clients.logos import NoPicture, as_logo
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key, new_id
 
-MOST_BYTES = 1024 * 1024
-FORMATS = ("PNG", "JPEG", "WEBP")
+MAX_LOGO_BYTES = 1024 * 1024
+LOGO_FORMATS = ("PNG", "JPEG", "WEBP")
 _HEX = frozenset("0123456789abcdef")
 _PICTURE = Statement(
     select(OrganizationLogo.picture)
@@ -38,7 +38,7 @@ _PICTURE = Statement(
 )
 
 
-def require_settable(actor: Actor, slug: str) -> None:
+def require_logo_permission(actor: Actor, slug: str) -> None:
     """The actor may give the organization a logo: asked before a picture is read. Raises NotFound, Forbidden."""
     inside, _ = acting_in(actor, slug)
     inside.require("settings:write")
@@ -56,7 +56,7 @@ def set_logo(
     inside.require("settings:write")
     # Unpacking takes longer than a transaction should.
     try:
-        picture = as_logo(content, formats=FORMATS, most_bytes=MOST_BYTES)
+        picture = as_logo(content, formats=LOGO_FORMATS, max_bytes=MAX_LOGO_BYTES)
     except NoPicture as error:
         raise InvalidInput(
             f"This picture cannot be shown: {error}. Send a PNG, JPEG or WebP of at most 1 MiB and four million "
@@ -77,7 +77,7 @@ def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None)
     )
 
 
-def get_picture(organization_id: str, digest: str) -> bytes:
+def get_logo_picture(organization_id: str, digest: str) -> bytes:
     """The PNG that is named so. Raises NotFound alike for whatever is not there."""
     row = None
     if is_routing_key(organization_id) and len(digest) == 64 and set(digest) <= _HEX:
@@ -89,7 +89,7 @@ def get_picture(organization_id: str, digest: str) -> bytes:
 
 @transaction
 def _store(
-    inside: Actor, organization: OrganizationView, picture: bytes, expected_version: int | None
+    inside: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: int | None
 ) -> UpdatedSettings:
     digest = hashlib.sha256(picture).digest()
     address = f"/logos/organizations/{organization.id}/{digest.hex()}.png"

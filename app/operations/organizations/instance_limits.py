@@ -12,10 +12,10 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models import organization as organization_model
-from app.models.organization import Organization, SettingsCeilings
+from app.models.organization import InstanceLimits, Organization
 from app.operations import view_changes
-from app.operations.directory.lookups import root_organization
-from app.operations.sign_in.callers import caller_of, somebody_has_passkey
+from app.operations.directory.lookups import get_root_organization
+from app.operations.sign_in.actor_access import caller_of, somebody_has_passkey
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.rules.actor import Actor
@@ -31,7 +31,7 @@ _MFA = "authentication.mfa.policy"
 
 
 @dataclass(frozen=True, slots=True)
-class CeilingsView:
+class InstanceLimitsRecord:
     """The bounds by path, and what may be bounded: each path with what it may be by itself."""
 
     bounds: rules.Bounds
@@ -41,7 +41,7 @@ class CeilingsView:
 
 
 @dataclass(frozen=True, slots=True)
-class CeilingsImpact:
+class InstanceLimitsImpact:
     """How many organizations would be kept from what they have now, of so many that were looked at."""
 
     organizations_limited: int
@@ -49,25 +49,25 @@ class CeilingsImpact:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatedCeilings:
+class UpdatedInstanceLimits:
     """The ceilings after the change, the paths whose bounds differ, and for a dry run what would follow."""
 
-    ceilings: CeilingsView
+    ceilings: InstanceLimitsRecord
     changed: tuple[str, ...]
-    impact: CeilingsImpact | None = None
+    impact: InstanceLimitsImpact | None = None
 
 
 @read
-def get_ceilings(actor: Actor) -> CeilingsView:
+def get_instance_limits(actor: Actor) -> InstanceLimitsRecord:
     """The instance's ceilings. Raises Forbidden for everybody but root's people and clients."""
     _require_root(actor, "instance:read")
     return _view(_row())
 
 
 @transaction
-def update_ceilings(
+def update_instance_limits(
     actor: Actor, partial: Mapping[str, Any], *, expected_version: int | None = None, dry_run: bool = False
-) -> UpdatedCeilings:
+) -> UpdatedInstanceLimits:
     """The bounds sent hold for every organization at once, root included; ``null`` takes one away.
 
     An organization that chose more keeps its choice stored and has what the ceiling makes of it. ``dry_run`` checks
@@ -82,7 +82,7 @@ def update_ceilings(
         raise PreconditionFailed("The ceilings were changed since you read them. Read them again.")
     bounds = rules.merge_bounds(before.bounds, partial)
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
-    root = root_organization()
+    root = get_root_organization()
     own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
     require_way_back(
         settings.effective(own, before.bounds),
@@ -91,10 +91,10 @@ def update_ceilings(
         somebody_has_passkey=somebody_has_passkey(root.id),
     )
     if dry_run:
-        after = CeilingsView(bounds, before.version, before.updated_at, before.updated_by)
-        return UpdatedCeilings(after, changed, _impact(before.bounds, bounds, changed))
+        after = InstanceLimitsRecord(bounds, before.version, before.updated_at, before.updated_by)
+        return UpdatedInstanceLimits(after, changed, _impact(before.bounds, bounds, changed))
     if not changed:
-        return UpdatedCeilings(before, ())
+        return UpdatedInstanceLimits(before, ())
     _store(actor, row, bounds, _MFA in changed)
     view_changes.mark_all(root.id)
     audit.record(
@@ -105,19 +105,19 @@ def update_ceilings(
         before={path: before.bounds.get(path) for path in changed},
         after={path: bounds.get(path) for path in changed},
     )
-    return UpdatedCeilings(_view(_row()), changed)
+    return UpdatedInstanceLimits(_view(_row()), changed)
 
 
-def _store(actor: Actor, row: SettingsCeilings | None, bounds: dict[str, Any], mfa: bool) -> None:
+def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa: bool) -> None:
     now = clock.now()
     values = {"bounds": bounds, "updated_at": now, "updated_by": actor.label[:200]}
     if mfa:
         values["factor_demanded_at"] = now if _MFA in bounds else None
     if row is not None:
         stored = count_changed(
-            update(SettingsCeilings)
-            .where(SettingsCeilings.name == _ROW, SettingsCeilings.version == row.version)
-            .values(**values, version=SettingsCeilings.version + 1)
+            update(InstanceLimits)
+            .where(InstanceLimits.name == _ROW, InstanceLimits.version == row.version)
+            .values(**values, version=InstanceLimits.version + 1)
         )
         if stored != 1:
             raise _busy()
@@ -125,14 +125,14 @@ def _store(actor: Actor, row: SettingsCeilings | None, bounds: dict[str, Any], m
     try:
         with db.session.begin_nested():
             # 1 is the version of what was never bounded.
-            db.session.add(SettingsCeilings(name=_ROW, version=2, **values))
+            db.session.add(InstanceLimits(name=_ROW, version=2, **values))
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
         raise _busy() from error
 
 
-def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...]) -> CeilingsImpact:
+def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...]) -> InstanceLimitsImpact:
     """Whoever has another value at one of the paths; what they stored is all that is read of them."""
     rows = db.session.scalars(
         select(Organization.settings)
@@ -146,7 +146,7 @@ def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...])
         )
         for overrides in rows
     )
-    return CeilingsImpact(touched, len(rows))
+    return InstanceLimitsImpact(touched, len(rows))
 
 
 def _require_root(actor: Actor, permission: str) -> None:
@@ -155,14 +155,14 @@ def _require_root(actor: Actor, permission: str) -> None:
         raise Forbidden(f"This needs the permission {permission}, in root.", permission=permission)
 
 
-def _row() -> SettingsCeilings | None:
-    return db.session.get(SettingsCeilings, _ROW, populate_existing=True)
+def _row() -> InstanceLimits | None:
+    return db.session.get(InstanceLimits, _ROW, populate_existing=True)
 
 
-def _view(row: SettingsCeilings | None) -> CeilingsView:
+def _view(row: InstanceLimits | None) -> InstanceLimitsRecord:
     if row is None:
-        return CeilingsView({}, 1, None, None)
-    return CeilingsView(row.bounds, row.version, row.updated_at, row.updated_by)
+        return InstanceLimitsRecord({}, 1, None, None)
+    return InstanceLimitsRecord(row.bounds, row.version, row.updated_at, row.updated_by)
 
 
 def _busy() -> Conflict:

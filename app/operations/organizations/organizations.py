@@ -14,13 +14,19 @@ from app.extensions import db
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations import view_changes
 from app.operations.clients.scopes import seed_identity_scopes
-from app.operations.directory.lookups import root_organization
+from app.operations.directory.lookups import get_root_organization
 from app.operations.grants.grants import log_revocation
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.sign_in.reauthentication import require_fresh_person
 from app.operations.store import audit, clock, keyring
-from app.operations.store.pages import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import count_changed, current_unit, is_duplicate_key, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, Page
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    is_duplicate_key,
+    read,
+    transaction,
+)
 from app.operations.users.invitations import NewInvitation, invite
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
@@ -42,7 +48,7 @@ def found_organization(
 
     Returns its routing key. Raises SlugTaken. Audit: ``organization.created`` in its own log.
     """
-    key: str = current_unit().once(f"organization {slug}", new_routing_key)
+    key: str = current_unit_of_work().stable_value(f"organization {slug}", new_routing_key)
     now = clock.now()
     organization = Organization(
         id=key,
@@ -116,7 +122,7 @@ def record_event(
 
 def _root_id() -> str | None:
     try:
-        return root_organization().id
+        return get_root_organization().id
     except NotFound:
         return None
 
@@ -224,7 +230,7 @@ def list_organizations(
     if status is not None and status not in SHOWN_STATUSES:
         allowed = ", ".join(SHOWN_STATUSES)
         raise InvalidInput(f"This must be one of: {allowed}.", field="status", code="not_allowed")
-    if not actor.may("organizations:read"):
+    if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))
         matches = (status in {None, own.status}) and _matches(own, query) and after is None
@@ -336,7 +342,9 @@ def _require_at_root(actor: Actor) -> None:
 def _sees_all(actor: Actor) -> bool:
     if actor.kind == "system":
         return True
-    return actor.is_root and (actor.may("organizations:read") or actor.may("organizations:write"))
+    return actor.is_root and (
+        actor.has_permission("organizations:read") or actor.has_permission("organizations:write")
+    )
 
 
 def _find(condition: Any) -> Organization | None:

@@ -22,7 +22,7 @@ from app.models.user import Invitation, RoleAssignment, User
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.identifiers import client_id_of, first_id_at
+from app.rules.identifiers import first_id_at, format_client_id
 
 CEILING = 10_000
 _NEWEST_SECRETS = 1_000
@@ -95,8 +95,8 @@ def get_overview(actor: Actor) -> Overview:
             select(Invitation.id).where(Invitation.organization_id == here).limit(1)
         )
         is not None,
-        ending_secrets=_ending_secrets(here, now) if actor.may("clients:read") else (),
-        happenings=_happenings(here) if actor.may("audit:read") else None,
+        ending_secrets=_ending_secrets(here, now) if actor.has_permission("clients:read") else (),
+        happenings=_happenings(here) if actor.has_permission("audit:read") else None,
     )
 
 
@@ -139,7 +139,7 @@ def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, 
     )
     return tuple(
         EndingSecret(
-            client_id_of(organization_id, row.client_id),
+            format_client_id(organization_id, row.client_id),
             row.client,
             row.name,
             row.expires_at,

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.role_holders import Holders, holders_of
 from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, roles_of
+from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 FIELDS = ("id", *ROLE_FIELDS)
 
@@ -37,16 +37,17 @@ class RoleRecord:
     @property
     def version(self) -> int:
         """Another number once anything of it is another."""
-        return version_of(self.key, self.role.name, self.role.description, *self.role.permissions)
+        return compute_version(self.key, self.role.name, self.role.description, *self.role.permissions)
 
 
 @read
 def list_roles(actor: Actor) -> tuple[RoleRecord, ...]:
     """Every role of the organization acted in: a few dozen at most."""
     actor.require("roles:read")
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     return tuple(
-        RoleRecord(key, role, organization.slug) for key, role in roles_of(organization.settings).items()
+        RoleRecord(key, role, organization.slug)
+        for key, role in effective_roles(organization.settings).items()
     )
 
 
@@ -133,19 +134,20 @@ def _find(actor: Actor, key: str, expected_version: int | None) -> RoleRecord:
 
 
 def _roles(actor: Actor) -> tuple[RoleRecord, ...]:
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     return tuple(
-        RoleRecord(key, role, organization.slug) for key, role in roles_of(organization.settings).items()
+        RoleRecord(key, role, organization.slug)
+        for key, role in effective_roles(organization.settings).items()
     )
 
 
 def _store(actor: Actor, key: str, entry: dict[str, Any] | None) -> RoleRecord:
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     try:
         stored = store_settings(actor, organization, {"user_permissions": {"roles": {key: entry}}})
     except DomainError as refusal:
         raise _named_by_the_role(refusal, key) from refusal
-    role = roles_of(stored.settings.document).get(key)
+    role = effective_roles(stored.settings.document).get(key)
     return RoleRecord(key, role or Role(key, "", ()), organization.slug)
 
 

@@ -17,17 +17,17 @@ from app.models.credential import Credential
 from app.models.organization import Organization
 from app.models.session import Session
 from app.operations import view_changes
-from app.operations.directory.lookups import OrganizationView, standing_bounds
+from app.operations.directory.lookups import OrganizationSnapshot, current_limits
 from app.operations.mail import letters
 from app.operations.organizations.role_holders import require_unused
-from app.operations.sign_in.callers import acting_in, caller_of, somebody_has_passkey
+from app.operations.sign_in.actor_access import acting_in, caller_of, somebody_has_passkey
 from app.operations.sign_in.second_factors import note_policy
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.factor_resets import count_without_factor
 from app.rules.actor import Actor
 from app.rules.clients.client_requirements import requires
-from app.rules.directory.permissions import MEMBER, lacking, permissions_of, roles_of
+from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
@@ -236,7 +236,7 @@ def update_settings(
 @transaction
 def store_settings(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     partial: Mapping[str, Any],
     *,
     expected_version: int | None = None,
@@ -250,14 +250,14 @@ def store_settings(
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
-    bounds = standing_bounds()
+    bounds = current_limits()
     overrides = rules.merge(row.settings, partial, bounds, made_here=made_here)
     before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
     _require_grantable(actor, before, after)
-    require_unused(organization.id, roles_of(before).keys() ^ roles_of(after).keys())
+    require_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
     require_way_back(
         before, after, caller_of(actor), somebody_has_passkey=somebody_has_passkey(organization.id)
     )
@@ -303,13 +303,13 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
     """No role gains what the actor lacks (TN-11), by its own entry or by what every member gets, nor loses it."""
     if actor.kind == "system":
         return
-    old, new = roles_of(before), roles_of(after)
+    old, new = effective_roles(before), effective_roles(after)
     for role in old.keys() | new.keys():
-        gained = permissions_of(role, after) - permissions_of(role, before)
+        gained = permissions_of_role(role, after) - permissions_of_role(role, before)
         lost: set[str] = set()
         if role in old and role in new:
             lost = set(old[role].permissions) - set(new[role].permissions)
-        missing = lacking(actor.permissions, gained | lost)
+        missing = missing_permissions(actor.permissions, gained | lost)
         if missing:
             turn = "gain" if missing[0] in gained else "lose"
             raise Forbidden(
@@ -324,7 +324,9 @@ def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Ma
     """Nobody who signs up is given what the actor lacks: the actor could be the one who does."""
     given = set(rules.value_at(after, DEFAULT_ROLES)) - set(rules.value_at(before, DEFAULT_ROLES))
     for role in sorted(given):
-        missing = lacking(actor.permissions, permissions_of(role, after) - permissions_of(MEMBER, after))
+        missing = missing_permissions(
+            actor.permissions, permissions_of_role(role, after) - permissions_of_role(MEMBER, after)
+        )
         if missing:
             raise Forbidden(
                 f"Everybody who signs up would hold {missing[0]} by the role {role}, and you do not: nobody grants "
@@ -362,7 +364,7 @@ def _row(organization_id: str) -> Organization:
 
 
 def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsView:
-    bounds = standing_bounds()
+    bounds = current_limits()
     return SettingsView(
         organization_slug=row.slug,
         document=rules.effective(overrides, bounds),

@@ -11,15 +11,15 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.session import Session
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import second_factors
 from app.operations.sign_in import second_factors as totp
 from app.operations.sign_in.known_browsers import note_factor
+from app.operations.sign_in.pending_sign_ins import PendingView, SignInEnded, get_pending
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_standing_sign_in
 from app.operations.sign_in.second_factors import AppView, methods_of, verdict_of
-from app.operations.sign_in.second_step import PendingView, SignInEnded, get_pending
 from app.operations.sign_in.sessions import end_sessions_of_user, renew_session
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_second_proof
 from app.operations.store import audit, clock
@@ -30,7 +30,7 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
 from app.rules.sign_in import second_factors as one_time_codes
-from app.rules.sign_in.second_factors import TOTP, Demand, allowed_methods, joined
+from app.rules.sign_in.second_factors import TOTP, MfaRequirement, allowed_methods, combine_amr
 
 LIFE = timedelta(minutes=30)
 _PLACE = "enrolment"
@@ -59,7 +59,7 @@ class Enrolling:
     that waits for a factor that is there already must not go on with another one (MF-6).
     """
 
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     pending: PendingView
 
 
@@ -115,7 +115,7 @@ def add_app(actor: Actor, sealed: str, typed: str, *, known: str = "") -> Factor
 
 @transaction
 def add_app_at_sign_in(
-    actor: Actor, organization: OrganizationView, token: str, sealed: str, typed: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, sealed: str, typed: str, browser: Browser
 ) -> EnrolledAtSignIn:
     """As ``add_app``, for somebody whose sign-in waits for it; it goes on.
 
@@ -128,10 +128,13 @@ def add_app_at_sign_in(
 
 
 @read
-def enrolling(organization: OrganizationView, token: str, browser_id: str) -> Enrolling:
+def enrolling(organization: OrganizationSnapshot, token: str, browser_id: str) -> Enrolling:
     """The sign-in of the token, if it waits for a factor to be set up. Raises SignInEnded."""
     pending = get_pending(organization, token, browser_id)
-    if verdict_of(organization, pending.user_id, pending.amr).demand not in {Demand.OFFER, Demand.ENROL}:
+    if verdict_of(organization, pending.user_id, pending.amr).demand not in {
+        MfaRequirement.OFFER,
+        MfaRequirement.ENROL,
+    }:
         raise SignInEnded
     return Enrolling(organization, pending)
 
@@ -139,7 +142,7 @@ def enrolling(organization: OrganizationView, token: str, browser_id: str) -> En
 @transaction
 def finish_adding(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     user_id: UUID,
     method: str,
     *,
@@ -173,19 +176,19 @@ def finish_adding_at_sign_in(
     return EnrolledAtSignIn(outcome, _note_added(person, organization, pending.user_id, method, ended))
 
 
-def own_account_of(actor: Actor) -> tuple[OrganizationView, UUID]:
+def own_account_of(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     """The actor's own organization and id: an account is changed from its own sign-in alone. Raises Forbidden."""
-    user_id = actor.own_account()
-    return organization_by_id(actor.organization_id), user_id
+    user_id = actor.require_own_account()
+    return get_organization_by_id(actor.organization_id), user_id
 
 
-def require_allowed(organization: OrganizationView, method: str) -> None:
+def require_allowed(organization: OrganizationSnapshot, method: str) -> None:
     """People of the organization may set up second factors of the method. Raises Conflict."""
     if method not in allowed_methods(organization.settings):
         raise Conflict("This organization does not take such a second factor.", code="method_not_allowed")
 
 
-def _add(organization: OrganizationView, user_id: UUID, sealed: str, typed: str) -> None:
+def _add(organization: OrganizationSnapshot, user_id: UUID, sealed: str, typed: str) -> None:
     require_allowed(organization, TOTP)
     secret = _open(organization.id, user_id, sealed)
     step = one_time_codes.matching_step(secret, typed, clock.now())
@@ -199,7 +202,7 @@ def _add(organization: OrganizationView, user_id: UUID, sealed: str, typed: str)
 
 
 def _note_added(
-    actor: Actor, organization: OrganizationView, user_id: UUID, method: str, ended_sessions: int
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str, ended_sessions: int
 ) -> tuple[str, ...]:
     codes = second_factors.make_first_codes(organization, user_id)
     grants = revoke_grants_of_user(actor, user_id, reason="second_factor_added")
@@ -223,15 +226,15 @@ def _raise_session(actor: Actor, proved: tuple[str, ...]) -> None:
     db.session.execute(
         update(Session)
         .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
-        .values(amr=" ".join(joined(actor.amr or ("pwd",), proved)))
+        .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), proved)))
         .execution_options(synchronize_session=False)
     )
 
 
-def _shown(organization: OrganizationView, account: str, secret: bytes, sealed: str) -> NewApp:
+def _shown(organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str) -> NewApp:
     issuer = organization.settings["branding"]["display_name"] or organization.name
-    address = one_time_codes.address_of(secret, issuer=issuer, account=account)
-    return NewApp(address, one_time_codes.secret_text(secret), sealed)
+    address = one_time_codes.otpauth_uri(secret, issuer=issuer, account=account)
+    return NewApp(address, one_time_codes.format_secret(secret), sealed)
 
 
 def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
@@ -242,7 +245,7 @@ def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
 def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
     try:
         opened = totp.open_secret(organization_id, user_id, _PLACE, urlsafe_b64decode(sealed[:400]))
-    except (sealing.CannotOpen, ValueError):
+    except (sealing.UnsealError, ValueError):
         opened = bytes(8)
     if int.from_bytes(opened[:8], "big") < clock.now().timestamp():
         raise InvalidInput("This page is too old. Scan the new code.", field="code", code="page_too_old")
@@ -292,7 +295,9 @@ def remove_app(actor: Actor) -> str | None:
 
 
 @transaction
-def finish_removing(actor: Actor, organization: OrganizationView, user_id: UUID, method: str) -> str | None:
+def finish_removing(
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
+) -> str | None:
     """What the end of every factor brings, in the unit that removed it; returns the new value of the cookie.
 
     With the last one the recovery codes go, which stand in for it. Raises FactorDemanded when the person could not
@@ -301,7 +306,7 @@ def finish_removing(actor: Actor, organization: OrganizationView, user_id: UUID,
     """
     if not methods_of(organization.id, user_id):
         second_factors.remove_codes(organization.id, user_id)
-        if verdict_of(organization, user_id, ()).demand is Demand.ENROL:
+        if verdict_of(organization, user_id, ()).demand is MfaRequirement.ENROL:
             raise FactorDemanded(
                 sentence(
                     "%(organization)s asks you for a second factor. Set up another one first.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail.notices import notify_user
-from app.operations.sign_in import second_factors, second_step
+from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in import second_factors as totp
-from app.operations.sign_in.second_step import PendingView, end_pending_like, get_pending
+from app.operations.sign_in.pending_sign_ins import PendingView, end_pending_like, get_pending
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_second_proof
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
@@ -24,7 +24,7 @@ class WrongCode:
     the present one ``has_ended``; ``is_capped`` says that waiting is not what helps.
     """
 
-    tries_left: int
+    attempts_left: int
     retry_after: int = 0
     has_ended: bool = False
     is_capped: bool = False
@@ -32,7 +32,7 @@ class WrongCode:
 
 @transaction
 def verify_code(
-    actor: Actor, organization: OrganizationView, token: str, typed: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, typed: str, browser: Browser
 ) -> SignedIn | SecondStep | WrongCode:
     """The sign-in that waits goes on by a code of the app or a recovery code, each of which counts once.
 
@@ -44,9 +44,9 @@ def verify_code(
     if second_factors.use_code(organization.id, pending.user_id, typed):
         _note_recovery(actor, organization, pending)
         return complete_second_proof(actor, organization, pending, (AMR,), browser)
-    claim = second_step.claim_try(organization, pending)
-    if claim.wait:
-        return WrongCode(0, claim.wait, is_capped=claim.is_capped)
+    claim = pending_sign_ins.claim_try(organization, pending)
+    if claim.retry_after:
+        return WrongCode(0, claim.retry_after, is_capped=claim.is_capped)
     if totp.accept_code(organization.id, pending.user_id, typed):
         return complete_second_proof(actor, organization, pending, (AMR,), browser)
     audit.record(
@@ -58,7 +58,7 @@ def verify_code(
     return WrongCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 
 
-def _note_recovery(actor: Actor, organization: OrganizationView, pending: PendingView) -> None:
+def _note_recovery(actor: Actor, organization: OrganizationSnapshot, pending: PendingView) -> None:
     left = second_factors.count_left(organization.id, pending.user_id)
     audit.record(
         actor,

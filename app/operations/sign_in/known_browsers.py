@@ -19,7 +19,7 @@ from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
@@ -123,7 +123,7 @@ def recognise(
     seen: dict[str, Any] = {
         "last_used_at": now,
         "expires_at": now + LIFE,
-        "address": (actor.address or "")[:64] or None,
+        "address": (actor.ip_address or "")[:64] or None,
         "user_agent": "".join(char for char in user_agent if char.isprintable())[:255],
     }
     if gave_factor:
@@ -136,7 +136,7 @@ def recognise(
     )
     if count_changed(known.values(**seen)):
         return cookie
-    unit = current_unit()
+    unit = current_unit_of_work()
     token: str = unit.once("known browser", lambda: new_token(KNOWN_BROWSER, here))
     _make_room(here, user_id)
     db.session.add(
@@ -168,7 +168,7 @@ def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | 
 @read
 def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
     """The actor's own known browsers, the one of the cookie first, then by last use."""
-    here, user_id = actor.organization_id, actor.own_account()
+    here, user_id = actor.organization_id, actor.require_own_account()
     rows = db.session.scalars(
         select(KnownBrowser)
         .where(
@@ -197,7 +197,7 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
 @transaction
 def forget_browser(actor: Actor, browser_id: str) -> None:
     """That browser is one of the actor's no more. Raises NotFound for anybody else's. Audit: ``browser.forgotten``."""
-    here, user_id = actor.organization_id, actor.own_account()
+    here, user_id = actor.organization_id, actor.require_own_account()
     row_id = parse_public_id("kbr", browser_id)
     forgotten = count_changed(
         delete(KnownBrowser).where(

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.second_factor import Passkey, PasskeyHandle
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.sign_in.factor_enrollment import (
     EnrolledAtSignIn,
@@ -47,19 +47,19 @@ from app.operations.sign_in.passkeys import (
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.sign_in.passkeys import (
-    MOST_PER_USER,
-    CreatedAnswer,
-    checked_name,
+    MAX_PASSKEYS_PER_USER,
+    RegistrationResponse,
     creation_options,
-    may_register,
-    methods_proved,
-    read_created,
+    is_passkey_registration_enabled,
+    normalize_passkey_name,
+    parse_registration_response,
+    passkey_amr,
 )
 from app.rules.sign_in.second_factors import PASSKEY, allowed_methods
 
@@ -69,13 +69,13 @@ class VerifiedPasskey:
     """A passkey that may be stored, under the name that it shall have."""
 
     made: MadePasskey
-    answer: CreatedAnswer
+    answer: RegistrationResponse
     name: str
     user_agent: str
 
     @property
     def proved(self) -> tuple[str, ...]:
-        return methods_proved(may_sync=self.made.may_sync, alone=False)
+        return passkey_amr(may_sync=self.made.may_sync, alone=False)
 
 
 @read
@@ -111,7 +111,7 @@ def finish_registration(actor: Actor, text: str, name: str, browser: Browser) ->
 
 
 def begin_registration_at_sign_in(
-    organization: OrganizationView, token: str, browser: Browser
+    organization: OrganizationSnapshot, token: str, browser: Browser
 ) -> Mapping[str, Any] | None:
     """As ``begin_registration``, for somebody whose sign-in waits for a second factor; None where passkeys are none.
 
@@ -125,7 +125,7 @@ def begin_registration_at_sign_in(
 
 
 def finish_registration_at_sign_in(
-    actor: Actor, organization: OrganizationView, token: str, text: str, name: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, text: str, name: str, browser: Browser
 ) -> EnrolledAtSignIn:
     """As ``finish_registration``, for a sign-in that waits for it, which goes on. Raises SignInEnded too."""
     waiting = enrolling(organization, token, browser.id)
@@ -138,7 +138,7 @@ def finish_registration_at_sign_in(
 
 @transaction
 def _add(
-    actor: Actor, organization: OrganizationView, user_id: UUID, verified: VerifiedPasskey, known: str
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, verified: VerifiedPasskey, known: str
 ) -> FactorAdded:
     store_passkey(actor, organization, user_id, verified)
     return finish_adding(actor, organization, user_id, PASSKEY, proved=verified.proved, known=known)
@@ -146,7 +146,7 @@ def _add(
 
 @transaction
 def _add_at_sign_in(
-    actor: Actor, organization: OrganizationView, token: str, verified: VerifiedPasskey, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, verified: VerifiedPasskey, browser: Browser
 ) -> EnrolledAtSignIn:
     # Asked again within the unit, before anything is stored: a sign-in goes on once.
     waiting = enrolling(organization, token, browser.id)
@@ -156,15 +156,15 @@ def _add_at_sign_in(
 
 
 def verified_passkey(
-    organization: OrganizationView, purpose: str, whose: str, text: str, name: str, browser: Browser
+    organization: OrganizationSnapshot, purpose: str, whose: str, text: str, name: str, browser: Browser
 ) -> VerifiedPasskey:
     """The answer is right and its challenge, made for the purpose and for ``whose``, is used.
 
     Not in a unit of work, for it takes time and counts once. Raises as ``finish_registration``.
     """
     party = get_party()
-    chosen = checked_name(name if name.strip() else browser_name(browser.user_agent))
-    answer = read_created(text)
+    chosen = normalize_passkey_name(name if name.strip() else browser_name(browser.user_agent))
+    answer = parse_registration_response(text)
     challenge = challenge_of(answer)
     require_challenge(organization, purpose, browser.id, challenge, whose)
     made = verify_created(party, answer, challenge)
@@ -174,10 +174,10 @@ def verified_passkey(
 
 @transaction
 def store_passkey(
-    actor: Actor, organization: OrganizationView, user_id: UUID, verified: VerifiedPasskey
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, verified: VerifiedPasskey
 ) -> None:
     """The user has the passkey. Raises Conflict when it is registered already. Audit: ``passkey.registered``."""
-    made, passkey_id = verified.made, current_unit().once("passkey", new_id)
+    made, passkey_id = verified.made, current_unit_of_work().stable_value("passkey", new_id)
     printable = "".join(char for char in verified.user_agent if char.isprintable())
     try:
         with db.session.begin_nested():
@@ -210,7 +210,7 @@ def store_passkey(
     )
 
 
-def _options(organization: OrganizationView, user_id: UUID, browser: Browser) -> Mapping[str, Any]:
+def _options(organization: OrganizationSnapshot, user_id: UUID, browser: Browser) -> Mapping[str, Any]:
     party = get_party()
     user = get_user(organization.id, user_id)
     return creation_options(
@@ -224,20 +224,20 @@ def _options(organization: OrganizationView, user_id: UUID, browser: Browser) ->
     )
 
 
-def _require_room(organization: OrganizationView, user_id: UUID) -> None:
+def _require_room(organization: OrganizationSnapshot, user_id: UUID) -> None:
     why_not = _why_not(organization, user_id)
     if why_not is not None:
         raise why_not
 
 
 @read
-def _why_not(organization: OrganizationView, user_id: UUID) -> Conflict | None:
+def _why_not(organization: OrganizationSnapshot, user_id: UUID) -> Conflict | None:
     """Why no passkey may be registered. Those who come at one moment may be a few more than the bound."""
-    if not may_register(organization.settings):
+    if not is_passkey_registration_enabled(organization.settings):
         return Conflict("This organization does not let people register passkeys.", code="passkeys_off")
-    if count_of_users(organization.id, [user_id]).get(user_id, 0) >= MOST_PER_USER:
+    if count_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
-            f"You have {MOST_PER_USER} passkeys, and nobody may have more. Remove one first.",
+            f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",
             code="too_many_passkeys",
         )
     return None
@@ -252,7 +252,9 @@ def _handle_of(organization_id: str, user_id: UUID) -> str:
     handle = db.session.scalar(found)
     if handle is not None:
         return handle
-    made = current_unit().once("handle", lambda: urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode())
+    made = current_unit_of_work().stable_value(
+        "handle", lambda: urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+    )
     try:
         with db.session.begin_nested():
             db.session.execute(
@@ -297,7 +299,7 @@ def get_passkey(actor: Actor, passkey_id: str) -> PasskeyView:
 def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
     """The passkey is called so. Raises NotFound, InvalidInput naming ``name``. Audit: ``passkey.renamed``."""
     passkey = get_passkey(actor, passkey_id)
-    chosen = checked_name(name)
+    chosen = normalize_passkey_name(name)
     if chosen == passkey.name:
         return
     _changed_one(

@@ -17,7 +17,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.second_factor import Passkey
 from app.models.user import ACTIVE
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.passkeys import (
     PREFIX,
@@ -38,7 +38,7 @@ from app.operations.sign_in.passkeys import (
     use_challenge,
     verify_used,
 )
-from app.operations.sign_in.second_step import PendingView, get_pending
+from app.operations.sign_in.pending_sign_ins import PendingView, get_pending
 from app.operations.sign_in.sign_in import (
     Browser,
     SecondStep,
@@ -51,12 +51,12 @@ from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
 from app.rules.sign_in.passkeys import (
-    BadAnswer,
-    UsedAnswer,
-    counts_on,
-    may_sign_in_alone,
-    methods_proved,
-    read_used,
+    AuthenticationResponse,
+    InvalidPasskeyResponse,
+    is_passwordless_enabled,
+    is_sign_count_valid,
+    parse_authentication_response,
+    passkey_amr,
     request_options,
 )
 
@@ -73,12 +73,14 @@ class PasskeyRefused:
     reason: Reason
 
 
-def is_offered(organization: OrganizationView) -> bool:
+def is_offered(organization: OrganizationSnapshot) -> bool:
     """Whether people of the organization may sign in by a passkey alone, at this address."""
-    return organization.is_active and may_sign_in_alone(organization.settings) and find_party() is not None
+    return (
+        organization.is_active and is_passwordless_enabled(organization.settings) and find_party() is not None
+    )
 
 
-def begin_sign_in(organization: OrganizationView, browser_id: str) -> Mapping[str, Any]:
+def begin_sign_in(organization: OrganizationSnapshot, browser_id: str) -> Mapping[str, Any]:
     """What the browser is asked, as JSON (PublicKeyCredentialRequestOptions), for a sign-in by a passkey alone.
 
     It names nobody. Raises NoPasskeysHere where that is not offered.
@@ -89,21 +91,21 @@ def begin_sign_in(organization: OrganizationView, browser_id: str) -> Mapping[st
 
 
 def sign_in_with_passkey(
-    actor: Actor, organization: OrganizationView, text: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, text: str, browser: Browser
 ) -> SignedIn | SecondStep | PasskeyRefused:
     """The sign-in of the person whose passkey answered, or why not; nothing is raised for a wrong passkey.
 
     The authenticator must have verified them and say whose it is. ``actor`` is the anonymous one. Audit: that of
     ``complete_first_proof``, ``sign_in.failed`` of a passkey that is known, ``passkey.counter_went_back``.
     """
-    organization = organization_by_id(organization.id)
+    organization = get_organization_by_id(organization.id)
     if not organization.is_active:
         return PasskeyRefused("suspended")
     if not is_offered(organization):
         return PasskeyRefused("off")
     key = None
     try:
-        answer = read_used(text)
+        answer = parse_authentication_response(text)
         challenge = challenge_of(answer)
         require_challenge(organization, SIGN_IN, browser.id, challenge)
         key = find_key(organization.id, answer.credential_id)
@@ -111,7 +113,7 @@ def sign_in_with_passkey(
         use_challenge(organization, challenge)
     except ChallengeEnded:
         return PasskeyRefused("expired")
-    except (BadAnswer, NotVerified):
+    except (InvalidPasskeyResponse, NotVerified):
         _note_failure(actor, organization, key, "passkey")
         return PasskeyRefused("unknown")
     if key is None or key.user_status != ACTIVE:
@@ -121,7 +123,7 @@ def sign_in_with_passkey(
 
 
 def begin_second_factor(
-    organization: OrganizationView, token: str, browser: Browser
+    organization: OrganizationSnapshot, token: str, browser: Browser
 ) -> Mapping[str, Any] | None:
     """What the browser is asked, as JSON, for the sign-in that waits; None when its person has no passkey.
 
@@ -137,7 +139,7 @@ def begin_second_factor(
 
 
 def prove_with_passkey(
-    actor: Actor, organization: OrganizationView, token: str, text: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, text: str, browser: Browser
 ) -> SignedIn | SecondStep | PasskeyRefused:
     """The sign-in that waits goes on by a passkey of its person, or why not.
 
@@ -146,7 +148,7 @@ def prove_with_passkey(
     """
     pending = get_pending(organization, token, browser.id)
     try:
-        answer = read_used(text)
+        answer = parse_authentication_response(text)
         challenge = challenge_of(answer)
         require_challenge(organization, SECOND_FACTOR, browser.id, challenge, str(pending.id))
         key = find_key(organization.id, answer.credential_id)
@@ -156,13 +158,15 @@ def prove_with_passkey(
         use_challenge(organization, challenge)
     except ChallengeEnded:
         return PasskeyRefused("expired")
-    except (BadAnswer, NotVerified):
+    except (InvalidPasskeyResponse, NotVerified):
         _note_second_failure(actor, organization, pending)
         return PasskeyRefused("unknown")
     return _accept_second(actor, organization, pending, key, used, browser)
 
 
-def _verify(key: StoredKey | None, answer: UsedAnswer, challenge: str, *, alone: bool) -> UsedPasskey:
+def _verify(
+    key: StoredKey | None, answer: AuthenticationResponse, challenge: str, *, alone: bool
+) -> UsedPasskey:
     """What its authenticator says. Raises NotVerified for an unknown key and for one that is another person's."""
     if key is None or answer.handle not in ((key.handle,) if alone else (key.handle, None)):
         raise NotVerified
@@ -175,19 +179,19 @@ def _verify(key: StoredKey | None, answer: UsedAnswer, challenge: str, *, alone:
 
 @transaction
 def _accept(
-    actor: Actor, organization: OrganizationView, key: StoredKey, used: UsedPasskey, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, key: StoredKey, used: UsedPasskey, browser: Browser
 ) -> SignedIn | SecondStep | PasskeyRefused:
     refused = _count(actor, organization, key, used, alone=True)
     if refused is not None:
         return refused
-    amr = methods_proved(may_sync=key.may_sync, alone=True)
+    amr = passkey_amr(may_sync=key.may_sync, alone=True)
     return complete_first_proof(actor, organization, key.user_id, amr=amr, browser=browser)
 
 
 @transaction
 def _accept_second(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     pending: PendingView,
     key: StoredKey,
     used: UsedPasskey,
@@ -196,12 +200,12 @@ def _accept_second(
     refused = _count(actor, organization, key, used, alone=False)
     if refused is not None:
         return refused
-    proved = methods_proved(may_sync=key.may_sync, alone=False)
+    proved = passkey_amr(may_sync=key.may_sync, alone=False)
     return complete_second_proof(actor, organization, pending, proved, browser)
 
 
 def _count(
-    actor: Actor, organization: OrganizationView, key: StoredKey, used: UsedPasskey, *, alone: bool
+    actor: Actor, organization: OrganizationSnapshot, key: StoredKey, used: UsedPasskey, *, alone: bool
 ) -> PasskeyRefused | None:
     """The use is noted, unless the counter went back: the row count decides between two at once."""
     # Whoever signed in alone by it has shown that it can, whatever the browser said when it was made.
@@ -221,9 +225,9 @@ def _count(
     stored = db.session.scalar(
         select(Passkey.sign_count).where(Passkey.organization_id == organization.id, Passkey.id == key.id)
     )
-    if stored is None or counts_on(stored, used.sign_count):
+    if stored is None or is_sign_count_valid(stored, used.sign_count):
         return PasskeyRefused("unknown")
-    owner = Actor.anonymous(organization.id, actor.address, actor.request_id)
+    owner = Actor.anonymous(organization.id, actor.ip_address, actor.request_id)
     audit.record(
         owner,
         "passkey.counter_went_back",
@@ -237,7 +241,9 @@ def _count(
 
 
 @transaction
-def _note_failure(actor: Actor, organization: OrganizationView, key: StoredKey | None, reason: str) -> None:
+def _note_failure(
+    actor: Actor, organization: OrganizationSnapshot, key: StoredKey | None, reason: str
+) -> None:
     if key is None or not _is_worth_noting(organization, key.id):
         return
     after = {"email": key.email, "reason": reason, "passkey": public_id(PREFIX, key.id)}
@@ -247,13 +253,13 @@ def _note_failure(actor: Actor, organization: OrganizationView, key: StoredKey |
 
 
 @transaction
-def _note_second_failure(actor: Actor, organization: OrganizationView, pending: PendingView) -> None:
+def _note_second_failure(actor: Actor, organization: OrganizationSnapshot, pending: PendingView) -> None:
     if _is_worth_noting(organization, pending.user_id):
         audit.record(
             actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
         )
 
 
-def _is_worth_noting(organization: OrganizationView, of: UUID) -> bool:
-    bucket = rate_limits.bucket_of("passkey failure", str(of))
-    return rate_limits.is_within(organization.id, bucket, MOST_FAILURES_AUDITED, timedelta(hours=1))
+def _is_worth_noting(organization: OrganizationSnapshot, of: UUID) -> bool:
+    bucket = rate_limits.bucket_key("passkey failure", str(of))
+    return rate_limits.consume_quota(organization.id, bucket, MOST_FAILURES_AUDITED, timedelta(hours=1))

@@ -18,23 +18,23 @@ from app.config import current
 from app.extensions import db
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock, keyring, single_use
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import public_id
 from app.rules.sign_in.passkeys import (
-    LIFE,
-    MOST_PER_USER,
+    CHALLENGE_LIFETIME,
+    MAX_PASSKEYS_PER_USER,
     NONCE_BYTES,
-    BadAnswer,
-    CreatedAnswer,
+    AuthenticationResponse,
+    ChallengeState,
     Descriptor,
+    InvalidPasskeyResponse,
+    RegistrationResponse,
     RelyingParty,
-    Standing,
-    UsedAnswer,
-    make_challenge,
-    read_challenge,
+    check_challenge,
+    create_challenge,
     relying_party,
 )
 
@@ -86,7 +86,7 @@ def passkeys_of(organization_id: str, user_id: UUID) -> tuple[PasskeyView, ...]:
         select(Passkey)
         .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
         .order_by(Passkey.id.desc())
-        .limit(10 * MOST_PER_USER)
+        .limit(10 * MAX_PASSKEYS_PER_USER)
     )
     return tuple(view_of(row) for row in rows)
 
@@ -142,7 +142,7 @@ def descriptors_of(organization_id: str, user_id: UUID) -> tuple[Descriptor, ...
         select(Passkey.credential_id, Passkey.transports)
         .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
         .order_by(Passkey.id.desc())
-        .limit(10 * MOST_PER_USER)
+        .limit(10 * MAX_PASSKEYS_PER_USER)
     )
     return tuple(Descriptor(credential_id, tuple(ways.split())) for credential_id, ways in rows)
 
@@ -242,42 +242,46 @@ def get_party() -> RelyingParty:
     return party
 
 
-def issue_challenge(organization: OrganizationView, purpose: str, browser_id: str, whose: str = "") -> str:
+def issue_challenge(
+    organization: OrganizationSnapshot, purpose: str, browser_id: str, whose: str = ""
+) -> str:
     """A challenge for what is asked now. ``whose``: the user or the sign-in that waits, where that is known."""
-    return make_challenge(
+    return create_challenge(
         _key(organization),
         _bound(organization, purpose, browser_id, whose),
         os.urandom(NONCE_BYTES),
-        clock.now() + LIFE,
+        clock.now() + CHALLENGE_LIFETIME,
     )
 
 
 def require_challenge(
-    organization: OrganizationView, purpose: str, browser_id: str, challenge: str, whose: str = ""
+    organization: OrganizationSnapshot, purpose: str, browser_id: str, challenge: str, whose: str = ""
 ) -> None:
     """It was made for this and has not ended; whether it was used is asked by ``use_challenge``.
 
     Raises ChallengeEnded.
     """
     bound = _bound(organization, purpose, browser_id, whose)
-    if read_challenge(_key(organization), bound, challenge, clock.now())[0] is not Standing.GOOD:
+    if check_challenge(_key(organization), bound, challenge, clock.now())[0] is not ChallengeState.GOOD:
         raise ChallengeEnded
 
 
-def use_challenge(organization: OrganizationView, challenge: str) -> None:
+def use_challenge(organization: OrganizationSnapshot, challenge: str) -> None:
     """It counts no more, whatever follows: of all who bring it at once a unique key lets one go on.
 
     Called outside of a unit of work, with an answer that was verified. Raises ChallengeEnded.
     """
-    if not single_use.claim(organization.id, "passkey", "", challenge, until=clock.now() + LIFE):
+    if not single_use.claim(
+        organization.id, "passkey", "", challenge, until=clock.now() + CHALLENGE_LIFETIME
+    ):
         raise ChallengeEnded
 
 
-def _key(organization: OrganizationView) -> bytes:
-    return keyring.derive_for(organization.id, "passkey challenges")
+def _key(organization: OrganizationSnapshot) -> bytes:
+    return keyring.derive_organization_key(organization.id, "passkey challenges")
 
 
-def _bound(organization: OrganizationView, purpose: str, browser_id: str, whose: str) -> tuple[str, ...]:
+def _bound(organization: OrganizationSnapshot, purpose: str, browser_id: str, whose: str) -> tuple[str, ...]:
     return purpose, organization.id, browser_id, whose
 
 
@@ -316,7 +320,7 @@ class UsedPasskey:
     was_verified: bool
 
 
-def challenge_of(content_of: CreatedAnswer | UsedAnswer) -> str:
+def challenge_of(content_of: RegistrationResponse | AuthenticationResponse) -> str:
     """The challenge that the browser says it answers; what is signed says the same, or it is refused later.
 
     Raises BadAnswer.
@@ -324,9 +328,9 @@ def challenge_of(content_of: CreatedAnswer | UsedAnswer) -> str:
     try:
         said = json.loads(_bytes_of(content_of.content["response"]["clientDataJSON"]))
     except (ValueError, RecursionError) as error:
-        raise BadAnswer from error
+        raise InvalidPasskeyResponse from error
     if not isinstance(said, dict) or not isinstance(said.get("challenge"), str):
-        raise BadAnswer
+        raise InvalidPasskeyResponse
     # Our pages are never framed, so nobody's page asks on behalf of another (WebAuthn section 7.1, steps 10 and 11).
     if said.get("crossOrigin") not in (None, False) or "topOrigin" in said:
         raise NotVerified
@@ -334,7 +338,7 @@ def challenge_of(content_of: CreatedAnswer | UsedAnswer) -> str:
     return challenge
 
 
-def verify_created(party: RelyingParty, answer: CreatedAnswer, challenge: str) -> MadePasskey:
+def verify_created(party: RelyingParty, answer: RegistrationResponse, challenge: str) -> MadePasskey:
     """The new passkey, made for this challenge on a page of our origin. Raises NotVerified."""
     from webauthn import verify_registration_response
     from webauthn.helpers import parse_attestation_object
@@ -371,7 +375,7 @@ def verify_created(party: RelyingParty, answer: CreatedAnswer, challenge: str) -
 
 
 def verify_used(
-    party: RelyingParty, answer: UsedAnswer, challenge: str, public_key: bytes, *, alone: bool
+    party: RelyingParty, answer: AuthenticationResponse, challenge: str, public_key: bytes, *, alone: bool
 ) -> UsedPasskey:
     """What the authenticator says, signed by the key for this challenge on a page of our origin.
 

@@ -19,11 +19,11 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import organization_by_id
-from app.operations.directory.users import password_schemes
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.users import list_password_schemes
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
-from app.operations.sign_in import known_browsers, limits
+from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.sessions import end_sessions_of_user, renew_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import count_changed, read, transaction
@@ -119,7 +119,7 @@ def verify_password(
 
 def _spend_the_rest(organization_id: str | None, stored_hash: str | None, password: str) -> None:
     """The hashes are made that a wrong password costs in the organization, without the one that was made (EN-1)."""
-    schemes = password_schemes(organization_id) if organization_id else ()
+    schemes = list_password_schemes(organization_id) if organization_id else ()
     spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
     if spent in schemes:
         passwords.is_password(None, password)
@@ -171,23 +171,25 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a password.")
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _read(actor)
-    guess = limits.claim_guess(organization, email, address=actor.address, known=known)
+    guess = sign_in_limits.claim_guess(organization, email, address=actor.ip_address, known=known)
     claim = guess.claim
-    if claim.wait:
+    if claim.retry_after:
         raise _too_many_password_changes(guess)
-    place = {"organization_id": organization.id, "address": actor.address}
+    place = {"organization_id": organization.id, "address": actor.ip_address}
     try:
         is_right, _ = verify_password(stored_hash, current, **place)
     except Unavailable:
-        rate_limits.take_back(organization.id, claim.attempts)
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
         raise
     if not is_right:
         raise InvalidInput(
             "This is not your current password.", field="current_password", code="wrong_password"
         )
-    limits.forgive(organization.id, canonical_email(email) or "", address=actor.address, known=known)
+    sign_in_limits.forgive(
+        organization.id, canonical_email(email) or "", address=actor.ip_address, known=known
+    )
     if new == current:
         raise InvalidInput(
             "This is your current password. Choose another.", field="new_password", code="unchanged"
@@ -197,8 +199,8 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
     return _store(actor, stored_hash, new_hash, known)
 
 
-def _too_many_password_changes(guess: limits.Guess) -> TooManyRequests:
-    wait = guess.claim.wait
+def _too_many_password_changes(guess: sign_in_limits.Guess) -> TooManyRequests:
+    wait = guess.claim.retry_after
     if guess.is_capped:
         words = sentence(
             "Too many wrong passwords from browsers that are not known here. Change your password in a browser where "

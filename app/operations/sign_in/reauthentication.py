@@ -10,7 +10,7 @@ from datetime import timedelta
 from sqlalchemy import update
 
 from app.models.session import Session
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.sign_in.second_factors import methods_of
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -18,7 +18,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.errors import DomainError
 from app.rules.languages.sentences import sentence
-from app.rules.sign_in.second_factors import are_offered, used_second_factor
+from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 
 
 class FreshSignInRequired(DomainError):
@@ -57,7 +57,7 @@ def require_fresh_sign_in(actor: Actor) -> None:
     The seconds are those of the organization acted in: its secrets, its rule. The second factor is one of the
     organization that the person belongs to.
     """
-    sessions = organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
+    sessions = get_organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
     longest: int = sessions["reauthentication_seconds"]
     wanted = MULTI_FACTOR if _owes_second_factor(actor) else None
     is_late = actor.authenticated_at is None or clock.now() - actor.authenticated_at > timedelta(
@@ -82,12 +82,12 @@ def require_standing_sign_in(actor: Actor) -> None:
         .values(digest=Session.digest)
     )
     if standing != 1:
-        sessions = organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
+        sessions = get_organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
         raise FreshSignInRequired(sessions["reauthentication_seconds"])
 
 
 def _owes_second_factor(actor: Actor) -> bool:
     if actor.user_id is None or used_second_factor(actor.amr):
         return False
-    home = organization_by_id(actor.home_organization_id)
-    return are_offered(home.settings) and bool(methods_of(home.id, actor.user_id))
+    home = get_organization_by_id(actor.home_organization_id)
+    return is_mfa_offered(home.settings) and bool(methods_of(home.id, actor.user_id))

@@ -12,13 +12,13 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
-from app.models.organization import Organization, SettingsCeilings
+from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, RecoveryCode
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.passkeys import count_of_users
 from app.operations.store import clock, keyring
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules import sealing
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import Conflict
@@ -26,15 +26,15 @@ from app.rules.sign_in import second_factors
 from app.rules.sign_in.second_factors import (
     PASSKEY,
     TOTP,
-    Demand,
-    Standing,
-    Verdict,
-    are_offered,
-    decide,
-    moments_of,
+    MfaDecision,
+    MfaGraceStart,
+    MfaRequirement,
+    decide_mfa,
+    is_mfa_offered,
     new_recovery_code,
-    read_recovery_code,
-    recovery_digest,
+    normalize_recovery_code,
+    recovery_code_digest,
+    update_mfa_required_since,
 )
 
 
@@ -49,7 +49,7 @@ def note_policy(organization_id: str, before: Mapping[str, Any], after: Mapping[
             Organization.id == organization_id
         )
     ).one()
-    of_all, of_admins = moments_of(old, new, (of_all, of_admins), clock.now())
+    of_all, of_admins = update_mfa_required_since(old, new, (of_all, of_admins), clock.now())
     count_changed(
         update(Organization)
         .where(Organization.id == organization_id)
@@ -105,15 +105,15 @@ def methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mappin
 
 
 @read
-def verdict_of(organization: OrganizationView, user_id: UUID, amr: Collection[str]) -> Verdict:
+def verdict_of(organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]) -> MfaDecision:
     """What a sign-in by these methods still needs, by the organization's settings as they are now."""
     settings = organization.settings
-    if not are_offered(settings):
-        return Verdict(Demand.NOTHING)
+    if not is_mfa_offered(settings):
+        return MfaDecision(MfaRequirement.NOTHING)
     enrolled = methods_of(organization.id, user_id)
     if not enrolled and settings["authentication"]["mfa"]["policy"] == "optional":
-        return Verdict(Demand.NOTHING)
-    return decide(
+        return MfaDecision(MfaRequirement.NOTHING)
+    return decide_mfa(
         settings,
         enrolled=enrolled,
         amr=amr,
@@ -122,7 +122,7 @@ def verdict_of(organization: OrganizationView, user_id: UUID, amr: Collection[st
     )
 
 
-def _standing(organization_id: str, user_id: UUID) -> Standing:
+def _standing(organization_id: str, user_id: UUID) -> MfaGraceStart:
     admin_since = (
         select(func.min(RoleAssignment.created_at))
         .where(
@@ -133,7 +133,7 @@ def _standing(organization_id: str, user_id: UUID) -> Standing:
         )
         .scalar_subquery()
     )
-    ceiling_since = select(SettingsCeilings.factor_demanded_at).scalar_subquery()
+    ceiling_since = select(InstanceLimits.factor_demanded_at).scalar_subquery()
     row = db.session.execute(
         select(
             User.created_at,
@@ -145,7 +145,7 @@ def _standing(organization_id: str, user_id: UUID) -> Standing:
         .join(Organization, Organization.id == User.organization_id)
         .where(User.organization_id == organization_id, User.id == user_id)
     ).one()
-    return Standing(*row)
+    return MfaGraceStart(*row)
 
 
 @read
@@ -164,13 +164,13 @@ def count_left(organization_id: str, user_id: UUID) -> int:
 
 
 @transaction
-def make_codes(organization: OrganizationView, user_id: UUID) -> tuple[str, ...]:
+def make_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
     """New codes, as many as the settings say, clear in this answer alone; those before are void.
 
     Part of the change that audits it.
     """
     number = organization.settings["authentication"]["mfa"]["recovery_codes"]
-    codes: tuple[str, ...] = current_unit().once(
+    codes: tuple[str, ...] = current_unit_of_work().stable_value(
         f"recovery codes {user_id}", lambda: tuple(new_recovery_code() for _ in range(number))
     )
     remove_codes(organization.id, user_id)
@@ -181,7 +181,7 @@ def make_codes(organization: OrganizationView, user_id: UUID) -> tuple[str, ...]
             {
                 "organization_id": organization.id,
                 "user_id": user_id,
-                "digest": recovery_digest(code.replace("-", "")),
+                "digest": recovery_code_digest(code.replace("-", "")),
                 "created_at": now,
             }
             for code in codes
@@ -191,7 +191,7 @@ def make_codes(organization: OrganizationView, user_id: UUID) -> tuple[str, ...]
 
 
 @transaction
-def make_first_codes(organization: OrganizationView, user_id: UUID) -> tuple[str, ...]:
+def make_first_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
     """New codes for somebody who has none, none for whoever has some; part of adding a second factor."""
     return () if _has_some(organization.id, user_id) else make_codes(organization, user_id)
 
@@ -199,14 +199,14 @@ def make_first_codes(organization: OrganizationView, user_id: UUID) -> tuple[str
 @transaction
 def use_code(organization_id: str, user_id: UUID, typed: str) -> bool:
     """Whether it is a code of the user that was not used before; it counts no more."""
-    code = read_recovery_code(typed)
+    code = normalize_recovery_code(typed)
     if code is None:
         return False
     used = count_changed(
         update(RecoveryCode)
         .where(
             RecoveryCode.organization_id == organization_id,
-            RecoveryCode.digest == recovery_digest(code),
+            RecoveryCode.digest == recovery_code_digest(code),
             RecoveryCode.user_id == user_id,
             RecoveryCode.used_at.is_(None),
         )
@@ -309,7 +309,7 @@ def open_secret(organization_id: str, user_id: UUID, place: str, sealed: bytes) 
 
 
 def _key(organization_id: str) -> bytes:
-    return keyring.derive_for(organization_id, "second factors")
+    return keyring.derive_organization_key(organization_id, "second factors")
 
 
 def _bound(organization_id: str, user_id: UUID, place: str) -> bytes:

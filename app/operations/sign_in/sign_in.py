@@ -12,17 +12,17 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationView, organization_by_id
-from app.operations.sign_in import known_browsers, limits
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.passwords import verify_password
-from app.operations.sign_in.second_factors import verdict_of
-from app.operations.sign_in.second_step import (
+from app.operations.sign_in.pending_sign_ins import (
     PendingView,
     SignInEnded,
     begin_pending,
     forgive_tries,
     use_pending,
 )
+from app.operations.sign_in.second_factors import verdict_of
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import count_changed, read, transaction
@@ -31,7 +31,7 @@ from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
-from app.rules.sign_in.second_factors import Demand, joined, used_second_factor
+from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SecondStep:
 
     token: str
     expires_at: datetime
-    purpose: Demand
+    purpose: MfaRequirement
     until: datetime | None = None
 
 
@@ -77,7 +77,7 @@ class Browser:
 @transaction
 def complete_first_proof(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     user_id: UUID,
     *,
     amr: tuple[str, ...],
@@ -90,7 +90,7 @@ def complete_first_proof(
     ``session.started`` or ``sign_in.first_proof_given``.
     """
     verdict = verdict_of(organization, user_id, amr)
-    if verdict.demand is Demand.NOTHING:
+    if verdict.demand is MfaRequirement.NOTHING:
         return _start(actor, organization, user_id, amr, browser)
     token, expires_at = begin_pending(organization, user_id, amr, browser.id, browser.known)
     audit.record(
@@ -106,7 +106,7 @@ def complete_first_proof(
 @transaction
 def complete_second_proof(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     pending: PendingView,
     proved: Iterable[str],
     browser: Browser,
@@ -117,26 +117,26 @@ def complete_second_proof(
     Raises SignInEnded. Audit: as the first proof.
     """
     use_pending(pending)
-    amr = joined(pending.amr, proved)
+    amr = combine_amr(pending.amr, proved)
     return complete_first_proof(actor, organization, pending.user_id, amr=amr, browser=browser)
 
 
 @transaction
 def postpone_enrolment(
-    actor: Actor, organization: OrganizationView, pending: PendingView, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, pending: PendingView, browser: Browser
 ) -> SignedIn | SecondStep:
     """The user is signed in without the second factor that is offered; who may not put it off is asked again.
 
     Raises SignInEnded. Audit: ``session.started``.
     """
     use_pending(pending)
-    if verdict_of(organization, pending.user_id, pending.amr).demand is Demand.OFFER:
+    if verdict_of(organization, pending.user_id, pending.amr).demand is MfaRequirement.OFFER:
         return _start(actor, organization, pending.user_id, pending.amr, browser)
     return complete_first_proof(actor, organization, pending.user_id, amr=pending.amr, browser=browser)
 
 
 def _start(
-    actor: Actor, organization: OrganizationView, user_id: UUID, amr: tuple[str, ...], browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser: Browser
 ) -> SignedIn:
     before = db.session.execute(
         select(User.email_canonical, User.last_sign_in_at).where(
@@ -151,7 +151,9 @@ def _start(
     )
     if before is None or not standing:
         raise SignInEnded
-    limits.forgive(organization.id, before.email_canonical, address=actor.address, known=browser.known)
+    sign_in_limits.forgive(
+        organization.id, before.email_canonical, address=actor.ip_address, known=browser.known
+    )
     gave_factor = used_second_factor(amr)
     if gave_factor:
         forgive_tries(organization.id, user_id)
@@ -159,7 +161,7 @@ def _start(
         organization,
         user_id,
         amr=" ".join(amr),
-        address=actor.address,
+        address=actor.ip_address,
         user_agent=browser.user_agent,
         replaces=browser.replaces,
     )
@@ -182,7 +184,7 @@ def _start(
     return SignedIn(token, session_id, user_id, known)
 
 
-def _person(actor: Actor, organization: OrganizationView, user_id: UUID) -> Actor:
+def _person(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> Actor:
     email = db.session.scalar(
         select(User.email).where(User.organization_id == organization.id, User.id == user_id)
     )
@@ -192,7 +194,7 @@ def _person(actor: Actor, organization: OrganizationView, user_id: UUID) -> Acto
         organization.id,
         user_id=user_id,
         label=email or "",
-        address=actor.address,
+        address=actor.ip_address,
         request_id=actor.request_id,
     )
 
@@ -204,10 +206,10 @@ Reason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "passwor
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why nobody was signed in. ``tries_left`` says nothing about whether the account exists."""
+    """Why nobody was signed in. ``attempts_left`` says nothing about whether the account exists."""
 
     reason: Reason
-    tries_left: int = 0
+    attempts_left: int = 0
     retry_after: int = 0
 
 
@@ -237,16 +239,16 @@ def sign_in(
     the hash has to wait for over two seconds. Audit: that of ``complete_first_proof``, or ``sign_in.failed``, of which
     beyond a bound only a sample is kept.
     """
-    organization = organization_by_id(organization_id)
+    organization = get_organization_by_id(organization_id)
     if not organization.is_active:
         return Refused("suspended")
     if not organization.settings["authentication"]["password"]["enabled"]:
         return Refused("password_off")
     canonical = canonical_email(email)
-    guess = limits.claim_guess(organization, email, address=address, known=known)
+    guess = sign_in_limits.claim_guess(organization, email, address=address, known=known)
     claim = guess.claim
-    if claim.wait:
-        return Refused("capped" if guess.is_capped else "wait", retry_after=claim.wait)
+    if claim.retry_after:
+        return Refused("capped" if guess.is_capped else "wait", retry_after=claim.retry_after)
     account = _find_account(organization.id, canonical or "")
     try:
         is_right, renewed_hash = verify_password(
@@ -256,7 +258,7 @@ def sign_in(
             address=address,
         )
     except Unavailable:
-        rate_limits.take_back(organization.id, claim.attempts)
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
         raise
     actor = Actor.anonymous(organization.id, address, request_id)
     if account is not None and is_right and account.is_active:
@@ -273,10 +275,10 @@ def sign_in(
     # Whoever knows the password may know that the account is disabled; nobody else may.
     reason: Reason = "disabled" if account is not None and is_right and not account.is_active else "mismatch"
     # All up to the bound, then the 1st, 2nd, 4th, 8th … beyond it: an attack must not fill the audit log.
-    if claim.surplus <= 0 or claim.surplus.bit_count() == 1:
+    if claim.excess_failures <= 0 or claim.excess_failures.bit_count() == 1:
         _record_failure(actor, canonical, reason, account.id if account is not None else None)
-    wait = Lockout.of(organization.settings).delay.total_seconds() if claim.tries_left == 0 else 0
-    return Refused(reason, tries_left=claim.tries_left, retry_after=int(wait))
+    wait = Lockout.of(organization.settings).delay.total_seconds() if claim.attempts_left == 0 else 0
+    return Refused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
 
 
 @read
@@ -292,7 +294,7 @@ def _find_account(organization_id: str, canonical: str) -> _Account | None:
 @transaction
 def _accept(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     account: _Account,
     renewed_hash: str | None,
     *,
@@ -316,7 +318,7 @@ def _accept(
     )
     if not unchanged:
         return None
-    rate_limits.take_back(organization.id, spent)
+    rate_limits.withdraw_attempts(organization.id, spent)
     return complete_first_proof(actor, organization, account.id, amr=("pwd",), browser=browser)
 
 

@@ -14,9 +14,9 @@ from sqlalchemy import select
 from app.models.audit import AuditEvent
 from app.operations.statements import Statement, insert_into
 from app.operations.store import clock
-from app.operations.store.transactions import current_unit, witnessed_by
+from app.operations.store.transactions import current_unit_of_work, verify_commit_with
 from app.rules.actor import Actor
-from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.identifiers import format_client_id, new_id, public_id
 
 Subscriber = Callable[[Actor, Mapping[str, Any]], None]
 
@@ -47,10 +47,10 @@ def record(
     ``action`` is in the past tense (``client.registered``), ``target_id`` is a public id, ``before`` and ``after`` are
     the changed fields. None of them may contain a secret, token or code.
     """
-    unit = current_unit()
+    unit = current_unit_of_work()
     unit.events += 1
     # The same id at each attempt: were an attempt committed after all, a second one could not be.
-    event_id = unit.once(f"audit {unit.events} {action} {target_id}", new_id)
+    event_id = unit.stable_value(f"audit {unit.events} {action} {target_id}", new_id)
     event = {
         "organization_id": actor.organization_id,
         "id": event_id,
@@ -64,13 +64,13 @@ def record(
         "target_id": target_id,
         "before": dict(before) if before is not None else None,
         "after": dict(after) if after is not None else None,
-        "address": actor.address,
+        "address": actor.ip_address,
         "request_id": actor.request_id,
     }
     _INSERT.write(**event)
     for notify in _subscribers:
         notify(actor, event)
-    witnessed_by(
+    verify_commit_with(
         lambda: select(AuditEvent.id).where(
             AuditEvent.organization_id == actor.organization_id, AuditEvent.id == event_id
         )
@@ -82,5 +82,5 @@ def actor_public_id(actor: Actor) -> str | None:
     if actor.user_id is not None:
         return public_id("usr", actor.user_id)
     if actor.client_id is not None:
-        return client_id_of(actor.home_organization_id, actor.client_id)
+        return format_client_id(actor.home_organization_id, actor.client_id)
     return None

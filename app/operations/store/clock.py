@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.database import engines
 from app.models.base import UtcDateTime
 
-MEASURED_EVERY_SECONDS = 30.0
+MEASURE_INTERVAL_SECONDS = 30.0
 
 _offset = timedelta()
 _measured_at: float | None = None
@@ -30,7 +30,7 @@ def now() -> datetime:
         # Nobody is told a time before the first measurement, whoever asks while it is under way.
         _measure()
         _measured_at = tick
-    elif tick - _measured_at > MEASURED_EVERY_SECONDS:
+    elif tick - _measured_at > MEASURE_INTERVAL_SECONDS:
         _measured_at = tick
         _measure()
     return datetime.now(UTC) + _offset

@@ -24,11 +24,11 @@ from app.operations.store.transactions import is_duplicate_key, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IdempotentResult:
     """What a POST answers; ``is_repeated`` says that it happened before and its secrets are not in it."""
 
     status: int
@@ -41,16 +41,16 @@ class Outcome:
 @transaction
 def run_once(
     actor: Actor,
-    work: Callable[[], Outcome],
+    work: Callable[[], IdempotentResult],
     *,
     key: str,
     route: str,
     body: Mapping[str, Any],
-    withheld: frozenset[str],
-) -> Outcome:
+    secret_fields: frozenset[str],
+) -> IdempotentResult:
     """The outcome of ``work``, done once for the key, the caller and the route within 24 hours.
 
-    ``withheld`` are the fields of the answer that hold secrets: they are not kept. Raises Conflict when the key was
+    ``secret_fields`` are the fields of the answer that hold secrets: they are not kept. Raises Conflict when the key was
     used with another body. Whatever ``work`` raises leaves no trace of the key.
     """
     who = actor_public_id(actor) or actor.label
@@ -59,7 +59,7 @@ def run_once(
     if not _claim(actor.organization_id, key_digest, body_digest):
         return _repeat(actor.organization_id, key_digest, body_digest)
     outcome = work()
-    _keep(actor.organization_id, key_digest, outcome, withheld)
+    _keep(actor.organization_id, key_digest, outcome, secret_fields)
     return outcome
 
 
@@ -79,7 +79,7 @@ def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
         "key_digest": key_digest,
         "body_digest": body_digest,
         "created_at": now,
-        "expires_at": now + KEPT,
+        "expires_at": now + RETENTION,
     }
     try:
         with db.session.begin_nested():
@@ -91,7 +91,7 @@ def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
     return True
 
 
-def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> Outcome:
+def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> IdempotentResult:
     row = db.session.execute(
         select(IdempotencyKey.body_digest, IdempotencyKey.response).where(
             IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest
@@ -102,13 +102,15 @@ def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> Outc
     if row.body_digest != body_digest:
         raise Conflict("This Idempotency-Key was used with another body.", code="idempotency_key_reused")
     kept = json.loads(keyring.unseal(organization_id, row.response, _place(key_digest)))
-    return Outcome(kept["status"], kept["data"], kept["meta"], kept["headers"], is_repeated=True)
+    return IdempotentResult(kept["status"], kept["data"], kept["meta"], kept["headers"], is_repeated=True)
 
 
-def _keep(organization_id: str, key_digest: bytes, outcome: Outcome, withheld: frozenset[str]) -> None:
+def _keep(
+    organization_id: str, key_digest: bytes, outcome: IdempotentResult, secret_fields: frozenset[str]
+) -> None:
     kept = {
         "status": outcome.status,
-        "data": _without(outcome.data, withheld),
+        "data": _without(outcome.data, secret_fields),
         "meta": dict(outcome.meta),
         "headers": dict(outcome.headers),
     }
@@ -121,10 +123,12 @@ def _keep(organization_id: str, key_digest: bytes, outcome: Outcome, withheld: f
     )
 
 
-def _without(value: Any, withheld: frozenset[str]) -> Any:
+def _without(value: Any, secret_fields: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _without(item, withheld) for name, item in value.items() if name not in withheld}
-    return [_without(item, withheld) for item in value] if isinstance(value, list) else value
+        return {
+            name: _without(item, secret_fields) for name, item in value.items() if name not in secret_fields
+        }
+    return [_without(item, secret_fields) for item in value] if isinstance(value, list) else value
 
 
 def _place(key_digest: bytes) -> str:

@@ -27,28 +27,30 @@ def new_data_key(organization_id: str) -> bytes:
     return sealing.wrap_data_key(_master_key(), organization_id, os.urandom(32))
 
 
-def wrap(organization_id: str, data_key: bytes) -> bytes:
+def wrap_data_key(organization_id: str, data_key: bytes) -> bytes:
     """The data key of an organization that comes from elsewhere, wrapped; goes into its row."""
     return sealing.wrap_data_key(_master_key(), organization_id, data_key)
 
 
-def unwrap(organization_id: str, wrapped: bytes) -> bytes:
+def unwrap_data_key(organization_id: str, wrapped: bytes) -> bytes:
     """The data key, wrapped under the master key or the previous one. Raises CannotOpen for any other."""
     try:
         return sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
-    except sealing.CannotOpen:
+    except sealing.UnsealError:
         previous = current().previous_master_key
         if previous is None:
             raise
         return sealing.unwrap_data_key(previous, organization_id, wrapped)
 
 
-def rewrap(organization_id: str, wrapped: bytes) -> bytes | None:
+def rewrap_data_key(organization_id: str, wrapped: bytes) -> bytes | None:
     """The data key under the master key, from the previous one; None when it is so already. Raises CannotOpen."""
     try:
         sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
-    except sealing.CannotOpen:
-        return sealing.wrap_data_key(_master_key(), organization_id, unwrap(organization_id, wrapped))
+    except sealing.UnsealError:
+        return sealing.wrap_data_key(
+            _master_key(), organization_id, unwrap_data_key(organization_id, wrapped)
+        )
     return None
 
 
@@ -67,23 +69,23 @@ def unseal(organization_id: str, sealed: bytes, associated_data: str) -> bytes:
     return sealing.unseal(_data_key(organization_id), sealed, _bound(organization_id, associated_data))
 
 
-def derive_for(organization_id: str, label: str) -> bytes:
+def derive_organization_key(organization_id: str, label: str) -> bytes:
     """The organization's 256-bit subkey for one purpose; it stays the same when the master key is renewed."""
     return _derived(_data_key(organization_id), label)
 
 
 def refresh_tag_key(organization_id: str) -> bytes:
     """What tags the organization's refresh tokens. It is the organization's own: they go with it when it moves."""
-    return derive_for(organization_id, "refresh token tag")
+    return derive_organization_key(organization_id, "refresh token tag")
 
 
-def derive(label: str) -> bytes:
+def derive_instance_key(label: str) -> bytes:
     """The instance's 256-bit subkey for one purpose: ``cursors``, ``dpop-nonce`` …"""
     config = current()
     return _derived(config.secret_key, label)
 
 
-def forget(organization_id: str) -> None:
+def clear_cached_keys(organization_id: str) -> None:
     """The organization's data key is no longer held in this process."""
     _data_keys.forget(organization_id, _master_key())
     _derived.cache_clear()
@@ -97,7 +99,7 @@ def _derived(key: bytes, label: str) -> bytes:
 def _data_key(organization_id: str) -> bytes:
     cached = _data_keys.get(organization_id, _master_key())
     if cached is None:
-        cached = unwrap(organization_id, _wrapped(organization_id))
+        cached = unwrap_data_key(organization_id, _wrapped(organization_id))
         _data_keys.put(organization_id, _master_key(), value=cached)
     return cached
 

@@ -17,9 +17,9 @@ from app.operations.store import clock
 from app.operations.store.transactions import count_changed, transaction
 
 
-def take(name: str, holder: str, seconds: int) -> bool:
+def acquire(name: str, holder: str, seconds: int) -> bool:
     """Whether ``holder`` now has the lease, for so many seconds; again for who has it already."""
-    if renew_or_succeed(name, holder, seconds):
+    if renew_or_take_over(name, holder, seconds):
         return True
     try:
         return _begin(name, holder, seconds)
@@ -29,7 +29,7 @@ def take(name: str, holder: str, seconds: int) -> bool:
 
 
 @transaction
-def renew_or_succeed(name: str, holder: str, seconds: int) -> bool:
+def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
     """Whether the lease was the holder's own or had ended, and now is the holder's."""
     now = clock.now()
     changed = count_changed(
@@ -41,7 +41,7 @@ def renew_or_succeed(name: str, holder: str, seconds: int) -> bool:
 
 
 @transaction
-def keep(name: str, holder: str, seconds: int) -> bool:
+def renew(name: str, holder: str, seconds: int) -> bool:
     """Whether the lease is still the holder's own; part of each batch, so that nobody works past losing it."""
     changed = count_changed(
         update(Lease)
@@ -52,7 +52,7 @@ def keep(name: str, holder: str, seconds: int) -> bool:
 
 
 @transaction
-def give_back(name: str, holder: str) -> None:
+def release(name: str, holder: str) -> None:
     """The lease, if it is the holder's, is free at once."""
     db.session.execute(
         update(Lease)

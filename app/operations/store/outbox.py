@@ -28,10 +28,10 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from app.rules.identifiers import new_id
-from app.rules.store.outgoing_http import GIVEN_UP_AFTER, pause_after
+from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
 from app.tenant_fence import ACROSS
 
-may_be_due = threading.Event()
+messages_available = threading.Event()
 """Set when this process has committed a message or ended a delivery: the dispatcher looks at once."""
 
 
@@ -41,7 +41,7 @@ def enqueue(
     payload: Mapping[str, Any],
     *,
     receiver: str,
-    within: timedelta = GIVEN_UP_AFTER,
+    within: timedelta = DELIVERY_TIMEOUT,
 ) -> UUID:
     """The message leaves once the transaction under way has committed, within that time or never; returns its id.
 
@@ -62,7 +62,7 @@ def enqueue(
             expires_at=now + within,
         )
     )
-    on_commit(may_be_due.set)
+    on_commit(messages_available.set)
     return message_id
 
 
@@ -80,7 +80,7 @@ __all__ = [
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
 # Longer than a delivery can take: see outgoing.requests.TOTAL_SECONDS.
-LEASE = timedelta(seconds=30)
+LEASE_DURATION = timedelta(seconds=30)
 _LOOKED_AT = 10
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
@@ -100,11 +100,11 @@ class Message:
     leased_until: datetime
 
 
-class Refused(Exception):
+class DeliveryRejected(Exception):
     """The receiver does not want this message, and trying again would change nothing."""
 
 
-class NotNow(Exception):
+class DeliveryDeferred(Exception):
     """The receiver is well and does not take this message yet: others need not wait for it."""
 
 
@@ -118,38 +118,38 @@ def register_delivery(
     deliver: Callable[[Message], None],
     *,
     receiver_type: str = "client",
-    to_strangers: bool = False,
+    to_external_server: bool = False,
 ) -> None:
     """Messages of the kind are delivered by ``deliver``, outside of any transaction.
 
     It returns when the receiver has the message, raises Refused when it does not want it and NotNow when it wants it
     later; whatever else it raises means another try, and a pause for the receiver. ``receiver_type`` is what the
-    audit log calls such a receiver. ``to_strangers``: it goes to a server that somebody of an organization named, who
+    audit log calls such a receiver. ``to_external_server``: it goes to a server that somebody of an organization named, who
     may let it be as slow as it likes.
     """
     _deliveries[kind] = deliver
     _receiver_types[kind] = receiver_type
-    if to_strangers:
+    if to_external_server:
         _to_strangers.add(kind)
 
 
-def is_to_stranger(message: Message) -> bool:
+def is_for_external_server(message: Message) -> bool:
     """Whether the message goes to a server that somebody of an organization named."""
     return message.kind in _to_strangers
 
 
-def take_due(
+def claim_due_message(
     *,
     busy_receivers: Collection[tuple[str, str]],
     full_organizations: Collection[str],
-    without_strangers: bool = False,
+    skip_external_servers: bool = False,
 ) -> Message | None:
     """A message that is due and now this caller's alone, or None.
 
     Those of the receivers, each told with its organization, and of the organizations wait, and with
-    ``without_strangers`` those that go to strangers' servers.
+    ``skip_external_servers`` those that go to strangers' servers.
     """
-    kinds = _deliveries.keys() - (_to_strangers if without_strangers else set())
+    kinds = _deliveries.keys() - (_to_strangers if skip_external_servers else set())
     for candidate in _due(kinds, busy_receivers, full_organizations):
         if _lease(candidate):
             return candidate
@@ -160,10 +160,10 @@ def deliver(message: Message) -> None:
     """The message is with its receiver, or will be tried again, or is given up for good."""
     try:
         _deliveries[message.kind](message)
-    except Refused as refusal:
+    except DeliveryRejected as refusal:
         _log.warning("%s refused a message of kind %s: %s", message.receiver, message.kind, refusal)
         _end(message, REFUSED)
-    except NotNow as refusal:
+    except DeliveryDeferred as refusal:
         _note_failure(message, refusal, trace=False)
         _put_off(message, alone=True)
     except DomainError as refusal:
@@ -214,7 +214,7 @@ def _due(
             row.payload,
             row.attempts + 1,
             row.created_at,
-            now + LEASE,
+            now + LEASE_DURATION,
         )
         for row in rows
     ]
@@ -258,7 +258,7 @@ def _put_off(message: Message, *, alone: bool = False) -> None:
     ``alone``: only this message waits.
     """
     now = clock.now()
-    again_at = now + pause_after(message.attempts, _jitter.random())
+    again_at = now + retry_delay(message.attempts, _jitter.random())
     waiting = (
         (OutboxMessage.organization_id == message.organization_id)
         & (OutboxMessage.receiver == message.receiver)

@@ -17,7 +17,7 @@ from sqlalchemy import and_, delete, func, or_, select
 from app.extensions import db
 from app.models.session import Attempt
 from app.operations.store import clock
-from app.operations.store.transactions import current_unit, read, transaction
+from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
 from app.rules.sign_in.lockout import Lockout, networks_of
@@ -32,7 +32,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class AttemptResult:
     """The answer to somebody who wants to try: ``wait`` seconds first, or now, with so many tries left after it.
 
     ``blocked`` are the limits that ask for the wait; ``surplus`` counts the failures beyond the bound of the
@@ -40,50 +40,50 @@ class Claim:
     """
 
     wait: int
-    tries_left: int
+    attempts_left: int
     surplus: int = 0
     blocked: tuple[Limit, ...] = ()
     attempts: tuple[UUID, ...] = ()
 
 
-def bucket_of(*parts: str) -> bytes:
+def bucket_key(*parts: str) -> bytes:
     """The digest under which attempts at one thing are counted; the organization is a column of its own."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()
 
 
-def limits_of_networks(lockout: Lockout, address: str | None, *what: str) -> tuple[Limit, ...]:
+def network_limits(lockout: Lockout, address: str | None, *what: str) -> tuple[Limit, ...]:
     """The limits of ``what`` for each network of the address, the nearest first (``rules.sign_in.lockout``)."""
     return tuple(
-        Limit(bucket_of(*what, network), lockout.from_failure(lockout.max_failures * times))
+        Limit(bucket_key(*what, network), lockout.from_failure(lockout.max_failures * times))
         for network, times in networks_of(address)
     )
 
 
-def claim_attempt(organization_id: str, *limits: Limit) -> Claim:
+def record_attempt(organization_id: str, *limits: Limit) -> AttemptResult:
     """The attempt is counted under each limit, unless one has to wait; those refused do not prolong the wait.
 
     Call it outside a transaction: the attempt has to be seen by others before it is judged.
     """
     claim = _judge(organization_id, limits, ())
-    if claim.wait:
+    if claim.retry_after:
         return claim
     ids = _append(organization_id, limits)
     claim = _judge(organization_id, limits, ids)
-    if claim.wait:
-        take_back(organization_id, ids)
+    if claim.retry_after:
+        withdraw_attempts(organization_id, ids)
     return claim
 
 
-def require_attempt(organization_id: str, words: str, *limits: Limit) -> Claim:
+def require_attempt_allowed(organization_id: str, words: str, *limits: Limit) -> AttemptResult:
     """As ``claim_attempt``; raises TooManyRequests with the words where one has to wait."""
-    claim = claim_attempt(organization_id, *limits)
-    if claim.wait:
-        raise TooManyRequests(words, retry_after=claim.wait)
+    claim = record_attempt(organization_id, *limits)
+    if claim.retry_after:
+        raise TooManyRequests(words, retry_after=claim.retry_after)
     return claim
 
 
 @transaction
-def take_back(organization_id: str, attempts: Iterable[UUID]) -> None:
+def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     """These attempts count no more."""
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.id.in_(list(attempts)))
@@ -91,7 +91,7 @@ def take_back(organization_id: str, attempts: Iterable[UUID]) -> None:
 
 
 @transaction
-def forgive(organization_id: str, bucket: bytes) -> None:
+def clear_attempts(organization_id: str, bucket: bytes) -> None:
     """The count starts again: whoever knew the password was no attacker."""
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.bucket == bucket)
@@ -99,7 +99,7 @@ def forgive(organization_id: str, bucket: bytes) -> None:
 
 
 @transaction
-def is_within(organization_id: str, bucket: bytes, most: int, window: timedelta) -> bool:
+def consume_quota(organization_id: str, bucket: bytes, most: int, window: timedelta) -> bool:
     """Whether fewer than ``most`` were counted in the bucket within the window; this one is counted then.
 
     Part of a unit, so that what was rolled back did not count. Units at the same moment do not see each other: a few
@@ -113,7 +113,7 @@ def is_within(organization_id: str, bucket: bytes, most: int, window: timedelta)
     )
     if (counted or 0) >= most:
         return False
-    attempt_id = current_unit().once(f"attempt {bucket.hex()} {counted}", new_id)
+    attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
     db.session.add(
         Attempt(
             organization_id=organization_id, id=attempt_id, bucket=bucket, at=now, expires_at=now + window
@@ -125,7 +125,9 @@ def is_within(organization_id: str, bucket: bytes, most: int, window: timedelta)
 @transaction
 def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]:
     now = clock.now()
-    ids: list[UUID] = [current_unit().once(f"attempt {number}", new_id) for number in range(len(limits))]
+    ids: list[UUID] = [
+        current_unit_of_work().stable_value(f"attempt {number}", new_id) for number in range(len(limits))
+    ]
     db.session.add_all(
         Attempt(
             organization_id=organization_id,
@@ -140,7 +142,7 @@ def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]
 
 
 @read
-def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...]) -> Claim:
+def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...]) -> AttemptResult:
     """What the attempts of others say, and their number with one more."""
     now = clock.now()
     found: dict[bytes, tuple[int, datetime]] = {
@@ -164,9 +166,9 @@ def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...
     for limit in limits:
         failures, last = found.get(limit.bucket, (0, None))
         waits[limit] = limit.lockout.seconds_to_wait(failures, last, now)
-        left.append(limit.lockout.tries_left(failures + 1))
+        left.append(limit.lockout.attempts_left(failures + 1))
         surplus = max(surplus, failures + 1 - limit.lockout.max_failures)
     blocked = tuple(limit for limit, wait in waits.items() if wait)
     if blocked:
-        return Claim(max(waits.values()), 0, surplus, blocked)
-    return Claim(0, min(left), surplus, attempts=own)
+        return AttemptResult(max(waits.values()), 0, surplus, blocked)
+    return AttemptResult(0, min(left), surplus, attempts=own)

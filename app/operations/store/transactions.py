@@ -29,7 +29,7 @@ from app.rules.errors import Unavailable
 from app.rules.identifiers import new_id
 
 
-class Meaning(Enum):
+class ErrorClass(Enum):
     """What may follow."""
 
     AGAIN = "the server rolled it back: do the whole unit again"
@@ -46,21 +46,21 @@ _UNKNOWN = {2006, 2013, 2055}
 DUPLICATE_KEY = 1062
 
 
-def meaning_of(error: Exception) -> Meaning:
+def classify_error(error: Exception) -> ErrorClass:
     """The class of a database error, as SQLAlchemy or the driver itself raises it."""
     if isinstance(error, PoolTimeout):
-        return Meaning.ELSEWHERE
+        return ErrorClass.ELSEWHERE
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.OperationalError):
-        return Meaning.AGAIN if "locked" in str(cause) or "busy" in str(cause) else Meaning.FINAL
+        return ErrorClass.AGAIN if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
     code = _code(cause)
     if code in _AGAIN:
-        return Meaning.AGAIN
+        return ErrorClass.AGAIN
     if code in _ELSEWHERE:
-        return Meaning.ELSEWHERE
+        return ErrorClass.ELSEWHERE
     if code in _UNKNOWN or (isinstance(error, DBAPIError) and error.connection_invalidated):
-        return Meaning.UNKNOWN
-    return Meaning.FINAL
+        return ErrorClass.UNKNOWN
+    return ErrorClass.FINAL
 
 
 def is_duplicate_key(error: Exception) -> bool:
@@ -79,14 +79,14 @@ def _code(cause: object) -> int | None:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST_ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
 
 
 @dataclass(slots=True)
-class Unit:
+class UnitOfWork:
     """The unit of work under way; it outlives its attempts.
 
     ``nonce`` marks the rows that it claims, so that after a lost answer it knows its own claim from another's.
@@ -115,15 +115,15 @@ class Unit:
         return value
 
 
-_unit: ContextVar[Unit | None] = ContextVar("gatehouse_unit", default=None)
+_unit: ContextVar[UnitOfWork | None] = ContextVar("gatehouse_unit", default=None)
 
 
-def is_under_way() -> bool:
+def is_in_transaction() -> bool:
     """Whether this is inside a unit of work: what is read here must see what it has written."""
     return _unit.get() is not None
 
 
-def current_unit() -> Unit:
+def current_unit_of_work() -> UnitOfWork:
     """The unit of work under way. Raises RuntimeError outside of one."""
     unit = _unit.get()
     if unit is None:
@@ -133,10 +133,10 @@ def current_unit() -> Unit:
 
 def on_commit(act: Callable[[], None]) -> None:
     """``act`` is called once the outermost transaction has committed, and never when it rolled back."""
-    current_unit().after_commit.append(act)
+    current_unit_of_work().after_commit.append(act)
 
 
-def after_commit(act: Callable[[], None]) -> None:
+def on_commit_or_now(act: Callable[[], None]) -> None:
     """As ``on_commit``; outside of a unit ``act`` is called at once."""
     if _unit.get() is None:
         act()
@@ -144,9 +144,9 @@ def after_commit(act: Callable[[], None]) -> None:
         on_commit(act)
 
 
-def witnessed_by(make: Callable[[], Select[Any]]) -> None:
+def verify_commit_with(make: Callable[[], Select[Any]]) -> None:
     """The statement finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
-    current_unit().witness = make
+    current_unit_of_work().witness = make
 
 
 def count_changed(statement: Update | Delete) -> int:
@@ -193,7 +193,7 @@ def read(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _outermost(work: Callable[[], R], *, reads_only: bool) -> R:
-    unit = Unit(reads_only)
+    unit = UnitOfWork(reads_only)
     token = _unit.set(unit)
     try:
         with context():
@@ -205,9 +205,9 @@ def _outermost(work: Callable[[], R], *, reads_only: bool) -> R:
     return result
 
 
-def _with_retries(work: Callable[[], R], unit: Unit) -> R:
+def _with_retries(work: Callable[[], R], unit: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         unit.after_commit.clear()
         unit.witness = None
         unit.events = 0
@@ -221,8 +221,8 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back one statement alone: committing after it would keep half a unit.
             db.session.remove()
-            meaning = meaning_of(error)
-            if meaning is Meaning.FINAL:
+            meaning = classify_error(error)
+            if meaning is ErrorClass.FINAL:
                 raise
             _pause_or_give_up(attempt, deadline, error)
             continue
@@ -233,10 +233,10 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
             db.session.commit()
             return result
         except DBAPIError as error:
-            meaning = meaning_of(error)
-            if meaning is Meaning.FINAL:
+            meaning = classify_error(error)
+            if meaning is ErrorClass.FINAL:
                 raise
-            if meaning is Meaning.UNKNOWN and not unit.reads_only and _was_committed(unit, error):
+            if meaning is ErrorClass.UNKNOWN and not unit.reads_only and _was_committed(unit, error):
                 return result
             _pause_or_give_up(attempt, deadline, error)
         finally:
@@ -244,7 +244,7 @@ def _with_retries(work: Callable[[], R], unit: Unit) -> R:
     raise Unavailable
 
 
-def _was_committed(unit: Unit, error: Exception) -> bool:
+def _was_committed(unit: UnitOfWork, error: Exception) -> bool:
     """Whether the COMMIT whose answer was lost took effect. Raises Unavailable when nobody can tell."""
     db.session.remove()
     if unit.witness is None:
@@ -257,6 +257,6 @@ def _was_committed(unit: Unit, error: Exception) -> bool:
 
 def _pause_or_give_up(attempt: int, deadline: float, error: Exception) -> None:
     pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * 2 ** min(attempt, 6))
-    if attempt == MOST_ATTEMPTS or time.monotonic() + pause > deadline:
+    if attempt == MAX_ATTEMPTS or time.monotonic() + pause > deadline:
         raise Unavailable from error
     time.sleep(pause)

@@ -11,14 +11,14 @@ from typing import Any
 
 from app.config import current
 from app.operations.clients.resources import catalog_of
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import signing_keys
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients import resource_indicators
 from app.rules.clients.client_requirements import algorithm_for
 from app.rules.clients.resource_indicators import Asking, Target
 from app.rules.identifiers import new_id, public_id
-from app.rules.oauth_errors import AuthorizationRefusal, InvalidTarget
+from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
 
 JWT = "jwt"
@@ -31,7 +31,7 @@ def management_audience() -> str:
     return f"{config.base_url}/management"
 
 
-def target_of(client: ClientView, scopes: Sequence[str], asked: Sequence[str]) -> Target:
+def target_of(client: ClientSnapshot, scopes: Sequence[str], asked: Sequence[str]) -> Target:
     """What a token of the client holds when it asks for these scopes and resources. Raises InvalidTarget."""
     asking = Asking(
         client.organization.issuer,
@@ -42,16 +42,14 @@ def target_of(client: ClientView, scopes: Sequence[str], asked: Sequence[str]) -
     return resource_indicators.settle(scopes, asked, asking, catalog_of(client.organization.id))
 
 
-def authorized(client: ClientView, parameters: AuthorizationParameters) -> AuthorizationParameters:
+def authorized(client: ClientSnapshot, parameters: AuthorizationParameters) -> AuthorizationParameters:
     """The request with those of its scopes that fit its resources. Raises AuthorizationRefusal (RFC 8707 section 2)."""
     try:
         target = target_of(client, parameters.scopes, parameters.resources)
     except InvalidTarget as refused:
-        raise AuthorizationRefusal(refused.code, refused.description) from refused
+        raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
-        raise AuthorizationRefusal(
-            "invalid_scope", "None of the scopes belongs to a resource that is offered."
-        )
+        raise AuthorizationError("invalid_scope", "None of the scopes belongs to a resource that is offered.")
     owners = catalog_of(client.organization.id).owners
     spoken_of = {owners.get(scope) for scope in target.scopes}
     bare = tuple(resource for resource in parameters.resources if resource not in spoken_of)
@@ -59,7 +57,7 @@ def authorized(client: ClientView, parameters: AuthorizationParameters) -> Autho
 
 
 def chosen(
-    client: ClientView, scopes: Sequence[str], granted: Sequence[str], asked: Sequence[str]
+    client: ClientSnapshot, scopes: Sequence[str], granted: Sequence[str], asked: Sequence[str]
 ) -> tuple[str, ...]:
     """The resources of one token under a grant: those asked for now, or all that were granted.
 
@@ -70,7 +68,7 @@ def chosen(
     return tuple(asked or granted)
 
 
-def is_jwt(client: ClientView, audience: Sequence[str]) -> bool:
+def is_jwt(client: ClientSnapshot, audience: Sequence[str]) -> bool:
     """Whether the token is a JWT: as its resources want, else the client, else the organization."""
     otherwise = (
         client.document.get("access_token_format")
@@ -79,12 +77,12 @@ def is_jwt(client: ClientView, audience: Sequence[str]) -> bool:
     return resource_indicators.format_of(audience, catalog_of(client.organization.id), otherwise) == JWT
 
 
-def may_be_jwt(client: ClientView) -> bool:
+def may_be_jwt(client: ClientSnapshot) -> bool:
     """Whether some token of the client can be a JWT: its own choice, its organization's, or a resource's."""
     return is_jwt(client, ()) or catalog_of(client.organization.id).has_jwt
 
 
-def seconds_of_life(client: ClientView, audience: Sequence[str], *, as_jwt: bool) -> int:
+def seconds_of_life(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
     """Seconds that the token lives: as its resources want, else by the organization's settings."""
     settings = client.organization.settings["oauth"]["access_token"]
     otherwise = int(settings["jwt_ttl_seconds"] if as_jwt else settings["ttl_seconds"])
@@ -114,7 +112,7 @@ class MadeToken:
 
 
 def make(
-    client: ClientView,
+    client: ClientSnapshot,
     scopes: Sequence[str],
     *,
     now: datetime,
@@ -168,7 +166,7 @@ class _Plan:
     expires_in: int
 
 
-def _plan_of(client: ClientView, scopes: tuple[str, ...], resources: tuple[str, ...]) -> _Plan:
+def _plan_of(client: ClientSnapshot, scopes: tuple[str, ...], resources: tuple[str, ...]) -> _Plan:
     key = ("access token", scopes, resources)
     plan: _Plan | None = client.derived.get(key)
     if plan is None:
@@ -201,7 +199,7 @@ def claimed_place(token: str) -> tuple[str, str]:
 
 
 def _signed(
-    client: ClientView,
+    client: ClientSnapshot,
     token_id: str,
     scope: str,
     audience: tuple[str, ...],

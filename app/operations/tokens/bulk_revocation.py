@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.sign_in.reauthentication import require_fresh_person
 from app.operations.store import audit, clock
 from app.operations.store.transactions import on_commit, transaction

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from app.operations.clients import dpop_proofs
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
 from app.operations.store import keyring
@@ -25,7 +25,7 @@ from app.rules.tokens.claims import claims_for, left_half_hash
 from app.rules.tokens.protected_resources import PresentedToken
 
 
-def subject_of(client: ClientView, user_id: UUID) -> str:
+def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
     """The same for ever, in ID tokens, userinfo, introspection and JWT access tokens of the client alike.
 
     A ``pairwise`` client shares it with the clients of its sector alone: another sector's cannot be told to be the
@@ -33,7 +33,7 @@ def subject_of(client: ClientView, user_id: UUID) -> str:
     """
     if client.document.get("subject_type") != PAIRWISE:
         return public_id("usr", user_id)
-    key = keyring.derive_for(client.organization.id, "pairwise subjects")
+    key = keyring.derive_organization_key(client.organization.id, "pairwise subjects")
     # Section 8.1: sector and user, and a secret; the NUL can stand in neither.
     text = f"{sector_of(client.document)}\0{user_id}".encode()
     made = hmac.digest(key, text, hashlib.sha256)
@@ -56,13 +56,13 @@ class Facts:
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
-def algorithm_of(client: ClientView) -> str:
+def algorithm_of(client: ClientSnapshot) -> str:
     """The algorithm the client was registered with, or its organization's."""
     chosen = client.document.get("id_token_signed_response_alg")
     return algorithm_for(client.document, client.organization.settings, chosen)
 
 
-def sign_id_token(client: ClientView, facts: Facts, *, access_token: str, now: datetime) -> str:
+def sign_id_token(client: ClientSnapshot, facts: Facts, *, access_token: str, now: datetime) -> str:
     """A signed ID token for the client: who signed in, when and how, and what else was asked for by name.
 
     ``auth_time`` is always told: some clients need it, and none is harmed (OIDC Core section 2).
@@ -122,7 +122,7 @@ def claims_of(presented: PresentedToken, *, organization_id: str | None) -> Rele
     return ReleasedClaims(claims, AuthenticatedClient(view.client, None), _signed(view.client, claims))
 
 
-def _signed(client: ClientView, claims: Mapping[str, Any]) -> str | None:
+def _signed(client: ClientSnapshot, claims: Mapping[str, Any]) -> str | None:
     """OIDC Core 5.3.2: with ``iss`` and ``aud``; no type of its own is registered for it."""
     chosen = client.document.get("userinfo_signed_response_alg")
     if chosen is None:

@@ -16,9 +16,9 @@ from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients import dpop_proofs
 from app.operations.clients.resources import get_resource
-from app.operations.directory.lookups import ClientView, OrganizationView, organization_by_id
-from app.operations.directory.permissions import rights_of_user
-from app.operations.directory.snapshots import is_before
+from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.permissions import get_user_permissions
+from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.statements import Statement
@@ -32,12 +32,12 @@ from app.rules.authorization.consents import asks_people
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
 from app.rules.clients.client_requirements import algorithm_for
-from app.rules.directory.permissions import EVERY_PERMISSION, PERMISSIONS, ROOT_ONLY, cut_down
+from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidClient
 from app.rules.organizations.settings_effects import end_of_family
-from app.rules.sign_in.second_factors import MULTIPLE
-from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_own_tag, parse_token
+from app.rules.sign_in.second_factors import AMR_MFA
+from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
 from app.rules.tokens.protected_resources import PresentedToken, challenge_of, metadata_address, metadata_of
 
 SIGNED_TYPE = "token-introspection+jwt"
@@ -88,13 +88,13 @@ _FIND_FAMILY = Statement(
 )
 
 
-def introspect(caller: ClientView, token: str) -> ActiveToken | None:
+def introspect(caller: ClientSnapshot, token: str) -> ActiveToken | None:
     """The token if it lives and the caller may know: its own, or one meant for a resource that it is (IT-1).
 
     Raises InvalidClient for a public client, which anybody could be.
     """
     if caller.is_public:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "auth_method_mismatch", received="none", expected="a secret or an assertion"
         )
     parsed = parse_token(token)
@@ -121,7 +121,7 @@ def introspect(caller: ClientView, token: str) -> ActiveToken | None:
     )
 
 
-def sign(caller: ClientView, document: Mapping[str, Any]) -> str:
+def sign(caller: ClientSnapshot, document: Mapping[str, Any]) -> str:
     """The answer as a JWT for the caller, by the algorithm it chose or RS256 (RFC 9701 sections 5 and 6).
 
     ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
@@ -137,7 +137,7 @@ def sign(caller: ClientView, document: Mapping[str, Any]) -> str:
     return signing_keys.sign(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
 
 
-def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> ActiveToken | None:
+def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> ActiveToken | None:
     if parsed.organization_id != caller.organization.id:
         return None
     row = _FIND_FAMILY.first(organization_id=caller.organization.id, grant_id=parsed.grant_id)
@@ -150,7 +150,7 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     ) = row  # fmt: skip
     if client_id != caller.id or refresh_digest is None:
         return None
-    if not has_own_tag(token, keyring.refresh_tag_key(caller.organization.id)):
+    if not has_valid_tag(token, keyring.refresh_tag_key(caller.organization.id)):
         return None
     if not hmac.compare_digest(digest(token), refresh_digest):
         return None
@@ -165,7 +165,9 @@ def _refresh_token(caller: ClientView, token: str, parsed: ParsedToken) -> Activ
     )
     if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
         return None
-    if is_before(allowed_at, user_not_before) or caller.forgot_grant(allowed_at, auth_time, redeemed_with):
+    if is_before_cutoff(allowed_at, user_not_before) or caller.invalidates_grant(
+        allowed_at, auth_time, redeemed_with
+    ):
         return None
     return ActiveToken(
         is_access_token=False,
@@ -194,7 +196,7 @@ class ResourceMetadata:
 def metadata_for(actor: Actor, resource_id: str) -> ResourceMetadata:
     """What the resource should serve about itself. Raises NotFound, Forbidden."""
     record = get_resource(actor, resource_id)
-    issuer = organization_by_id(actor.organization_id).issuer
+    issuer = get_organization_by_id(actor.organization_id).issuer
     scopes = [scope.name for scope in record.scopes]
     address = metadata_address(record.identifier)
     return ResourceMetadata(
@@ -220,7 +222,7 @@ def management_metadata_address() -> str:
 
 def find_token_actor(
     presented: PresentedToken, *, address: str | None, request_id: str | None, is_proven: bool = False
-) -> tuple[Actor, OrganizationView] | None:
+) -> tuple[Actor, OrganizationSnapshot] | None:
     """Who acts by the token, in its organization; None when it is not alive or meant for somebody else (TK-6).
 
     Raises Unauthenticated and ProofRefused unless it is presented as it is bound (DC-6). ``is_proven`` when that was
@@ -234,16 +236,16 @@ def find_token_actor(
         dpop_proofs.require_holder(view, presented)
     client = view.client
     organization = client.organization
-    granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & EVERY_PERMISSION
+    granted = frozenset(view.scopes) & frozenset(client.document["scopes"]) & ALL_PERMISSIONS
     if view.user_id is not None:
-        held = rights_of_user(organization, organization.id, view.user_id)
+        held = get_user_permissions(organization, organization.id, view.user_id)
     else:
-        held = EVERY_PERMISSION if organization.is_root else EVERY_PERMISSION - frozenset(ROOT_ONLY)
+        held = ALL_PERMISSIONS if organization.is_root else ALL_PERMISSIONS - frozenset(ROOT_ONLY)
     actor = Actor(
         "user" if view.user_id is not None else "client",
         organization.id,
         organization.id,
-        permissions=cut_down(granted, held),
+        permissions=intersect_permissions(granted, held),
         is_root=organization.is_root,
         user_id=view.user_id,
         client_id=client.id,
@@ -253,6 +255,6 @@ def find_token_actor(
         authenticated_at=view.authenticated_at,
         token_id=view.id,
         token_expires_at=view.expires_at,
-        amr=(MULTIPLE,) if view.acr == MULTI_FACTOR else (),
+        amr=(AMR_MFA,) if view.acr == MULTI_FACTOR else (),
     )
     return actor, organization

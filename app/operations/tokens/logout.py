@@ -19,13 +19,13 @@ from joserfc.jws import JWSRegistry
 from app.config import current
 from app.operations.clients.client_authentication import find_authenticating_client
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientView, OrganizationView
+from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.logout import KIND
 from app.operations.grants.signing_keys import ALGORITHMS, public_keys
 from app.operations.store import clock, outbox, outgoing_http
-from app.operations.store.outbox import Message, Refused
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import id_tokens
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.clients.redirect_uris import with_parameters
@@ -45,7 +45,7 @@ class HintedSignIn:
     session_id: str | None
 
 
-def read_hint(organization: OrganizationView, hint: str) -> HintedSignIn | None:
+def read_hint(organization: OrganizationSnapshot, hint: str) -> HintedSignIn | None:
     """The sign-in that an ID token of the organization tells of, or None when it is none of its own.
 
     One that has expired is as good as any, and so is one whose key signs no more, as long as that key is published.
@@ -70,7 +70,9 @@ def _is_id_token(header: Any, claims: Any) -> bool:
     return texts and "at_hash" in claims and "auth_time" in claims
 
 
-def _is_signed(organization: OrganizationView, header: dict[str, Any], signed: bytes, signature: str) -> bool:
+def _is_signed(
+    organization: OrganizationSnapshot, header: dict[str, Any], signed: bytes, signature: str
+) -> bool:
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         return False
@@ -108,8 +110,8 @@ class LogoutRequest:
     ``redirect_to`` is where the browser may go afterwards, with ``state``; None when it stays here.
     """
 
-    organization: OrganizationView
-    client: ClientView | None
+    organization: OrganizationSnapshot
+    client: ClientSnapshot | None
     hint: HintedSignIn | None
     redirect_to: str | None
 
@@ -142,24 +144,26 @@ def read_logout_request(
     return LogoutRequest(organization, client, hint, _redirect(sent, client) if hint is not None else None)
 
 
-def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationView | None:
+def _organization(sent: Mapping[str, str], organization_id: str | None) -> OrganizationSnapshot | None:
     """That of the path; else that of the issuer which the hint names, or of the client."""
     try:
         if organization_id is not None:
-            return lookups.organization_by_id(organization_id, fresh=False)
+            return lookups.get_organization_by_id(organization_id, fresh=False)
         issuer = unverified_claim(sent.get("id_token_hint", ""), "iss")
         base = current().base_url
         if issuer == base:
-            return lookups.organization_by_slug(_ROOT, fresh=False)
+            return lookups.get_organization_by_slug(_ROOT, fresh=False)
         if issuer is not None and issuer.startswith(f"{base}/organizations/"):
-            return lookups.organization_by_slug(issuer.removeprefix(f"{base}/organizations/"), fresh=False)
+            return lookups.get_organization_by_slug(
+                issuer.removeprefix(f"{base}/organizations/"), fresh=False
+            )
     except NotFound:
         return None
     client = lookups.find_client(sent.get("client_id", ""))
     return client.organization if client is not None else None
 
 
-def _client(organization: OrganizationView, client_id: str | None) -> ClientView | None:
+def _client(organization: OrganizationSnapshot, client_id: str | None) -> ClientSnapshot | None:
     if client_id is None:
         return None
     try:
@@ -169,7 +173,7 @@ def _client(organization: OrganizationView, client_id: str | None) -> ClientView
     return client if client is not None and client.is_active else None
 
 
-def _redirect(sent: Mapping[str, str], client: ClientView | None) -> str | None:
+def _redirect(sent: Mapping[str, str], client: ClientSnapshot | None) -> str | None:
     wanted = sent.get("post_logout_redirect_uri")
     if client is None or wanted is None or wanted not in client.document["post_logout_redirect_uris"]:
         return None
@@ -185,7 +189,7 @@ _MOST_BYTES = 4096
 
 def register() -> None:
     """The outbox delivers logout tokens."""
-    outbox.register_delivery(KIND, deliver, to_strangers=True)
+    outbox.register_delivery(KIND, deliver, to_external_server=True)
 
 
 def deliver(message: Message) -> None:
@@ -198,18 +202,18 @@ def deliver(message: Message) -> None:
     client = _client_of_logout(message)
     uri = client.document.get("backchannel_logout_uri") if client is not None else None
     if client is None or not client.is_active or not uri:
-        raise Refused("there is nobody to tell")
+        raise DeliveryRejected("there is nobody to tell")
     body = urlencode({"logout_token": sign_logout_token(client, message)}).encode()
     reply = outgoing_http.post(
-        uri, organization_id=client.organization.id, body=body, content_type=_FORM, most_bytes=_MOST_BYTES
+        uri, organization_id=client.organization.id, body=body, content_type=_FORM, max_bytes=_MOST_BYTES
     )
     if reply.status == 400:
-        raise Refused("it answered 400")
+        raise DeliveryRejected("it answered 400")
     if not 200 <= reply.status < 300:
-        raise OutgoingFailed(f"The client answered {reply.status} to a logout token.")
+        raise OutgoingRequestFailed(f"The client answered {reply.status} to a logout token.")
 
 
-def sign_logout_token(client: ClientView, message: Message) -> str:
+def sign_logout_token(client: ClientSnapshot, message: Message) -> str:
     """A logout token (section 2.4) with ``sub`` and ``sid`` as the client's ID token had them.
 
     ``jti`` is the message's own: a client that heard it and whose answer was lost may know it again.
@@ -231,6 +235,6 @@ def sign_logout_token(client: ClientView, message: Message) -> str:
     return signing_keys.sign(client.organization, id_tokens.algorithm_of(client), claims, token_type=TYPE)
 
 
-def _client_of_logout(message: Message) -> ClientView | None:
+def _client_of_logout(message: Message) -> ClientSnapshot | None:
     named = parse_client_id(message.payload["client"])
-    return lookups.client_of_row(*named, fresh=True) if named is not None else None
+    return lookups.find_client_by_id(*named, fresh=True) if named is not None else None

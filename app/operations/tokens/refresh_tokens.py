@@ -14,24 +14,24 @@ from app.models import user as user_model
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
-from app.operations.directory.snapshots import is_before
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.mail.notices import notify_user
 from app.operations.statements import Statement
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import current_unit, transaction, witnessed_by
+from app.operations.store.transactions import current_unit_of_work, transaction, verify_commit_with
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.authorization.consents import asks_people
 from app.rules.clients.client_requirements import rotates_refresh_tokens
-from app.rules.identifiers import client_id_of, public_id
+from app.rules.identifiers import format_client_id, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
 from app.rules.organizations.settings_effects import end_of_family, end_under_consent
-from app.rules.scopes import beyond, is_within, narrow
-from app.rules.token_values import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
+from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 
 _FIND = Statement(
     select(
@@ -104,13 +104,13 @@ def _refresh(
     row = _find(authenticated, refresh_token)
     if hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         # What was taken from the client since the user allowed it is not handed out any more.
-        allowed = narrow(row.scope.split(), client.document["scopes"])
-        if not is_within(scopes, allowed):
-            raise InvalidScope("The scope may only narrow what the user allowed.").because(
-                "scope_not_allowed", received=" ".join(beyond(scopes, allowed)), expected=allowed
+        allowed = restrict_scopes(row.scope.split(), client.document["scopes"])
+        if not is_subset(scopes, allowed):
+            raise InvalidScope("The scope may only narrow what the user allowed.").with_cause(
+                "scope_not_allowed", received=" ".join(disallowed_scopes(scopes, allowed)), expected=allowed
             )
         if not allowed:
-            raise InvalidGrant().because(
+            raise InvalidGrant().with_cause(
                 "grant_ended", received="none of the scopes is the client's any more"
             )
         answer = _advance(authenticated, row, refresh_token, scopes or allowed, resources)
@@ -125,35 +125,35 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
     client = authenticated.client
     parsed = parse_token(refresh_token)
     if parsed is None or parsed.kind != REFRESH_TOKEN or parsed.organization_id != client.organization.id:
-        raise InvalidGrant().because("refresh_unknown")
+        raise InvalidGrant().with_cause("refresh_unknown")
     # A forged token that names a grant must not be able to end it: only our own may count as reuse.
-    if not has_own_tag(refresh_token, keyring.refresh_tag_key(client.organization.id)):
-        raise InvalidGrant().because("refresh_unknown")
+    if not has_valid_tag(refresh_token, keyring.refresh_tag_key(client.organization.id)):
+        raise InvalidGrant().with_cause("refresh_unknown")
     row = _FIND.first(organization_id=client.organization.id, grant_id=parsed.grant_id)
     if row is None or row.client_id != client.id or row.refresh_digest is None:
-        raise InvalidGrant().because("refresh_unknown")
+        raise InvalidGrant().with_cause("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # A public client proves nothing else: its refresh token is the key's (RFC 9449 section 5, RF-6).
         words = "The refresh token is bound to another key than the one of the DPoP proof."
-        raise InvalidGrant(words).because(
+        raise InvalidGrant(words).with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,
         )
     now = clock.now()
     if row.revoked_at is not None:
-        raise InvalidGrant().because("grant_ended", received=f"revoked: {row.revoked_reason}")
+        raise InvalidGrant().with_cause("grant_ended", received=f"revoked: {row.revoked_reason}")
     if _end_of(client, row) <= now:
-        raise InvalidGrant().because("refresh_expired")
+        raise InvalidGrant().with_cause("refresh_expired")
     if row.user_status != user_model.ACTIVE:
-        raise InvalidGrant().because("grant_ended")
-    is_forgotten = client.forgot_grant(row.allowed_at, row.auth_time, row.credential_id)
-    if is_forgotten or is_before(row.allowed_at, row.user_not_before):
-        raise InvalidGrant().because("grant_ended", received="revoked with all that was issued before")
+        raise InvalidGrant().with_cause("grant_ended")
+    is_forgotten = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
+    if is_forgotten or is_before_cutoff(row.allowed_at, row.user_not_before):
+        raise InvalidGrant().with_cause("grant_ended", received="revoked with all that was issued before")
     return row
 
 
-def _end_of(client: ClientView, row: Any) -> datetime:
+def _end_of(client: ClientSnapshot, row: Any) -> datetime:
     """When the family ends as the settings are now: one that they do not allow any more is not revived by its use."""
     return end_of_family(
         client.organization.settings,
@@ -166,7 +166,7 @@ def _end_of(client: ClientView, row: Any) -> datetime:
     )
 
 
-def _is_consented(client: ClientView, row: Any) -> bool:
+def _is_consented(client: ClientSnapshot, row: Any) -> bool:
     return row.consent_id is not None and asks_people(client.trust, client.organization.settings)
 
 
@@ -180,7 +180,7 @@ def _advance(
     """The compare-and-set that decides; None when another request won it."""
     client = authenticated.client
     settings = client.organization.settings["oauth"]["refresh_token"]
-    unit = current_unit()
+    unit = current_unit_of_work()
     now = clock.now()
     bound = authenticated.dpop_jkt is not None
     rotates = rotates_refresh_tokens(client.document, client.organization.settings, bound=bound)
@@ -228,7 +228,7 @@ def _advance(
         return None
     grants.store_token(authenticated, of, answer)
     # The grant's row may be another refresh's by the time that somebody asks; the access token's is this one's own.
-    witnessed_by(
+    verify_commit_with(
         lambda: select(AccessToken.id).where(
             AccessToken.organization_id == row.organization_id, AccessToken.id == answer.row["id"]
         )
@@ -236,7 +236,7 @@ def _advance(
     return answer.answer
 
 
-def _answer_again(client: ClientView, row: Any, presented: str) -> TokenAnswer | None:
+def _answer_again(client: ClientSnapshot, row: Any, presented: str) -> TokenAnswer | None:
     """The answer that the winner got, while the grace time lasts and its successor is unused."""
     if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
         return None
@@ -252,7 +252,7 @@ def _reuse(actor: Actor, row: Any) -> Reused:
             actor,
             "refresh_token.reused",
             target_type="client",
-            target_id=client_id_of(actor.organization_id, row.client_id),
+            target_id=format_client_id(actor.organization_id, row.client_id),
             after={"user": public_id("usr", row.user_id), "revoked_grant": public_id("grt", row.id)},
         )
         notify_user(actor, row.user_id, "refresh_token_reused")

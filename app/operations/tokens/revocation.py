@@ -17,16 +17,16 @@ from app.extensions import db
 from app.models.client import Client
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.directory.lookups import ClientView
+from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.tokens import tokens
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
-from app.rules.identifiers import client_id_of, public_id
-from app.rules.token_values import REFRESH_TOKEN, digest, has_own_tag, parse_token
+from app.rules.identifiers import format_client_id, public_id
+from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 from app.rules.tokens.revocation import revocation_request
 
 
@@ -59,7 +59,7 @@ def revoke_token(actor: Actor, token: str) -> RevokedToken | None:
 
 
 def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> RevokedToken | None:
-    if not has_own_tag(token, keyring.refresh_tag_key(actor.organization_id)):
+    if not has_valid_tag(token, keyring.refresh_tag_key(actor.organization_id)):
         return None
     row = db.session.execute(
         select(Grant.client_id, Grant.user_id).where(
@@ -115,14 +115,14 @@ def end_access_token(
 
 
 def _require_own(actor: Actor, client_id: UUID) -> None:
-    if actor.client_id == client_id or actor.may("tokens:revoke"):
+    if actor.client_id == client_id or actor.has_permission("tokens:revoke"):
         return
     owner = db.session.scalar(
         select(Client.created_by_user_id).where(
             Client.organization_id == actor.organization_id, Client.id == client_id
         )
     )
-    if not actor.may("tokens:revoke", owner_id=owner):
+    if not actor.has_permission("tokens:revoke", owner_id=owner):
         raise InvalidInput("The token was not issued to this client.", field="token")
 
 
@@ -132,12 +132,12 @@ def _record(actor: Actor, revoked: RevokedToken) -> RevokedToken:
         "token.revoked",
         target_type=revoked.kind,
         target_id=revoked.public_id,
-        after={"client_id": client_id_of(actor.organization_id, revoked.client_id)},
+        after={"client_id": format_client_id(actor.organization_id, revoked.client_id)},
     )
     return revoked
 
 
-def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: ClientView | None) -> None:
+def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: ClientSnapshot | None) -> None:
     """The organization never accepts the token again, committed; a string that was none changes nothing.
 
     ``client`` is one that proved itself by its secret: it may name its own tokens. Anybody else needs
@@ -146,7 +146,7 @@ def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: Client
     (RV-1). Audit: ``token.revoked``, once.
     """
     if client is None:
-        actor.require_some("tokens:revoke")
+        actor.require_for_own("tokens:revoke")
     wanted = revocation_request(fields)
     try:
         inside, _ = acting_in(actor, wanted.organization_id)

@@ -10,12 +10,12 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.event import RevocationReceipt
-from app.operations.directory.lookups import OrganizationView
-from app.operations.sign_in.callers import acting_in
+from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.store import clock
 from app.operations.store.audit import actor_public_id
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
-from app.operations.store.transactions import current_unit, read
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
+from app.operations.store.transactions import current_unit_of_work, read
 from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -47,7 +47,7 @@ class Receipt:
 
 def draft_receipt(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     subject: Subject,
     order: RevocationOrder,
     counts: Mapping[str, int],
@@ -69,9 +69,9 @@ def draft_receipt(
     )
 
 
-def write_receipt(organization: OrganizationView, draft: Receipt) -> Receipt:
+def write_receipt(organization: OrganizationSnapshot, draft: Receipt) -> Receipt:
     """The receipt stands with the revocation; part of the unit under way."""
-    receipt_id = current_unit().once(f"receipt {draft.kind} {draft.subject}", new_id)
+    receipt_id = current_unit_of_work().stable_value(f"receipt {draft.kind} {draft.subject}", new_id)
     # Sign-ins of a whole organization are dead at once; their rows, and the news to clients, follow in batches.
     is_settled = not (draft.kind == ORGANIZATION and draft.sessions)
     row = RevocationReceipt(
@@ -102,8 +102,8 @@ def list_receipts(
     inside, organization = acting_in(actor, slug)
     inside.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
-    limit = min(limit, MOST)
-    rows = db.session.scalars(in_order(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.scalars(paginate(statement, (RevocationReceipt.id,), after).limit(limit + 1)).all()
     items = tuple(_receipt(row, organization) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -120,7 +120,7 @@ def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     return _receipt(row, organization)
 
 
-def _receipt(row: RevocationReceipt, organization: OrganizationView) -> Receipt:
+def _receipt(row: RevocationReceipt, organization: OrganizationSnapshot) -> Receipt:
     return Receipt(
         public_id=public_id(PREFIX, row.id),
         organization_slug=organization.slug,

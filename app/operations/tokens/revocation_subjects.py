@@ -18,7 +18,7 @@ from app.models.grant import AuthorizationCode, Grant
 from app.models.session import Session
 from app.models.token import AccessToken
 from app.operations.clients.client_records import get_row
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants.grants import (
     LONGEST_ACCESS,
@@ -27,7 +27,7 @@ from app.operations.grants.grants import (
     still_refreshes,
     token_outlives_moments,
 )
-from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.sessions import living
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -64,7 +64,7 @@ def find_subject(actor: Actor, slug: str, order: RevocationOrder) -> Subject:
     Needs ``tokens:revoke``, or its ``:own`` form for what hangs from a client of the actor's own. Sign-ins need
     ``users:write``, and that the actor holds every role of the user. Raises Forbidden, NotFound.
     """
-    actor.require_some(REVOKE)
+    actor.require_for_own(REVOKE)
     if order.kind in {CLIENT, CREDENTIAL, GRANT}:
         return _of_a_client(actor, order)
     actor.require(REVOKE)
@@ -93,7 +93,7 @@ def _of_a_client(actor: Actor, order: RevocationOrder) -> Subject:
         ).first()
     )
     # For who holds it for own clients alone, what hangs from others' does not exist.
-    if found is None or not actor.may(REVOKE, owner_id=found.created_by_user_id):
+    if found is None or not actor.has_permission(REVOKE, owner_id=found.created_by_user_id):
         raise NotFound("There is no such secret." if order.kind == CREDENTIAL else "There is no such grant.")
     return Subject(order.kind, order.subject, row_id, client_id=found.client_id)
 
@@ -121,7 +121,7 @@ def _reach(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
     try:
         require_reach(actor, user_id)
     except Forbidden as refusal:
-        if order.kind == USER and not actor.may("users:write"):
+        if order.kind == USER and not actor.has_permission("users:write"):
             words = (
                 "Ending sign-ins needs the permission users:write. Send sessions: false to end tokens alone."
             )
@@ -148,7 +148,7 @@ MOST_LOOKED_AT = 50_000
 
 
 def count(
-    organization: OrganizationView, subject: Subject, before: datetime, *, sessions: bool
+    organization: OrganizationSnapshot, subject: Subject, before: datetime, *, sessions: bool
 ) -> Mapping[str, int]:
     """What is alive of the selection and was issued before the moment, by kind; each stops at CEILING."""
     grants = _grants(organization, subject, before)
@@ -178,7 +178,7 @@ def _newest(model: type[Base], organization_id: str, since: datetime | None = No
     return condition & (table.id > max(after)) if after else condition
 
 
-def _tokens(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+def _tokens(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
     now = clock.now()
     selected: dict[str, Any] = {
         GRANT: AccessToken.grant_id == subject.row_id,
@@ -209,7 +209,7 @@ def _tokens(organization: OrganizationView, subject: Subject, before: datetime) 
     )
 
 
-def _grants(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+def _grants(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
     selected: dict[str, Any] = {
         GRANT: Grant.id == subject.row_id,
         CLIENT: Grant.client_id == subject.row_id,
@@ -228,7 +228,7 @@ def _grants(organization: OrganizationView, subject: Subject, before: datetime) 
     )
 
 
-def _sessions(organization: OrganizationView, subject: Subject, before: datetime) -> Select[Any]:
+def _sessions(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
     of: Any
     if subject.kind == ORGANIZATION:
         of = _newest(Session, organization.id)
@@ -239,7 +239,7 @@ def _sessions(organization: OrganizationView, subject: Subject, before: datetime
     )
 
 
-def _codes(organization: OrganizationView, subject: Subject, before: datetime) -> int:
+def _codes(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> int:
     selected: dict[str, Any] = {
         CLIENT: AuthorizationCode.client_id == subject.row_id,
         USER: AuthorizationCode.user_id == subject.row_id,

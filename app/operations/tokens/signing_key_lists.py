@@ -11,17 +11,17 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models import signing_key as key_model
 from app.models.signing_key import SigningKey
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import key_rotation
 from app.operations.grants.signing_keys import ALGORITHMS
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.sign_in.reauthentication import require_fresh_person
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.fields import Findings, type_name
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 _MOST = 50
 
@@ -46,7 +46,7 @@ class SigningKeyRecord:
     @property
     def version(self) -> int:
         """Another number in another state."""
-        return version_of(self.kid, self.state)
+        return compute_version(self.kid, self.state)
 
 
 @read
@@ -118,7 +118,7 @@ def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[S
     return found
 
 
-def _record(row: SigningKey, organization: OrganizationView) -> SigningKeyRecord | None:
+def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRecord | None:
     """The record; None for a key whose time is over and that the janitor has not met yet."""
     if row.remove_at is not None and row.remove_at <= clock.now():
         return None

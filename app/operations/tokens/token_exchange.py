@@ -13,11 +13,11 @@ from sqlalchemy import insert
 
 from app.extensions import db
 from app.models.token import AccessToken
-from app.operations.directory.lookups import AuthenticatedClient, ClientView
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants, signing_keys
 from app.operations.grants.token_snapshots import TokenView
 from app.operations.store import audit, clock
-from app.operations.store.transactions import current_unit, transaction
+from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import access_tokens, tokens
 from app.operations.tokens import access_tokens as audiences
 from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
@@ -25,8 +25,8 @@ from app.operations.tokens.id_tokens import subject_of
 from app.rules.clients.client_requirements import algorithm_for
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.identifiers import public_id
-from app.rules.oauth_errors import InvalidScope, InvalidTarget, OAuthRefusal, UnauthorizedClient
-from app.rules.scopes import is_within, narrow
+from app.rules.oauth_errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
+from app.rules.scopes import is_subset, restrict_scopes
 from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,
     GRANT_TYPE,
@@ -70,17 +70,17 @@ def exchange(
     actor = None
     if request.actor_token is not None:
         if policy == IMPERSONATION:
-            raise OAuthRefusal("This client exchanges tokens without an actor_token.").because(
+            raise OAuthError("This client exchanges tokens without an actor_token.").with_cause(
                 "exchange_refused"
             )
         actor = _presented(client, request.actor_token, "actor_token")
     if subject.dpop_jkt is not None and authenticated.dpop_jkt is None:
         # What was bound to a key does not become a token that anybody can use.
-        raise OAuthRefusal("The subject token is bound to a key: send a DPoP proof.").because(
+        raise OAuthError("The subject token is bound to a key: send a DPoP proof.").with_cause(
             "exchange_refused"
         )
     if subject.depth >= MOST_ACTORS:
-        raise OAuthRefusal("The token was exchanged too often already.").because("exchange_refused")
+        raise OAuthError("The token was exchanged too often already.").with_cause("exchange_refused")
     act = actors(
         policy,
         of_subject=subject.act,
@@ -120,16 +120,16 @@ def _issue(
             ends_by=subject.expires_at,
         )
 
-    made = current_unit().once("token", make)
+    made = current_unit_of_work().stable_value("token", make)
     if made.expires_in < 1:
-        raise OAuthRefusal("The subject token is ending right now.").because("exchange_refused")
+        raise OAuthError("The subject token is ending right now.").with_cause("exchange_refused")
     if not made.row["scope"] and not set(made.row["audience"].split()) <= set(subject.audience):
         # Nothing that was allowed is for it: a token that tells only who the user is would still open doors there.
-        raise InvalidTarget("None of the subject token's scopes is for that resource.").because(
+        raise InvalidTarget("None of the subject token's scopes is for that resource.").with_cause(
             "resource_not_allowed", received=made.row["audience"], expected=subject.audience
         )
     if request.wants_jwt and not made.is_jwt:
-        raise OAuthRefusal("Tokens for this resource are opaque: ask for an access_token.").because(
+        raise OAuthError("Tokens for this resource are opaque: ask for an access_token.").with_cause(
             "exchange_refused", received=JWT_TYPE, expected=ACCESS_TOKEN_TYPE
         )
     db.session.execute(
@@ -159,26 +159,28 @@ def _issue(
     return Exchanged(answer, JWT_TYPE if request.wants_jwt else ACCESS_TOKEN_TYPE)
 
 
-def _presented(client: ClientView, token: str, name: str) -> TokenView:
+def _presented(client: ClientSnapshot, token: str, name: str) -> TokenView:
     """The living token, if it was issued to the client or for one of its resources."""
     view = tokens.introspect(client, token)
     if view is None:
-        raise OAuthRefusal(f"The {name} is not a living access token that this client may exchange.").because(
+        raise OAuthError(
+            f"The {name} is not a living access token that this client may exchange."
+        ).with_cause(
             "exchange_refused", expected="a living access token of the client, or for one of its resources"
         )
     return view
 
 
-def _subject_of(client: ClientView, token: TokenView) -> str:
+def _subject_of(client: ClientSnapshot, token: TokenView) -> str:
     if token.user_id is not None:
         return subject_of(client, token.user_id)
     return token.origin.client_id
 
 
-def _scopes(client: ClientView, asked: tuple[str, ...], subject: TokenView) -> tuple[str, ...]:
-    allowed = narrow(subject.scopes, client.document["scopes"])
-    if not is_within(asked, allowed):
+def _scopes(client: ClientSnapshot, asked: tuple[str, ...], subject: TokenView) -> tuple[str, ...]:
+    allowed = restrict_scopes(subject.scopes, client.document["scopes"])
+    if not is_subset(asked, allowed):
         raise InvalidScope(
             "A scope was asked for beyond the subject token's, or beyond the client's own."
-        ).because("scope_not_allowed", received=" ".join(asked), expected=allowed)
+        ).with_cause("scope_not_allowed", received=" ".join(asked), expected=allowed)
     return asked or allowed

@@ -20,12 +20,12 @@ from app.models.user import User
 from app.operations.grants.grant_lists import conditions, of_own_clients
 from app.operations.grants.grants import outlives_moments, token_outlives_moments
 from app.operations.store import clock
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import client_id_of, encode_uuid, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id, parse_public_id, public_id
 
 PREFIX = "tok"
 _FILTERED = {
@@ -92,8 +92,8 @@ def list_tokens(
     statement = _visible(actor, "tokens:read")
     for condition in conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
-    limit = min(limit, MOST)
-    rows = db.session.execute(in_order(statement, (AccessToken.id,), after).limit(limit + 1)).all()
+    limit = min(limit, MAX_LIMIT)
+    rows = db.session.execute(paginate(statement, (AccessToken.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -170,7 +170,7 @@ def _record(row: Any) -> TokenRecord:
 
     return TokenRecord(
         id=row.id,
-        client_id=client_id_of(row.organization_id, row.client_id),
+        client_id=format_client_id(row.organization_id, row.client_id),
         client_name=row.client_name,
         user_id=named("usr", row.user_id),
         user_email=row.user_email,

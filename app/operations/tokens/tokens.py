@@ -19,8 +19,8 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import User
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, ClientView, client_of_row
-from app.operations.directory.snapshots import is_before
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client_by_id
+from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.grants.token_snapshots import TokenView
 from app.operations.statements import Statement
 from app.operations.store import clock
@@ -113,7 +113,7 @@ def find_token(token: str, *, organization_id: str | None = None) -> TokenView |
     row = _FIND.first(organization_id=owner, digest=digest(token), now=clock.now())
     if row is None:
         return None
-    client = client_of_row(owner, row[1])
+    client = find_client_by_id(owner, row[1])
     return None if client is None else _living(client, row)
 
 
@@ -126,11 +126,11 @@ def find_bearer(token: str, audience: str) -> TokenView | None:
 def has_been_ended(organization_id: str, token_id: UUID) -> bool:
     """Whether an access token whose time is not over counts no more, by itself or by what it rests on; read now."""
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
-    client = None if row is None else client_of_row(organization_id, row[1], fresh=True)
+    client = None if row is None else find_client_by_id(organization_id, row[1], fresh=True)
     return client is None or row is None or _living(client, row) is None
 
 
-def introspect(caller: ClientView, token: str) -> TokenView | None:
+def introspect(caller: ClientSnapshot, token: str) -> TokenView | None:
     """The token as the caller may see it (RFC 7662): its own, or one meant for a resource that it is (IT-1)."""
     organization_id = caller.organization.id
     if owner_of(token) != organization_id:
@@ -138,7 +138,7 @@ def introspect(caller: ClientView, token: str) -> TokenView | None:
     row = _FIND.first(organization_id=organization_id, digest=digest(token), now=clock.now())
     if row is None:
         return None
-    client = caller if row[1] == caller.id else client_of_row(organization_id, row[1])
+    client = caller if row[1] == caller.id else find_client_by_id(organization_id, row[1])
     view = None if client is None else _living(client, row)
     if view is None or client is caller:
         return view
@@ -159,27 +159,27 @@ def owner_of(token: str) -> str | None:
         return None
     # The address of a client's metadata names no organization; the token does.
     try:
-        return lookups.organization_by_slug(slug, fresh=False).id
+        return lookups.get_organization_by_slug(slug, fresh=False).id
     except NotFound:
         return None
 
 
-def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
+def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenView | None:
     """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
         parent_id, user_id, auth_time, acr, claims, session_id, grant_revoked_at, allowed_at, redeemed_with,
         email, user_status, user_not_before,
     ) = row  # fmt: skip
-    if not client.is_active or client.forgot(issued_at):
+    if not client.is_active or client.invalidates(issued_at):
         return None
-    ended = client.ended_secrets.get(credential_id) if credential_id is not None else None
-    if ended is not None and ended.took(issued_at):
+    ended = client.secret_cutoffs.get(credential_id) if credential_id is not None else None
+    if ended is not None and ended.invalidates(issued_at):
         return None
     if grant_id is not None:
         if grant_revoked_at is not None or user_status != user_model.ACTIVE:
             return None
-        if is_before(allowed_at, user_not_before) or client.forgot_grant(
+        if is_before_cutoff(allowed_at, user_not_before) or client.invalidates_grant(
             allowed_at, auth_time, redeemed_with
         ):
             return None
@@ -208,5 +208,5 @@ def _living(client: ClientView, row: Sequence[Any]) -> TokenView | None:
 
 def _parent(organization_id: str, token_id: UUID) -> TokenView | None:
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
-    client = None if row is None else client_of_row(organization_id, row[1])
+    client = None if row is None else find_client_by_id(organization_id, row[1])
     return None if row is None or client is None else _living(client, row)

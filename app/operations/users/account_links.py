@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.user import AccountLink
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.organizations.settings_effects import end_of_life
 from app.rules.token_values import digest, new_token, parse_token
 
@@ -51,7 +51,9 @@ def make_link(
     ``purpose`` is the kind of its token; ``bound_to`` is what must not change until it is used;
     ``address`` is the one that it proves, if any. Part of the unit that audits it.
     """
-    token: str = current_unit().once(f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id))
+    token: str = current_unit_of_work().stable_value(
+        f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
+    )
     now = clock.now()
     whose = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {

@@ -10,12 +10,12 @@ from app.extensions import db
 from app.models.grant import Consent
 from app.models.user import DELETED, Invitation, RoleAssignment, User
 from app.operations.authorization import approval_requests
-from app.operations.directory.lookups import organization_by_id
-from app.operations.directory.permissions import roles_of_user
-from app.operations.directory.users import UserView, get_user
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.permissions import get_user_roles
+from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
-from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.known_browsers import forget_browsers_of_user
 from app.operations.sign_in.reauthentication import require_fresh_person, require_fresh_sign_in
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
@@ -27,7 +27,7 @@ from app.operations.users.role_assignments import require_no_last_administrator
 from app.operations.users.user_changes import require_version
 from app.operations.users.users import user_id_of
 from app.rules.actor import Actor
-from app.rules.directory.permissions import roles_of
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
 from app.tenant_fence import ACROSS
@@ -59,7 +59,7 @@ def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = No
     return end_user(actor, user)
 
 
-def end_user(actor: Actor, user: UserView) -> EndedWithUser:
+def end_user(actor: Actor, user: UserSnapshot) -> EndedWithUser:
     """What every deletion of a user does; part of the unit that has decided that it may be done."""
     here = user.organization_id
     require_no_last_administrator(here, user.id)
@@ -102,7 +102,7 @@ def end_user(actor: Actor, user: UserView) -> EndedWithUser:
     return ended
 
 
-def _erase(user: UserView) -> None:
+def _erase(user: UserSnapshot) -> None:
     erased = count_changed(
         update(User)
         .where(
@@ -136,7 +136,7 @@ def _erase(user: UserView) -> None:
 class OwnEnd:
     """What would end with the account: sign-ins, connected apps, and roles by their names."""
 
-    user: UserView
+    user: UserSnapshot
     sessions: int
     apps: int
     roles: tuple[str, ...]
@@ -144,7 +144,7 @@ class OwnEnd:
 
 def may_delete_account(actor: Actor) -> bool:
     """Whether the organization lets the person delete the account that they are signed in to."""
-    settings = organization_by_id(actor.organization_id).settings
+    settings = get_organization_by_id(actor.organization_id).settings
     return bool(settings["user_permissions"]["members_can_delete_account"])
 
 
@@ -152,8 +152,8 @@ def may_delete_account(actor: Actor) -> bool:
 def preview_own_end(actor: Actor) -> OwnEnd:
     """What ``delete_own_account`` would end. Raises Forbidden and FreshSignInRequired as that does."""
     user = _require_allowed(actor)
-    known = roles_of(organization_by_id(actor.organization_id).settings)
-    held = roles_of_user(user.organization_id, user.organization_id, user.id)
+    known = effective_roles(get_organization_by_id(actor.organization_id).settings)
+    held = get_user_roles(user.organization_id, user.organization_id, user.id)
     return OwnEnd(
         user,
         sessions=len(list_sessions(actor)),
@@ -179,12 +179,12 @@ def delete_own_account(actor: Actor, *, email: str) -> EndedWithUser:
     return end_user(actor, user)
 
 
-def _count_apps(user: UserView) -> int:
+def _count_apps(user: UserSnapshot) -> int:
     mine = (Consent.organization_id == user.organization_id, Consent.user_id == user.id)
     return db.session.scalar(select(func.count()).select_from(Consent).where(*mine)) or 0
 
 
-def _require_allowed(actor: Actor) -> UserView:
+def _require_allowed(actor: Actor) -> UserSnapshot:
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has an account.")
     if not may_delete_account(actor):

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.user import ACTIVE, AccountLink, User
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import letters
@@ -24,7 +24,7 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in, requi
 from app.operations.sign_in.second_factors import count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, rate_limits
-from app.operations.store.rate_limits import Limit, bucket_of
+from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.operations.users import account_links
 from app.operations.users.account_links import AccountLinkView
@@ -35,7 +35,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
-from app.rules.token_values import EMAIL_PROOF
+from app.rules.token_values import EMAIL_VERIFICATION
 from app.rules.users.sign_up import is_domain_allowed
 
 
@@ -122,16 +122,16 @@ def request_proof(actor: Actor, email: str) -> None:
             "No mail server is set up here, so no address can be confirmed.", code="no_mail_server"
         )
     require_fresh_sign_in(actor)
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
     _require_allowed(actor, organization, actor.user_id, email, canonical)
     for bucket in (
-        bucket_of("address proof", str(actor.user_id)),
-        bucket_of("address proof", canonical),
+        bucket_key("address proof", str(actor.user_id)),
+        bucket_key("address proof", canonical),
     ):
-        rate_limits.require_attempt(
+        rate_limits.require_attempt_allowed(
             organization.id,
             "Too many links were asked for. Look into the mailbox, or try again in an hour.",
             Limit(bucket, _HOURLY),
@@ -141,7 +141,7 @@ def request_proof(actor: Actor, email: str) -> None:
 
 @read
 def _require_allowed(
-    actor: Actor, organization: OrganizationView, user_id: UUID, email: str, canonical: str
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
 ) -> None:
     row = db.session.execute(
         select(User.email_canonical, User.email_verified).where(
@@ -154,26 +154,28 @@ def _require_allowed(
         return
     if not may_change_profile(actor):
         raise Forbidden("Your organization does not let members change their address. Ask an administrator.")
-    if not is_domain_allowed(email, organization.settings) and not actor.may("users:write"):
+    if not is_domain_allowed(email, organization.settings) and not actor.has_permission("users:write"):
         raise InvalidInput(
             "This organization takes other domains than this one.", field="email", code="domain_not_allowed"
         )
 
 
 @transaction
-def _send(actor: Actor, organization: OrganizationView, user_id: UUID, email: str, canonical: str) -> None:
+def _send(
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
+) -> None:
     home = f"{organization.base_url}/organizations/{organization.slug}"
     holder = find_user_by_email(organization.id, email)
     if holder is not None and holder.id != user_id:
         values = {"email": email, "link": f"{home}/login", "forgot": f"{home}/forgot"}
         letters.send(organization, email, "account_exists", values)
         # As a new link does: by whether the one before still works, the asker would learn of the account (EN-1).
-        account_links.end_links(organization.id, user_id, EMAIL_PROOF)
+        account_links.end_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
         token, expires_at = account_links.make_link(
             organization.id,
             user_id,
-            EMAIL_PROOF,
+            EMAIL_VERIFICATION,
             bound_to=_bound(organization.id, user_id),
             life=LIFE,
             is_mailed=True,
@@ -200,9 +202,9 @@ def find_proof(actor: Actor, token: str) -> ProofView | None:
 
     Raises AnotherAccount.
     """
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     life = int(LIFE.total_seconds())
-    link = account_links.find_link(organization.id, token, EMAIL_PROOF, life_seconds=life)
+    link = account_links.find_link(organization.id, token, EMAIL_VERIFICATION, life_seconds=life)
     if link is None or not organization.is_active:
         return None
     if link.user_id != actor.user_id:
@@ -217,7 +219,7 @@ def find_proof(actor: Actor, token: str) -> ProofView | None:
             User.organization_id == organization.id,
             User.id == link.user_id,
             User.status == ACTIVE,
-            AccountLink.purpose == EMAIL_PROOF,
+            AccountLink.purpose == EMAIL_VERIFICATION,
         )
     ).first()
     if row is None or row.address is None or not link.is_bound_to(_bound(organization.id, link.user_id)):
@@ -239,7 +241,7 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
     proof = find_proof(actor, token)
     if proof is None or not account_links.use_link(proof.link):
         raise ProofEnded
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     user_id = proof.link.user_id
     _store(organization.id, user_id, proof)
     from_before = end_elsewhere_from_before(actor, user_id, known=known)

@@ -14,9 +14,9 @@ from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.users import get_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
-from app.operations.sign_in import known_browsers, passkeys, second_factors, second_step
+from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
 from app.operations.sign_in import second_factors as totp
-from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.reauthentication import require_fresh_person
 from app.operations.sign_in.second_factors import methods_of
 from app.operations.sign_in.sessions import end_sessions_of_user
@@ -105,7 +105,7 @@ def remove_every_factor(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     totp.remove_app(organization_id, user_id)
     passkeys.remove_all(organization_id, user_id)
     second_factors.remove_codes(organization_id, user_id)
-    second_step.forgive_tries(organization_id, user_id)
+    pending_sign_ins.forgive_tries(organization_id, user_id)
     known_browsers.forget_factors(organization_id, user_id)
     return methods
 

@@ -28,9 +28,9 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
-from app.operations.directory.lookups import OrganizationView, organization_by_id
-from app.operations.directory.permissions import roles_of_user
-from app.operations.sign_in.callers import require_holding, require_reach
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.permissions import get_user_roles
+from app.operations.sign_in.actor_access import require_holding, require_reach
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.operations.users.import_records import place_of
@@ -38,7 +38,7 @@ from app.operations.users.import_uploads import importer_of
 from app.operations.users.role_assignments import assign_role
 from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
-from app.rules.directory.permissions import MEMBER, roles_of
+from app.rules.directory.permissions import MEMBER, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import new_id, public_id
 from app.rules.users.user_import import ImportedPerson, checked_person
@@ -71,7 +71,7 @@ def update_existing(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_d
     }
     if person.profile:
         fields["profile"] = {**user.profile, **person.profile}
-    held = roles_of_user(actor.organization_id, actor.organization_id, user_id)
+    held = get_user_roles(actor.organization_id, actor.organization_id, user_id)
     missing = [role for role in person.roles if role not in held]
     if not user.email_verified and any(role != MEMBER for role in missing):
         # Whoever signed up with somebody's address must not get the roles meant for its owner.
@@ -108,7 +108,7 @@ class Part:
 
     job: UserImport
     importer: Actor
-    organization: OrganizationView
+    organization: OrganizationSnapshot
     people: list[tuple[int, dict[str, Any], ImportedPerson]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -142,8 +142,8 @@ def refusal_of(number: int, fields: dict[str, Any], refusal: DomainError) -> Ref
 
 
 @read
-def _read(job: UserImport) -> tuple[bytes, OrganizationView, Actor]:
-    organization = organization_by_id(job.organization_id)
+def _read(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
+    organization = get_organization_by_id(job.organization_id)
     if not organization.is_active:
         raise Forbidden("The organization is closed.", permission="users:write")
     sealed = db.session.scalar(
@@ -168,17 +168,17 @@ def _read(job: UserImport) -> tuple[bytes, OrganizationView, Actor]:
 def _require_allowed(part: Part, person: ImportedPerson) -> None:
     """The importer may say so of anybody: nobody grants what they lack (TN-11), nor vouches for addresses."""
     # Who may switch off that addresses are verified may vouch for them too; OI-5 leaves it to nobody else.
-    if person.email_verified and not part.importer.may("settings:write"):
+    if person.email_verified and not part.importer.has_permission("settings:write"):
         message = "Vouching for addresses needs the permission settings:write."
         raise Forbidden(message, permission="settings:write", field="email_verified")
-    known = roles_of(part.organization.settings)
+    known = effective_roles(part.organization.settings)
     everybodys = part.organization.settings["authentication"]["registration"]["default_roles"]
     for role in person.roles:
         if role not in known:
             message = f"There is no role {role[:64]!r}. There are: {', '.join(known)}."
             raise InvalidInput(message, field="roles", code="unknown_role")
         # As at every other door; who comes in by themselves has the default ones anyway.
-        if role not in everybodys and not part.importer.may("admins:write"):
+        if role not in everybodys and not part.importer.has_permission("admins:write"):
             message = f"Giving the role {role} needs the permission admins:write."
             raise Forbidden(message, permission="admins:write", field="roles")
         try:

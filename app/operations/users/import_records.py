@@ -24,9 +24,9 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
@@ -100,11 +100,11 @@ def list_imports(
 ) -> Page[ImportRecord]:
     """A page of the organization's imports, the newest first. Raises Forbidden."""
     actor.require("users:read")
-    limit = min(limit, MOST)
+    limit = min(limit, MAX_LIMIT)
     statement = select(UserImport).where(
         UserImport.organization_id == actor.organization_id, UserImport.status != UPLOADING
     )
-    rows = db.session.scalars(in_order(statement, (UserImport.id,), after).limit(limit + 1)).all()
+    rows = db.session.scalars(paginate(statement, (UserImport.id,), after).limit(limit + 1)).all()
     items = tuple(record_of(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
@@ -122,7 +122,7 @@ def list_refused_rows(
     if after is not None and (len(after) != 1 or not after[0].isascii() or not after[0].isdigit()):
         raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
     begin = min(int(after[0][:12]), 2**31 - 1) if after else 0
-    limit = min(limit, MOST)
+    limit = min(limit, MAX_LIMIT)
     rows = db.session.scalars(
         select(UserImportRefusal)
         .where(
@@ -149,7 +149,7 @@ def row_of(actor: Actor, import_id: str) -> UserImport:
 def record_of(row: UserImport) -> ImportRecord:
     """The row, to be shown."""
     return ImportRecord(
-        organization_slug=organization_by_id(row.organization_id, fresh=False).slug,
+        organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
         id=row.id,
         name=row.name,
         format=row.format,
@@ -220,7 +220,7 @@ def _words(row: RefusedRow) -> str:
 def _all(actor: Actor, import_id: str) -> Iterator[RefusedRow]:
     after: CursorKey | None = None
     while True:
-        page = list_refused_rows(actor, import_id, limit=MOST, after=after)
+        page = list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after)
         yield from page.items
         after = page.next_cursor_key
         if after is None:

@@ -35,17 +35,17 @@ def work_on_imports(actor: Actor, *, holder: str) -> int:
     stopped. Between two parts it rests as long as the first one took: people sign in meanwhile.
     """
     actor.require("instance:write")
-    if not _is_any_due() or not leases.take(LEASE, holder, LEASE_SECONDS):
+    if not _is_any_due() or not leases.acquire(LEASE, holder, LEASE_SECONDS):
         return 0
     done = 0
     try:
-        while (job := _next_due()) is not None and leases.keep(LEASE, holder, LEASE_SECONDS):
+        while (job := _next_due()) is not None and leases.renew(LEASE, holder, LEASE_SECONDS):
             started = time.monotonic()
             _work_or_fail(job)
             done += 1
             time.sleep(min(time.monotonic() - started, _LONGEST_PAUSE_SECONDS))
     finally:
-        leases.give_back(LEASE, holder)
+        leases.release(LEASE, holder)
     return done
 
 

@@ -24,8 +24,8 @@ from app.models.user import (
     UserImport,
     UserImportPart,
 )
-from app.operations.directory.lookups import client_of_row, organization_by_id
-from app.operations.directory.permissions import rights_of_user
+from app.operations.directory.lookups import find_client_by_id, get_organization_by_id
+from app.operations.directory.permissions import get_user_permissions
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
 from app.operations.store import audit, clock, keyring
@@ -34,7 +34,7 @@ from app.operations.tokens import tokens
 from app.operations.users import import_records
 from app.operations.users.import_records import ImportRecord, place_of, record_of, remove_refusals, row_of
 from app.rules.actor import Actor
-from app.rules.directory.permissions import cut_down
+from app.rules.directory.permissions import intersect_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import new_id, public_id
@@ -58,7 +58,7 @@ def document_of(actor: Actor) -> dict[str, Any]:
         "token_expires_at": actor.token_expires_at.isoformat() if actor.token_expires_at else None,
         "permissions": sorted(actor.permissions),
         "label": actor.label,
-        "address": actor.address,
+        "address": actor.ip_address,
         "request_id": actor.request_id,
     }
 
@@ -74,7 +74,7 @@ def importer_of(row: UserImport) -> Actor:
     held = frozenset(kept["permissions"])
     user_id, client_id = (UUID(kept[name]) if kept[name] else None for name in ("user_id", "client_id"))
     if kept["kind"] != "system":
-        held = cut_down(held, _rights_now(row.organization_id, kept["home"], user_id, client_id))
+        held = intersect_permissions(held, _rights_now(row.organization_id, kept["home"], user_id, client_id))
     actor = Actor(
         kept["kind"],
         row.organization_id,
@@ -95,7 +95,7 @@ def _require_standing(kept: Mapping[str, Any]) -> None:
     # Imports that a release before began kept neither.
     session_id, token_id, until = (kept.get(name) for name in ("session_id", "token_id", "token_expires_at"))
     try:
-        if session_id and sessions.has_been_ended(organization_by_id(kept["home"]), UUID(session_id)):
+        if session_id and sessions.has_been_ended(get_organization_by_id(kept["home"]), UUID(session_id)):
             raise _over("The sign-in that began this import has ended.")
     except NotFound:
         raise _over("The sign-in that began this import has ended.") from None
@@ -115,11 +115,11 @@ def _rights_now(
     rights: frozenset[str] | None = None
     try:
         if user_id is not None and get_user(home, user_id).is_active:
-            rights = rights_of_user(organization_by_id(organization_id), home, user_id)
+            rights = get_user_permissions(get_organization_by_id(organization_id), home, user_id)
         if client_id is not None:
-            client = client_of_row(home, client_id, fresh=True)
+            client = find_client_by_id(home, client_id, fresh=True)
             scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
-            rights = scopes if user_id is None else cut_down(scopes, rights or ())
+            rights = scopes if user_id is None else intersect_permissions(scopes, rights or ())
     except NotFound:
         rights = None
     if rights is None:

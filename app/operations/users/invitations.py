@@ -10,17 +10,17 @@ from sqlalchemy import ColumnElement, and_, func, select, update
 
 from app.extensions import db
 from app.models.user import Invitation
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.mail import letters
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.sign_in.passkeys import find_party
 from app.operations.store import audit, clock
-from app.operations.store.pages import DEFAULT_LIMIT, Page
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.pagination import DEFAULT_LIMIT, Page
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import assign_role, require_grantable
 from app.rules.actor import Actor
-from app.rules.directory.permissions import roles_of
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
@@ -28,10 +28,10 @@ from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import email_and_name
 from app.rules.organizations.settings_effects import end_of_life
-from app.rules.sign_in.passkeys import may_sign_in_alone
+from app.rules.sign_in.passkeys import is_passwordless_enabled
 from app.rules.token_values import INVITATION, digest, new_token, parse_token
 from app.rules.users.sign_up import has_passwords, require_invitable, require_passwords_to_join
-from app.rules.versions import version_of
+from app.rules.versions import compute_version
 
 
 class InvitationEnded(Conflict):
@@ -64,7 +64,7 @@ class InvitationView:
     @property
     def version(self) -> int:
         """Another number once anything of it is another."""
-        return version_of(self.id, self.email, self.name, self.role, self.expires_at)
+        return compute_version(self.id, self.email, self.name, self.role, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class NewInvitation:
     link: str | None
 
 
-def life_seconds(organization: OrganizationView) -> int:
+def life_seconds(organization: OrganizationSnapshot) -> int:
     """How long an invitation can be accepted, as the organization's settings are now."""
     seconds: int = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     return seconds
 
 
-def open_invitations(organization: OrganizationView) -> ColumnElement[bool]:
+def open_invitations(organization: OrganizationSnapshot) -> ColumnElement[bool]:
     """Those of the organization that can be accepted now."""
     now = clock.now()
     return and_(
@@ -93,7 +93,7 @@ def open_invitations(organization: OrganizationView) -> ColumnElement[bool]:
     )
 
 
-def view_of(row: Invitation, organization: OrganizationView) -> InvitationView:
+def view_of(row: Invitation, organization: OrganizationSnapshot) -> InvitationView:
     """The invitation of a row."""
     return InvitationView(
         id=row.id,
@@ -135,11 +135,11 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
     _end_open_ones(organization.id, canonical, now)
     if _open_ones(organization) >= MOST_OPEN:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
-    unit = current_unit()
-    token: str = unit.once(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
+    unit = current_unit_of_work()
+    token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
     invitation = Invitation(
         organization_id=organization.id,
-        id=unit.once(f"invitation id {canonical}", new_id),
+        id=unit.stable_value(f"invitation id {canonical}", new_id),
         digest=digest(token),
         email=email.strip(),
         email_canonical=canonical,
@@ -183,7 +183,7 @@ def find_invitation(token: str) -> InvitationView | None:
         )
     )
     try:
-        organization = organization_by_id(parsed.organization_id)
+        organization = get_organization_by_id(parsed.organization_id)
     except NotFound:
         return None
     if row is None or not _is_open(row, organization) or not organization.is_active:
@@ -200,9 +200,9 @@ def find_invitation(token: str) -> InvitationView | None:
     return view_of(row, organization)
 
 
-def takes_passkeys(organization: OrganizationView) -> bool:
+def takes_passkeys(organization: OrganizationSnapshot) -> bool:
     """Whether a passkey alone signs in to the organization, at this address."""
-    return may_sign_in_alone(organization.settings) and find_party() is not None
+    return is_passwordless_enabled(organization.settings) and find_party() is not None
 
 
 @transaction
@@ -217,10 +217,10 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     view = find_invitation(token)
     if view is None:
         raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
-    settings = organization_by_id(view.organization_id).settings
+    settings = get_organization_by_id(view.organization_id).settings
     if password_hash is not None:
         require_passwords_to_join(settings)
-    if view.role not in roles_of(settings):
+    if view.role not in effective_roles(settings):
         raise InvitationEnded("The role of this invitation is there no more. Ask for a new one.")
     if not _ended(view.organization_id, view.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was used already.")
@@ -291,7 +291,7 @@ def revoke_invitation(
     return view
 
 
-def _open_row(organization: OrganizationView, invitation_id: str) -> Invitation:
+def _open_row(organization: OrganizationSnapshot, invitation_id: str) -> Invitation:
     row_id = parse_public_id("inv", invitation_id)
     row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
     if row is None or not _is_open(row, organization):
@@ -332,13 +332,13 @@ def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
     )
 
 
-def _open_ones(organization: OrganizationView) -> int:
+def _open_ones(organization: OrganizationSnapshot) -> int:
     return (
         db.session.scalar(select(func.count()).select_from(Invitation).where(open_invitations(organization)))
         or 0
     )
 
 
-def _is_open(row: Invitation, organization: OrganizationView) -> bool:
+def _is_open(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_undecided = row.used_at is None and row.revoked_at is None
     return is_undecided and view_of(row, organization).expires_at > clock.now()

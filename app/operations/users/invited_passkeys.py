@@ -17,7 +17,7 @@ from sqlalchemy import insert
 
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verified_passkey
 from app.operations.sign_in.passkeys import INVITATION, get_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_first_proof
@@ -26,7 +26,7 @@ from app.operations.store.transactions import transaction
 from app.operations.users.invitations import InvitationView, accept_invitation, takes_passkeys
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
-from app.rules.sign_in.passkeys import creation_options, methods_proved
+from app.rules.sign_in.passkeys import creation_options, passkey_amr
 from app.rules.users.sign_up import has_passwords
 
 
@@ -35,7 +35,7 @@ def begin_joining(actor: Actor, invitation: InvitationView, browser: Browser) ->
 
     ``actor`` is the anonymous one.
     """
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     if has_passwords(organization.settings) or not takes_passkeys(organization):
         return None
     return creation_options(
@@ -59,7 +59,7 @@ def join_with_passkey(
     sign in alone or people choose passwords, and as ``accept_invitation``. Audit: that of ``accept_invitation``,
     ``passkey.registered``, ``session.started``.
     """
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     if has_passwords(organization.settings) or not takes_passkeys(organization):
         raise Conflict("Choose a password to join.", code="passwords_on")
     verified = verified_passkey(organization, INVITATION, invitation.public_id, text, "", browser)
@@ -75,7 +75,7 @@ def join_with_passkey(
 @transaction
 def _join(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     invitation: InvitationView,
     token: str,
     name: str,
@@ -90,23 +90,23 @@ def _join(
         organization.id,
         user_id=user_id,
         label=invitation.email,
-        address=actor.address,
+        address=actor.ip_address,
         request_id=actor.request_id,
     )
     store_passkey(person, organization, user_id, verified)
-    amr = methods_proved(may_sync=verified.made.may_sync, alone=True)
+    amr = passkey_amr(may_sync=verified.made.may_sync, alone=True)
     return complete_first_proof(actor, organization, user_id, amr=amr, browser=browser)
 
 
-def _keep_handle(organization: OrganizationView, invitation: InvitationView, user_id: UUID) -> None:
+def _keep_handle(organization: OrganizationSnapshot, invitation: InvitationView, user_id: UUID) -> None:
     handle = _handle_of(organization, invitation)
     db.session.execute(
         insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
     )
 
 
-def _handle_of(organization: OrganizationView, invitation: InvitationView) -> str:
+def _handle_of(organization: OrganizationSnapshot, invitation: InvitationView) -> str:
     """256 bits that say nothing of the person (MF-5), the same on each page of the invitation."""
-    key = keyring.derive_for(organization.id, "passkey handles of invitations")
+    key = keyring.derive_organization_key(organization.id, "passkey handles of invitations")
     made = hmac.new(key, invitation.id.bytes, hashlib.sha256).digest()
     return urlsafe_b64encode(made).rstrip(b"=").decode()

@@ -9,8 +9,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.directory.lookups import organization_by_id
-from app.operations.directory.users import LONGEST_NAME, UserView, get_user
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
@@ -22,12 +22,14 @@ from app.rules.users.profile import checked_profile
 
 def may_change_profile(actor: Actor) -> bool:
     """Whether the organization lets the person change their profile."""
-    settings = organization_by_id(actor.organization_id).settings
-    return bool(settings["user_permissions"]["members_can_edit_profile"]) or actor.may("users:write")
+    settings = get_organization_by_id(actor.organization_id).settings
+    return bool(settings["user_permissions"]["members_can_edit_profile"]) or actor.has_permission(
+        "users:write"
+    )
 
 
 @transaction
-def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> UserView:
+def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> UserSnapshot:
     """The actor's own name and profile are the given ones; claims left out are unknown from now on.
 
     Raises Forbidden where the organization does not let members change their profile, InvalidInput naming every
@@ -71,7 +73,7 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
 
 def _checked(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
     findings = Findings()
-    findings.add_problem("name", text_problem(name, longest=LONGEST_NAME))
+    findings.add_problem("name", text_problem(name, longest=MAX_NAME_LENGTH))
     try:
         checked = checked_profile(profile)
     except InvalidInput as wrong:

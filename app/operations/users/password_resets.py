@@ -10,20 +10,20 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import letters
 from app.operations.mail.notices import notify_user
 from app.operations.mail.sealed_payloads import open_payload, seal_payload
-from app.operations.sign_in import known_browsers, limits
-from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in import known_browsers, sign_in_limits
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.sign_in.second_factors import FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, outbox, rate_limits
-from app.operations.store.outbox import Message, Refused
-from app.operations.store.rate_limits import Limit, bucket_of, limits_of_networks
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import account_links
 from app.operations.users.account_links import AccountLinkView
@@ -80,7 +80,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     with a password. Audit: ``user.password_reset_requested``.
     """
     user = require_reach(actor, user_id)
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     if not user.is_active:
         raise Conflict("This user is disabled. Let them in again first.", code="user_disabled")
     require_passwords(organization)
@@ -96,20 +96,20 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     return NewResetLink(None, expires_at)
 
 
-def is_mailable(organization: OrganizationView) -> bool:
+def is_mailable(organization: OrganizationSnapshot) -> bool:
     """Whether a reset link may go by mail: there is a mail server, and the organization lets people reset so."""
     recovery = organization.settings["authentication"]["recovery"]
     return bool(recovery["password_reset"] and letters.is_possible())
 
 
-def send_reset(organization: OrganizationView, email: str, link: str, expires_at: datetime) -> None:
+def send_reset(organization: OrganizationSnapshot, email: str, link: str, expires_at: datetime) -> None:
     """The link goes to the mailbox; part of the unit that made it."""
     values = {"email": email, "link": link, "until": expires_at.isoformat()}
     letters.send(organization, email, "password_reset", values, until=expires_at)
 
 
 @transaction
-def make_reset(organization: OrganizationView, user_id: UUID, *, is_mailed: bool) -> tuple[str, datetime]:
+def make_reset(organization: OrganizationSnapshot, user_id: UUID, *, is_mailed: bool) -> tuple[str, datetime]:
     """(the token, when it ends) of a link bound to the password and address that the user has now (RP-1)."""
     row = db.session.execute(
         select(User.password_hash, User.email_canonical).where(
@@ -122,19 +122,19 @@ def make_reset(organization: OrganizationView, user_id: UUID, *, is_mailed: bool
     )
 
 
-def reset_address(organization: OrganizationView, token: str) -> str:
+def reset_address(organization: OrganizationSnapshot, token: str) -> str:
     """The address of the page where the link is used: at the configured origin, whatever a request says (RP-2)."""
     return f"{organization.base_url}/organizations/{organization.slug}/reset/{token}"
 
 
-def require_passwords(organization: OrganizationView) -> None:
+def require_passwords(organization: OrganizationSnapshot) -> None:
     """People of the organization sign in with passwords. Raises Conflict."""
     if not organization.settings["authentication"]["password"]["enabled"]:
         raise Conflict("This organization does not let people sign in with a password.", code="password_off")
 
 
 @read
-def find_reset(organization: OrganizationView, token: str) -> ResetView | None:
+def find_reset(organization: OrganizationSnapshot, token: str) -> ResetView | None:
     """Whose password the link is for, or None when it has ended or the password is another by now."""
     life = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
     link = account_links.find_link(organization.id, token, PASSWORD_RESET, life_seconds=life)
@@ -151,7 +151,7 @@ def find_reset(organization: OrganizationView, token: str) -> ResetView | None:
 
 
 def reset_password(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     token: str,
     password: str,
     *,
@@ -222,7 +222,9 @@ def _store(actor: Actor, reset: ResetView, new_hash: str, known: str, user_agent
     )
     left = count_factors(actor.organization_id, user_id)
     notify_user(actor, user_id, "password_was_reset", **gone.factors.told("ended"), **left.told("left"))
-    limits.forgive(actor.organization_id, canonical_email(reset.email) or "", address=actor.address)
+    sign_in_limits.forgive(
+        actor.organization_id, canonical_email(reset.email) or "", address=actor.ip_address
+    )
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
     here = known_browsers.recognise(actor, user_id, known, user_agent=user_agent, has_signed_in_before=False)
     return ResetDone(here, gone.factors)
@@ -249,14 +251,14 @@ def register() -> None:
     outbox.register_delivery(KIND, answer, receiver_type="recovery")
 
 
-def is_offered(organization: OrganizationView) -> bool:
+def is_offered(organization: OrganizationSnapshot) -> bool:
     """Whether a forgotten password can be reset by mail here."""
     has_passwords = organization.settings["authentication"]["password"]["enabled"]
     return bool(organization.is_active and has_passwords and is_mailable(organization))
 
 
 def request_reset(
-    organization: OrganizationView, email: str, *, address: str | None, request_id: str | None
+    organization: OrganizationSnapshot, email: str, *, address: str | None, request_id: str | None
 ) -> None:
     """If there is an account with the address, its mailbox gets a reset link.
 
@@ -269,17 +271,19 @@ def request_reset(
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("This is not an e-mail address.", field="email", code="invalid_email")
-    networks = limits_of_networks(_PER_NETWORK, address, "recovery network")
-    rate_limits.require_attempt(
+    networks = network_limits(_PER_NETWORK, address, "recovery network")
+    rate_limits.require_attempt_allowed(
         organization.id, "Too many people of your network forgot their password.", *networks
     )
-    account = Limit(bucket_of("recovery account", canonical), _PER_ACCOUNT)
-    if not rate_limits.claim_attempt(organization.id, account).wait:
+    account = Limit(bucket_key("recovery account", canonical), _PER_ACCOUNT)
+    if not rate_limits.record_attempt(organization.id, account).wait:
         _ask(organization, canonical, address, request_id)
 
 
 @transaction
-def _ask(organization: OrganizationView, canonical: str, address: str | None, request_id: str | None) -> None:
+def _ask(
+    organization: OrganizationSnapshot, canonical: str, address: str | None, request_id: str | None
+) -> None:
     values = {"email": canonical, "address": address, "request_id": request_id}
     outbox.enqueue(organization.id, KIND, seal_payload(organization.id, KIND, values), receiver="recovery")
 
@@ -291,11 +295,11 @@ def answer(message: Message) -> None:
     Raises Refused when the organization has gone or does not offer it any more.
     """
     try:
-        organization = organization_by_id(message.organization_id)
+        organization = get_organization_by_id(message.organization_id)
     except NotFound:
-        raise Refused("its organization is gone") from None
+        raise DeliveryRejected("its organization is gone") from None
     if not is_offered(organization):
-        raise Refused("it is not offered any more")
+        raise DeliveryRejected("it is not offered any more")
     asked = open_payload(organization.id, KIND, message.payload)
     user = find_user_by_email(organization.id, asked["email"])
     if user is None or not user.is_active:

@@ -16,16 +16,16 @@ from sqlalchemy import Select, delete, func, select
 
 from app.extensions import db
 from app.models.user import Registration
-from app.operations.directory.lookups import OrganizationView, organization_by_id
-from app.operations.directory.users import UserView, find_user_by_email, get_user
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
 from app.operations.mail import letters
 from app.operations.mail.sealed_payloads import open_payload
 from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
-from app.operations.store.outbox import Message, Refused
-from app.operations.store.pages import DEFAULT_LIMIT, CursorKey, Page, in_order
-from app.operations.store.rate_limits import Limit, bucket_of
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.pagination import DEFAULT_LIMIT, CursorKey, Page, paginate
+from app.operations.store.rate_limits import Limit, bucket_key
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import KIND
 from app.operations.users.sign_up import make_account
 from app.rules.actor import Actor
@@ -34,7 +34,7 @@ from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_i
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
-from app.rules.token_values import EMAIL_PROOF, digest, new_token, parse_token
+from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
 from app.rules.users.sign_up import is_open
 
 LIFE = timedelta(days=7)
@@ -113,14 +113,14 @@ def answer(message: Message) -> None:
 
 
 @read
-def find_registration(organization: OrganizationView, token: str) -> RegistrationView | None:
+def find_registration(organization: OrganizationSnapshot, token: str) -> RegistrationView | None:
     """What the link is about, or None when it has ended or the organization takes nobody any more."""
     row = _find_row(organization, token)
     return None if row is None else view_of(row)
 
 
 def confirm_registration(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     token: str,
     password: str,
     *,
@@ -136,19 +136,19 @@ def confirm_registration(
     if found is None:
         raise RegistrationEnded
     view, password_hash = found
-    limit = Limit(bucket_of("registration password", view.public_id), Lockout.of(organization.settings))
-    claim = rate_limits.claim_attempt(organization.id, limit)
-    if claim.wait:
+    limit = Limit(bucket_key("registration password", view.public_id), Lockout.of(organization.settings))
+    claim = rate_limits.record_attempt(organization.id, limit)
+    if claim.retry_after:
         raise TooManyRequests(
-            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.wait),
-            retry_after=claim.wait,
+            sentence("Too many wrong passwords. Try again in %(wait)s seconds.", wait=claim.retry_after),
+            retry_after=claim.retry_after,
         )
     try:
         is_right, _ = verify_password(
             password_hash, password, organization_id=organization.id, address=address
         )
     except Unavailable:
-        rate_limits.take_back(organization.id, claim.attempts)
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
         raise
     if not is_right:
         raise InvalidInput(
@@ -156,7 +156,7 @@ def confirm_registration(
             field="password",
             code="wrong_password",
         )
-    rate_limits.forgive(organization.id, limit.bucket)
+    rate_limits.clear_attempts(organization.id, limit.bucket)
     complete(
         Actor.anonymous(organization.id, address, request_id),
         organization,
@@ -168,7 +168,7 @@ def confirm_registration(
 
 @transaction
 def complete(
-    actor: Actor, organization: OrganizationView, registration_id: UUID, *, email_verified: bool
+    actor: Actor, organization: OrganizationSnapshot, registration_id: UUID, *, email_verified: bool
 ) -> UUID:
     """The account stands and nothing else waits for its address; returns the user's id.
 
@@ -212,14 +212,14 @@ def view_of(row: Registration) -> RegistrationView:
 
 
 @read
-def _read(organization: OrganizationView, token: str) -> tuple[RegistrationView, str] | None:
+def _read(organization: OrganizationSnapshot, token: str) -> tuple[RegistrationView, str] | None:
     row = _find_row(organization, token)
     return None if row is None else (view_of(row), row.password_hash)
 
 
-def _find_row(organization: OrganizationView, token: str) -> Registration | None:
+def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | None:
     parsed = parse_token(token)
-    if parsed is None or (parsed.kind, parsed.organization_id) != (EMAIL_PROOF, organization.id):
+    if parsed is None or (parsed.kind, parsed.organization_id) != (EMAIL_VERIFICATION, organization.id):
         return None
     if not organization.is_active or not is_open(organization.settings):
         return None
@@ -231,22 +231,22 @@ def _find_row(organization: OrganizationView, token: str) -> Registration | None
     return None if row is None or row.expires_at <= clock.now() else row
 
 
-def _still_open(organization_id: str) -> OrganizationView:
+def _still_open(organization_id: str) -> OrganizationSnapshot:
     try:
-        organization = organization_by_id(organization_id)
+        organization = get_organization_by_id(organization_id)
     except NotFound:
-        raise Refused("its organization is gone") from None
+        raise DeliveryRejected("its organization is gone") from None
     if not organization.is_active or not is_open(organization.settings):
-        raise Refused("nobody makes accounts for themselves any more")
+        raise DeliveryRejected("nobody makes accounts for themselves any more")
     waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization_id))
     if (waiting or 0) >= MOST_WAITING:
-        raise Refused("too many wait already")
+        raise DeliveryRejected("too many wait already")
     return organization
 
 
-def _keep(organization: OrganizationView, asked: dict[str, Any]) -> tuple[str, RegistrationView]:
-    unit = current_unit()
-    token: str = unit.once("registration", lambda: new_token(EMAIL_PROOF, organization.id))
+def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[str, RegistrationView]:
+    unit = current_unit_of_work()
+    token: str = unit.stable_value("registration", lambda: new_token(EMAIL_VERIFICATION, organization.id))
     now = clock.now()
     canonical = canonical_email(asked["email"]) or ""
     standing = db.session.scalars(
@@ -260,7 +260,7 @@ def _keep(organization: OrganizationView, asked: dict[str, Any]) -> tuple[str, R
         _remove(organization.id, Registration.id.in_(standing))
     row = Registration(
         organization_id=organization.id,
-        id=unit.once("registration id", new_id),
+        id=unit.stable_value("registration id", new_id),
         digest=digest(token),
         email=asked["email"].strip(),
         email_canonical=canonical,
@@ -287,7 +287,7 @@ def list_registrations(
 ) -> Page[RegistrationView]:
     """Who waits in the organization, the newest first. Raises Forbidden."""
     actor.require("users:read")
-    statement = in_order(_waiting(actor.organization_id).limit(limit + 1), [Registration.id], after)
+    statement = paginate(_waiting(actor.organization_id).limit(limit + 1), [Registration.id], after)
     rows = db.session.scalars(statement).all()
     items = tuple(view_of(row) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
@@ -296,7 +296,7 @@ def list_registrations(
 @read
 def count_registrations(actor: Actor) -> int:
     """How many wait; none for who may not see them."""
-    if not actor.may("users:read"):
+    if not actor.has_permission("users:read"):
         return 0
     statement = select(func.count()).select_from(_waiting(actor.organization_id).limit(1000).subquery())
     return db.session.scalar(statement) or 0
@@ -314,14 +314,14 @@ def get_registration(actor: Actor, registration_id: str) -> RegistrationView:
 
 
 @transaction
-def admit_registration(actor: Actor, registration_id: str) -> UserView:
+def admit_registration(actor: Actor, registration_id: str) -> UserSnapshot:
     """The person has the account, and signs in with the password that they chose; their address stays unproven.
 
     Raises Forbidden, NotFound, RegistrationEnded when the address has an account by now. Audit: ``user.registered``.
     """
     actor.require("users:write")
     found = get_registration(actor, registration_id)
-    organization = organization_by_id(actor.organization_id)
+    organization = get_organization_by_id(actor.organization_id)
     user_id = complete(actor, organization, found.id, email_verified=False)
     return get_user(organization.id, user_id)
 

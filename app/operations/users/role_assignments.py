@@ -10,12 +10,12 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationView, touch_organization
-from app.operations.sign_in.callers import require_holding
+from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
+from app.operations.sign_in.actor_access import require_holding
 from app.operations.store import audit, clock
-from app.operations.store.transactions import current_unit, is_duplicate_key, transaction
+from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, transaction
 from app.rules.actor import Actor
-from app.rules.directory.permissions import ADMIN, roles_of
+from app.rules.directory.permissions import ADMIN, effective_roles
 from app.rules.errors import Conflict
 from app.rules.fields import Findings, suggestion, text_problem
 from app.rules.identifiers import new_id, public_id
@@ -36,13 +36,13 @@ class AlreadyAssigned(Conflict):
     code = "already_administrator"
 
 
-def require_grantable(actor: Actor, organization: OrganizationView, role: str, found: Findings) -> None:
+def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: str, found: Findings) -> None:
     """The role exists in the organization, and the actor holds all that it holds (TN-11).
 
     Raises InvalidInput with everything ``found`` so far, Forbidden naming the first permission that is lacking.
     """
     problem = text_problem(role, longest=64)
-    roles = roles_of(organization.settings)
+    roles = effective_roles(organization.settings)
     if not found.add_problem("role", problem) and role not in roles:
         known = ", ".join(roles)
         found.add(
@@ -69,7 +69,7 @@ def assign_role(
     )
     if (held or 0) >= MOST_ROLES:
         raise Conflict("This person has too many roles.", code="too_many_roles")
-    row_id: UUID = current_unit().once(f"assignment {user_id} {role}", new_id)
+    row_id: UUID = current_unit_of_work().stable_value(f"assignment {user_id} {role}", new_id)
     try:
         with db.session.begin_nested():
             db.session.add(

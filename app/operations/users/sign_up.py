@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail import letters
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.store import audit, rate_limits
-from app.operations.store.rate_limits import Limit, bucket_of, limits_of_networks
+from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
 from app.operations.users.email_verification import ask_for_account
 from app.operations.users.role_assignments import assign_role
@@ -33,7 +33,7 @@ _WAITS = Lockout(MOST_PER_NETWORK, timedelta(hours=1), timedelta(minutes=1), tim
 _PER_ADDRESS = Lockout(MOST_PER_ADDRESS, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
-def require_open(organization: OrganizationView) -> None:
+def require_open(organization: OrganizationSnapshot) -> None:
     """The organization lets people make accounts for themselves. Raises Forbidden."""
     if not organization.is_active or not is_open(organization.settings):
         raise Forbidden(
@@ -44,7 +44,7 @@ def require_open(organization: OrganizationView) -> None:
         )
 
 
-def what_follows(organization: OrganizationView) -> Literal["mail", "administrator", "sign_in"]:
+def what_follows(organization: OrganizationSnapshot) -> Literal["mail", "administrator", "sign_in"]:
     """What whoever registered waits for: a link by mail, to be let in where there is no mail server, or nothing."""
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         return "sign_in"
@@ -52,7 +52,7 @@ def what_follows(organization: OrganizationView) -> Literal["mail", "administrat
 
 
 def register_user(
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     *,
     email: str,
     name: str,
@@ -82,18 +82,18 @@ def register_user(
         organization_id=organization.id,
         address=address,
     )
-    rate_limits.require_attempt(
+    rate_limits.require_attempt_allowed(
         organization.id,
         "Too many accounts were made from your network.",
-        *limits_of_networks(_WAITS, address, "registration"),
+        *network_limits(_WAITS, address, "registration"),
     )
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         _store(
             organization, email, name, password_hash, Actor.anonymous(organization.id, address, request_id)
         )
         return
-    mailbox = Limit(bucket_of("registration address", canonical_email(email) or ""), _PER_ADDRESS)
-    if not rate_limits.claim_attempt(organization.id, mailbox).wait:
+    mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_ADDRESS)
+    if not rate_limits.record_attempt(organization.id, mailbox).wait:
         ask_for_account(
             organization.id,
             email=email,
@@ -107,7 +107,7 @@ def register_user(
 @transaction
 def make_account(
     actor: Actor,
-    organization: OrganizationView,
+    organization: OrganizationSnapshot,
     *,
     email: str,
     name: str,
@@ -141,7 +141,7 @@ def make_account(
 
 @transaction
 def _store(
-    organization: OrganizationView, email: str, name: str, password_hash: str, stranger: Actor
+    organization: OrganizationSnapshot, email: str, name: str, password_hash: str, stranger: Actor
 ) -> None:
     try:
         make_account(

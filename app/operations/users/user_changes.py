@@ -14,16 +14,16 @@ from app.models.session import Session
 from app.models.user import DELETED, DISABLED, User
 from app.operations.authorization import connected_apps
 from app.operations.authorization.connected_apps import ConsentRecord
-from app.operations.directory.lookups import organization_by_id
-from app.operations.directory.users import UserView, address_taken, create_user, get_user
-from app.operations.sign_in.callers import require_reach
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.users import UserSnapshot, create_user, email_taken_error, get_user
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.sessions import SignIn, end_sessions, end_sessions_of_user, living, sign_ins_of
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.operations.users.email_change import end_with_address
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.user_status import disable_user, enable_user
-from app.operations.users.users import UserRecord, record_of, user_id_of
+from app.operations.users.users import UserDetailRecord, record_of, user_id_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import parse_public_id, public_id
@@ -35,12 +35,12 @@ from app.rules.users.profile import new_user, user_change
 class UpdatedUser:
     """``changed`` names the fields that differ now."""
 
-    record: UserRecord
+    record: UserDetailRecord
     changed: list[str]
 
 
 @transaction
-def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
+def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserDetailRecord:
     """A new user without a password and with an address that nobody has confirmed.
 
     They sign in once they chose a password by a link (``password_resets.issue_reset_link``). Raises Forbidden,
@@ -93,13 +93,13 @@ def update_user(
     return UpdatedUser(record_of(actor, user.id), changed)
 
 
-def require_version(user: UserView, expected: int | None) -> None:
+def require_version(user: UserSnapshot, expected: int | None) -> None:
     """Raise PreconditionFailed unless the user is at the version that the caller read."""
     if expected is not None and user.version != expected:
         raise PreconditionFailed("The user was changed since you read them. Read them again.")
 
 
-def _store(user: UserView, values: dict[str, Any]) -> None:
+def _store(user: UserSnapshot, values: dict[str, Any]) -> None:
     columns = dict(values)
     if "email" in values:
         canonical = canonical_email(values["email"])
@@ -120,7 +120,7 @@ def _store(user: UserView, values: dict[str, Any]) -> None:
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise address_taken() from error
+        raise email_taken_error() from error
     if stored != 1:
         raise Conflict("The user was changed at the same moment. Read them again.", code="busy")
     db.session.expire_all()
@@ -131,7 +131,7 @@ def list_user_sessions(actor: Actor, user_id: str) -> list[SignIn]:
     """The user's living sign-ins, by last use. Raises Forbidden, NotFound."""
     actor.require("users:read")
     user = get_user(actor.organization_id, user_id_of(user_id))
-    return sign_ins_of(organization_by_id(user.organization_id), user.id, current=actor.session_id)
+    return sign_ins_of(get_organization_by_id(user.organization_id), user.id, current=actor.session_id)
 
 
 @transaction
@@ -163,7 +163,7 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     actor.require("users:write")
     user = require_reach(actor, user_id_of(user_id))
     row_id = parse_public_id("ses", session_id)
-    lives = living(organization_by_id(user.organization_id)) & (Session.user_id == user.id)
+    lives = living(get_organization_by_id(user.organization_id)) & (Session.user_id == user.id)
     if not end_sessions(user.organization_id, lives & (Session.id == row_id)):
         raise NotFound("There is no such sign-in.")
     audit.record(

@@ -8,9 +8,9 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import ACTIVE, DELETED, DISABLED, User
-from app.operations.directory.users import UserView, get_user
+from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.grants.revocation import revoke_grants_of_user
-from app.operations.sign_in.callers import require_reach
+from app.operations.sign_in.actor_access import require_reach
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
@@ -20,7 +20,7 @@ from app.rules.identifiers import public_id
 
 
 @transaction
-def disable_user(actor: Actor, user_id: UUID) -> UserView:
+def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """The user cannot sign in; sign-ins and everything that apps hold of them are dead at once (SS-6).
 
     Raises NotFound, Forbidden when the user holds a role that the actor lacks, LastAdministrator. Repeating
@@ -37,7 +37,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserView:
 
 
 @transaction
-def enable_user(actor: Actor, user_id: UUID) -> UserView:
+def enable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """The user may sign in again; nothing that ended comes back. Raises as above. Audit: ``user.enabled``."""
     require_reach(actor, user_id)
     if _set_status(actor, user_id, ACTIVE):

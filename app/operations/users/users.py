@@ -11,41 +11,41 @@ from sqlalchemy import Select, exists, func, literal, or_, select
 
 from app.extensions import db
 from app.models.user import DELETED, RoleAssignment, User
-from app.operations.directory.lookups import organization_by_id
-from app.operations.directory.permissions import roles_of_user
-from app.operations.directory.users import UserView, find_user_by_email, get_user, view_of
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.permissions import get_user_roles
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, to_user_snapshot
 from app.operations.sign_in.second_factors import methods_of, methods_of_users
-from app.operations.store.pages import DEFAULT_LIMIT, MOST, CursorKey, Page, in_order
+from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.directory.permissions import roles_of
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import FieldError, InvalidInput, NotFound
 from app.rules.identifiers import encode_uuid, parse_public_id
 from app.rules.users.profile import STATUSES
 
 
 @dataclass(frozen=True, slots=True)
-class UserRecord:
+class UserDetailRecord:
     """A user with the names of their roles and the methods of their second factors.
 
     ``organization_slug`` is where they belong.
     """
 
-    user: UserView
+    user: UserSnapshot
     organization_slug: str
     roles: tuple[str, ...]
     methods: tuple[str, ...] = ()
 
 
 @read
-def get_user_record(actor: Actor, user_id: str) -> UserRecord:
+def get_user_record(actor: Actor, user_id: str) -> UserDetailRecord:
     """The user with the id ``usr_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
     return record_of(actor, user_id_of(user_id))
 
 
 @read
-def find_user_record(actor: Actor, user: str) -> UserRecord:
+def find_user_record(actor: Actor, user: str) -> UserDetailRecord:
     """The user with the id ``usr_…`` or the address, in any spelling. Raises Forbidden, NotFound."""
     actor.require("users:read")
     found = find_user_by_email(actor.organization_id, user) if "@" in user else None
@@ -53,12 +53,12 @@ def find_user_record(actor: Actor, user: str) -> UserRecord:
 
 
 @read
-def record_of(actor: Actor, user_id: UUID) -> UserRecord:
+def record_of(actor: Actor, user_id: UUID) -> UserDetailRecord:
     """The user of the actor's organization, after the permission was asked. Raises NotFound."""
     here = actor.organization_id
     view = get_user(here, user_id)
-    roles, methods = roles_of_user(here, here, user_id), methods_of(here, user_id)
-    return UserRecord(view, organization_by_id(here).slug, roles, methods)
+    roles, methods = get_user_roles(here, here, user_id), methods_of(here, user_id)
+    return UserDetailRecord(view, get_organization_by_id(here).slug, roles, methods)
 
 
 def user_id_of(text: str) -> UUID:
@@ -103,26 +103,28 @@ def list_users(
     query: str | None = None,
     filters: Mapping[str, str] | None = None,
     sort: str = "email",
-) -> Page[UserRecord]:
+) -> Page[UserDetailRecord]:
     """A page of the organization's users, without the deleted ones.
 
     ``query`` is a part of an address or a name, or a whole ``usr_…``; ``filters`` are ``status`` and ``role``;
     ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
     """
     actor.require("users:read")
-    organization = organization_by_id(actor.organization_id)
-    _check(filters or {}, sort, tuple(roles_of(organization.settings)))
+    organization = get_organization_by_id(actor.organization_id)
+    _check(filters or {}, sort, tuple(effective_roles(organization.settings)))
     statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
     statement = _narrowed(statement, organization.id, filters or {})
     if query:
         statement = _search(statement, query)
-    limit = min(limit, MOST)
-    ordered = in_order(statement, _columns(sort), after, descending=sort.startswith("-"))
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, _columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
     methods = methods_of_users(organization.id, [row.id for row in rows[:limit]])
     items = tuple(
-        UserRecord(view_of(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ()))
+        UserDetailRecord(
+            to_user_snapshot(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ())
+        )
         for row in rows[:limit]
     )
     return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)

@@ -1,7 +1,7 @@
 """Why requests of clients are refused, for their makers: each cause has a stable code and says how to mend it.
 
 The code stands in the API and in the log of failed requests, never on the OAuth wire. Where a request is refused,
-``DomainError.because`` names the cause; what names none has the cause of its error code.
+``DomainError.with_cause`` names the cause; what names none has the cause of its error code.
 """
 
 from __future__ import annotations

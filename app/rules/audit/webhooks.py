@@ -14,7 +14,7 @@ from typing import Any
 from app.rules.audit.events import CHOICES
 from app.rules.fields import Findings, find_unknown, suggestion, text_problem, type_name
 from app.rules.redaction import redact
-from app.rules.store.outgoing_http import OutgoingRefused, check_addresses, target_of
+from app.rules.store.outgoing_http import OutgoingRequestBlocked, parse_target, require_public_addresses
 
 FIELDS = ("url", "description", "event_types", "status")
 READ_ONLY = (
@@ -129,12 +129,12 @@ def _url(findings: Findings, value: Any, allowed_hosts: frozenset[str]) -> str:
         findings.add("url", "wrong_type", f"This must be a string, not {type_name(value)}.")
     else:
         try:
-            target = target_of(value)
+            target = parse_target(value)
             if _is_address(target.host):
-                check_addresses(target, [target.host], allowed_hosts)
+                require_public_addresses(target, [target.host], allowed_hosts)
             elif _is_loopback(target.host):
-                check_addresses(target, [_LOOPBACK], allowed_hosts)
-        except OutgoingRefused as refusal:
+                require_public_addresses(target, [_LOOPBACK], allowed_hosts)
+        except OutgoingRequestBlocked as refusal:
             findings.add("url", refusal.code, refusal.description)
     return str(value)
 

@@ -17,8 +17,8 @@ from app.rules.authorization.claims_parameter import parse_claims, scopes_of, wa
 from app.rules.clients.dpop import is_thumbprint
 from app.rules.clients.redirect_uris import origin_of
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.oauth_errors import AuthorizationRefusal, InvalidTarget
-from app.rules.scopes import beyond, parse_scope
+from app.rules.oauth_errors import AuthorizationError, InvalidTarget
+from app.rules.scopes import disallowed_scopes, parse_scope
 
 LONGEST_LOGIN_HINT = 320
 LONGEST_ID_TOKEN_HINT = 4 * 1024
@@ -85,9 +85,9 @@ def checked_mode(sent: Mapping[str, str]) -> str:
     """The mode of a good request. Raises AuthorizationRefusal for one that is not offered, or not to this address."""
     asked = sent.get("response_mode", QUERY)
     if asked not in RESPONSE_MODES:
-        raise AuthorizationRefusal("invalid_request", "The response_mode must be query or form_post.")
+        raise AuthorizationError("invalid_request", "The response_mode must be query or form_post.")
     if asked != mode_of(sent):
-        raise AuthorizationRefusal("invalid_request", "An app's own scheme takes no forms: use query.")
+        raise AuthorizationError("invalid_request", "An app's own scheme takes no forms: use query.")
     return asked
 
 
@@ -207,25 +207,25 @@ def understood(sent: Mapping[str, str]) -> dict[str, str]:
 
 def _require_bounded(sent: Mapping[str, str]) -> None:
     if sum(len(value.encode()) for value in understood(sent).values()) > LONGEST_REQUEST:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", f"The parameters are longer than {LONGEST_REQUEST} bytes together."
         )
 
 
 def _require_each_once(repeated: Collection[str]) -> None:
     if repeated:
-        raise AuthorizationRefusal("invalid_request", "A parameter was sent more than once.").because(
+        raise AuthorizationError("invalid_request", "A parameter was sent more than once.").with_cause(
             "parameter_repeated", received=", ".join(sorted(repeated))
         )
 
 
 def _require_code(sent: Mapping[str, str]) -> None:
     if "response_type" not in sent:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", "The parameter response_type is missing; it must be code."
-        ).because("parameter_missing", expected="response_type=code")
+        ).with_cause("parameter_missing", expected="response_type=code")
     if sent["response_type"] != "code":
-        raise AuthorizationRefusal("unsupported_response_type", "The only response_type is code.").because(
+        raise AuthorizationError("unsupported_response_type", "The only response_type is code.").with_cause(
             "response_type_unsupported", received=sent["response_type"], expected="code"
         )
 
@@ -233,38 +233,38 @@ def _require_code(sent: Mapping[str, str]) -> None:
 def _code_challenge(sent: Mapping[str, str]) -> str:
     challenge = sent.get("code_challenge")
     if challenge is None:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", "PKCE is required: the parameter code_challenge is missing."
-        ).because("pkce_missing")
+        ).with_cause("pkce_missing")
     if sent.get("code_challenge_method") != METHOD:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", "The parameter code_challenge_method must be S256."
-        ).because("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=METHOD)
+        ).with_cause("pkce_method_unsupported", received=sent.get("code_challenge_method"), expected=METHOD)
     if not is_challenge(challenge):
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", "The code_challenge must be 43 base64url characters."
-        ).because("pkce_method_unsupported", received=challenge, expected="43 base64url characters")
+        ).with_cause("pkce_method_unsupported", received=challenge, expected="43 base64url characters")
     return challenge
 
 
 def _dpop_jkt(sent: Mapping[str, str]) -> str | None:
     jkt = sent.get("dpop_jkt")
     if jkt is not None and not is_thumbprint(jkt):
-        raise AuthorizationRefusal("invalid_request", "The dpop_jkt must be 43 base64url characters.")
+        raise AuthorizationError("invalid_request", "The dpop_jkt must be 43 base64url characters.")
     return jkt
 
 
 def _scopes(sent: Mapping[str, str], client_scopes: Collection[str]) -> tuple[str, ...]:
     scopes = parse_scope(sent.get("scope", ""))
     if not scopes:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_scope", "The parameter scope is missing, empty or malformed."
-        ).because("parameter_missing", expected="scope")
-    refused = beyond(scopes, client_scopes)
+        ).with_cause("parameter_missing", expected="scope")
+    refused = disallowed_scopes(scopes, client_scopes)
     if refused:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_scope", "A scope was asked for that the client was not registered for."
-        ).because("scope_not_allowed", received=" ".join(refused), expected=client_scopes)
+        ).with_cause("scope_not_allowed", received=" ".join(refused), expected=client_scopes)
     return scopes
 
 
@@ -272,7 +272,7 @@ def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return parse_resources(sent.get("resource", ""))
     except InvalidTarget as refused:
-        raise AuthorizationRefusal(refused.code, refused.description).because(
+        raise AuthorizationError(refused.code, refused.description).with_cause(
             "resource_not_allowed", received=sent.get("resource")
         ) from refused
 
@@ -280,20 +280,20 @@ def _resources(sent: Mapping[str, str]) -> tuple[str, ...]:
 def _bounded(sent: Mapping[str, str], name: str, longest: int) -> str | None:
     value = sent.get(name)
     if value is not None and len(value.encode()) > longest:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", f"The parameter {name} is longer than {longest} bytes."
-        ).because("parameter_malformed", received=f"{name} of {len(value.encode())} bytes")
+        ).with_cause("parameter_malformed", received=f"{name} of {len(value.encode())} bytes")
     return value
 
 
 def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
     prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
     if any(prompt not in PROMPTS for prompt in prompts):
-        raise AuthorizationRefusal("invalid_request", "The parameter prompt holds an unknown value.").because(
-            "parameter_malformed", received=sent["prompt"], expected=PROMPTS
-        )
+        raise AuthorizationError(
+            "invalid_request", "The parameter prompt holds an unknown value."
+        ).with_cause("parameter_malformed", received=sent["prompt"], expected=PROMPTS)
     if "none" in prompts and len(prompts) > 1:
-        raise AuthorizationRefusal("invalid_request", "The prompt none stands alone.").because(
+        raise AuthorizationError("invalid_request", "The prompt none stands alone.").with_cause(
             "parameter_malformed", received=sent["prompt"], expected="none"
         )
     return prompts
@@ -308,7 +308,7 @@ def _max_age(sent: Mapping[str, str], default: int | None) -> int | None:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > LONGEST_MAX_AGE:
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "invalid_request", "The parameter max_age must be a number of seconds."
-        ).because("parameter_malformed", received=f"max_age={text}")
+        ).with_cause("parameter_malformed", received=f"max_age={text}")
     return int(text)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from app.rules.errors import DomainError
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 from app.rules.strict_json import load_object
 from app.rules.tokens.claims import PROFILE_CLAIMS, SCOPE_OF_CLAIM
 
@@ -124,5 +124,5 @@ def _texts(values: Iterable[Any]) -> list[str]:
     return texts
 
 
-def _malformed(what: str) -> AuthorizationRefusal:
-    return AuthorizationRefusal("invalid_request", f"The parameter claims {what}.")
+def _malformed(what: str) -> AuthorizationError:
+    return AuthorizationError("invalid_request", f"The parameter claims {what}.")

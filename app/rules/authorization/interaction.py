@@ -13,8 +13,8 @@ from app.rules.authorization.claims_parameter import must_meet_contexts
 from app.rules.authorization.consents import FIRST_PARTY, asks_people
 from app.rules.clients.client_types import is_pre_approved
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
-from app.rules.oauth_errors import AuthorizationRefusal
-from app.rules.scopes import is_within
+from app.rules.oauth_errors import AuthorizationError
+from app.rules.scopes import is_subset
 from app.rules.sign_in.second_factors import used_second_factor
 
 PASSWORD = "urn:oasis:names:tc:SAML:2.0:ac:classes:PasswordProtectedTransport"
@@ -96,9 +96,9 @@ def next_step(
     silent = "none" in parameters.prompts
     step = _step(parameters, sign_in, circumstances)
     if silent and step in _SILENT_ERRORS:
-        raise AuthorizationRefusal(*_SILENT_ERRORS[step])
+        raise AuthorizationError(*_SILENT_ERRORS[step])
     if silent and circumstances.is_hint_unknown:
-        raise AuthorizationRefusal("login_required", "The id_token_hint names nobody who is known here.")
+        raise AuthorizationError("login_required", "The id_token_hint names nobody who is known here.")
     return step
 
 
@@ -113,7 +113,7 @@ def _step(parameters: AuthorizationParameters, sign_in: SignIn | None, circumsta
         return Step.SELECT_ACCOUNT
     if circumstances.subject not in {None, sign_in.subject}:
         if is_fresh:
-            raise AuthorizationRefusal("login_required", "Somebody else signed in than the request is about.")
+            raise AuthorizationError("login_required", "Somebody else signed in than the request is about.")
         return Step.SIGN_IN
     if not is_fresh and _should_step_up(parameters, sign_in):
         return Step.SIGN_IN
@@ -155,7 +155,7 @@ def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> No
         parameters.acr_values == () or set(sign_in.contexts) & set(parameters.acr_values)
     ):
         # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
-        raise AuthorizationRefusal(
+        raise AuthorizationError(
             "unmet_authentication_requirements", "No sign-in here reaches a context class that is demanded."
         )
 
@@ -191,7 +191,7 @@ def needs_consent(
         parameters, trust=trust, settings=settings, approval=approval, approved_scopes=approved_scopes
     ):
         return False
-    if not is_within(parameters.consent_scopes, {*allowed, *declined}):
+    if not is_subset(parameters.consent_scopes, {*allowed, *declined}):
         return True
     return bool(parameters.scopes) and not set(parameters.scopes) - set(declined)
 

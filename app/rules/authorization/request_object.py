@@ -10,7 +10,7 @@ from typing import Any
 from app.rules.authorization.authorization_request import NAMES
 from app.rules.clients import client_assertions
 from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 
 LONGEST = 24 * 1024
 # How long ago it may have begun and how far ahead it may end, where a profile demands both: FAPI 2.0 Message Signing
@@ -22,7 +22,7 @@ _OF_THE_JWT = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
 _REFERENCES = ("request", "request_uri")
 
 
-class InvalidRequestObject(AuthorizationRefusal):
+class InvalidRequestObject(AuthorizationError):
     """The request object is not one that this client signed for this server (RFC 9101 section 7)."""
 
     def __init__(self, description: str) -> None:
@@ -36,9 +36,9 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     3.1.2.6) for an encrypted one, and for an unsigned one of a client that promised nothing.
     """
     if text.count(".") == 4:
-        raise AuthorizationRefusal("request_not_supported", "Encrypted request objects are not supported.")
+        raise AuthorizationError("request_not_supported", "Encrypted request objects are not supported.")
     if not must_be_signed and len(text) <= LONGEST and client_assertions.is_unsigned(text):
-        raise AuthorizationRefusal("request_not_supported", "Unsigned request objects are not supported.")
+        raise AuthorizationError("request_not_supported", "Unsigned request objects are not supported.")
     try:
         jwt = client_assertions.read(text, longest=LONGEST)
     except MalformedJwt as malformed:

@@ -208,9 +208,9 @@ def read_assertion(text: str) -> ClientJwt:
     try:
         jwt = read(text, longest=LONGEST)
     except MalformedJwt as malformed:
-        raise InvalidClient().because("client_assertion_malformed", received=str(malformed)) from None
+        raise InvalidClient().with_cause("client_assertion_malformed", received=str(malformed)) from None
     if jwt.type not in _TYPES:
-        raise InvalidClient().because("client_assertion_malformed", expected="typ: JWT, or none")
+        raise InvalidClient().with_cause("client_assertion_malformed", expected="typ: JWT, or none")
     return jwt
 
 
@@ -218,7 +218,7 @@ def subject_of_assertion(text: str) -> str:
     """The ``client_id`` that the assertion claims to be of. Raises InvalidClient."""
     subject = read_assertion(text).claims.get("sub")
     if not isinstance(subject, str):
-        raise InvalidClient().because("client_assertion_malformed", received="sub is missing or no string")
+        raise InvalidClient().with_cause("client_assertion_malformed", received="sub is missing or no string")
     return subject
 
 
@@ -232,11 +232,11 @@ def judge(
     addresses that count as well, and a list with one entry does. Raises InvalidClient.
     """
     if jwt.algorithm not in algorithms:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_malformed", received=f"alg {jwt.algorithm}", expected=algorithms
         )
     if jwt.claims.get("iss") != client_id or jwt.claims.get("sub") != client_id:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_malformed",
             received="iss or sub is not the client_id",
             expected=f"iss and sub: {client_id}",
@@ -244,16 +244,16 @@ def judge(
     _require_audience(jwt, issuer, endpoints)
     jti = jwt.claims.get("jti")
     if not isinstance(jti, str) or not 1 <= len(jti) <= LONGEST_JTI:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_malformed", received=f"jti is not 1 to {LONGEST_JTI} characters"
         )
     try:
         skewed = skew(jwt.claims, now, longest=LONGEST_LIFE)
         expires = time_of(jwt.claims, "exp")
     except MalformedJwt as malformed:
-        raise InvalidClient().because("client_assertion_malformed", received=str(malformed)) from None
+        raise InvalidClient().with_cause("client_assertion_malformed", received=str(malformed)) from None
     if skewed is not None or expires is None:
-        raise InvalidClient().because(
+        raise InvalidClient().with_cause(
             "client_assertion_clock_skew", received=skewed, expected="exp at most 5 minutes ahead"
         )
     return Judged(jti, datetime.fromtimestamp(expires, UTC) + LEEWAY)
@@ -264,4 +264,4 @@ def _require_audience(jwt: ClientJwt, issuer: str, endpoints: Collection[str]) -
     if endpoints and isinstance(audience, list) and len(audience) == 1:
         audience = audience[0]
     if not isinstance(audience, str) or audience not in {issuer, *endpoints}:
-        raise InvalidClient().because("client_assertion_audience", expected=issuer)
+        raise InvalidClient().with_cause("client_assertion_audience", expected=issuer)

@@ -19,7 +19,7 @@ from app.rules.clients.client_types import (
 )
 from app.rules.clients.redirect_uris import sector_problem
 from app.rules.fields import Findings, Problem
-from app.rules.scopes import IDENTITY_SCOPES, beyond, format_scope
+from app.rules.scopes import IDENTITY_SCOPES, disallowed_scopes, format_scope
 
 LONGEST_SCOPE_PARAMETER = 4000
 NATIVE, UNVERIFIED = "native", "unverified"
@@ -39,7 +39,7 @@ def _grants_fit_type(client: Client) -> Problem | None:
     kind = CLIENT_TYPES[client["type"]]
     if not client["grant_types"]:
         return Problem("required", "A client needs at least one grant type.")
-    refused = beyond(client["grant_types"], kind.possible_grant_types)
+    refused = disallowed_scopes(client["grant_types"], kind.possible_grant_types)
     if not refused:
         return None
     return Problem(
@@ -117,7 +117,7 @@ def _scopes_fit_grants(client: Client) -> Problem | None:
 
 def _optional_are_scopes(client: Client) -> Problem | None:
     optional = client.get("optional_scopes") or ()
-    others = beyond(optional, client["scopes"])
+    others = disallowed_scopes(optional, client["scopes"])
     if others:
         return Problem("inconsistent", f"These are not among the client's scopes: {', '.join(others)}.")
     if "openid" in optional:

@@ -13,8 +13,8 @@ from app.rules.clients.resource_indicators import MOST as MOST_RESOURCES
 from app.rules.clients.resource_indicators import identifier_problem
 from app.rules.fields import Findings, Problem, text_problem, type_name
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import LONGEST as LONGEST_SCOPE
-from app.rules.scopes import MOST as MOST_SCOPES
+from app.rules.scopes import MAX_SCOPE_LENGTH as LONGEST_SCOPE
+from app.rules.scopes import MAX_SCOPES as MOST_SCOPES
 from app.rules.scopes import is_scope
 
 TRUST = ("first_party", "verified", "unverified")

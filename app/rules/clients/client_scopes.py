@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from app.rules.oauth_errors import InvalidScope
-from app.rules.scopes import IDENTITY_SCOPES, beyond, parse_scope
+from app.rules.scopes import IDENTITY_SCOPES, disallowed_scopes, parse_scope
 
 
 def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...]:
@@ -16,12 +16,12 @@ def scopes_for_itself(asked: str, registered: Collection[str]) -> tuple[str, ...
     own = tuple(scope for scope in registered if scope not in IDENTITY_SCOPES)
     scopes = parse_scope(asked)
     if scopes is None:
-        raise InvalidScope("The parameter scope is malformed.").because(
+        raise InvalidScope("The parameter scope is malformed.").with_cause(
             "parameter_malformed", received="scope"
         )
-    refused = beyond(scopes, own)
+    refused = disallowed_scopes(scopes, own)
     if refused:
-        raise InvalidScope("A scope was asked for that the client may not have for itself.").because(
+        raise InvalidScope("A scope was asked for that the client may not have for itself.").with_cause(
             "scope_not_allowed", received=" ".join(refused), expected=own
         )
     return scopes or own
@@ -34,12 +34,12 @@ def scopes_for_a_user(asked: str, registered: Collection[str]) -> tuple[str, ...
     """
     scopes = parse_scope(asked)
     if not scopes:
-        raise InvalidScope("The parameter scope is missing, empty or malformed.").because(
+        raise InvalidScope("The parameter scope is missing, empty or malformed.").with_cause(
             "parameter_missing", expected="scope"
         )
-    refused = beyond(scopes, registered)
+    refused = disallowed_scopes(scopes, registered)
     if refused:
-        raise InvalidScope("A scope was asked for that the client was not registered for.").because(
+        raise InvalidScope("A scope was asked for that the client was not registered for.").with_cause(
             "scope_not_allowed", received=" ".join(refused), expected=tuple(registered)
         )
     return scopes

@@ -17,7 +17,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.rules.strict_json import InvalidJson, load_object
 
 # RS256 is not among them, whoever asks (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
@@ -46,13 +46,13 @@ class Proof:
     until: datetime
 
 
-class InvalidProof(OAuthRefusal):
+class InvalidProof(OAuthError):
     """There is no proof where one is needed, or it does not count."""
 
     code = "invalid_dpop_proof"
 
 
-class NonceNeeded(OAuthRefusal):
+class NonceNeeded(OAuthError):
     """The proof must hold the nonce that comes with this refusal (RFC 9449 section 8)."""
 
     code = "use_dpop_nonce"
@@ -168,7 +168,7 @@ def _require_this_request(payload: Mapping[str, Any], method: str, url: str) -> 
         raise InvalidProof("The DPoP proof's htm is missing or not the method of this request.")
     claimed = payload.get("htu")
     if not isinstance(claimed, str) or _normal(claimed) != _normal(url):
-        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").because(
+        raise InvalidProof("The DPoP proof's htu is missing or not the address of this request.").with_cause(
             "dpop_invalid", received=str(claimed)[:200], expected=url
         )
 
@@ -192,7 +192,7 @@ def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
         raise InvalidProof("The DPoP proof's iat is missing or no number.")
     seconds = value - now.timestamp()
     if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
-        raise InvalidProof("The DPoP proof's iat is too far from this server's time.").because(
+        raise InvalidProof("The DPoP proof's iat is too far from this server's time.").with_cause(
             "dpop_clock_skew", received=f"{seconds:+.6g} seconds from now"
         )
     return now + timedelta(seconds=seconds)

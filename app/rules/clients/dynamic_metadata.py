@@ -25,11 +25,11 @@ from app.rules.clients.client_types import (
     SECRET_METHODS,
 )
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.errors import InvalidInput
 from app.rules.fields import Findings
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import IDENTITY_SCOPES, format_scope, narrow, parse_scope
+from app.rules.scopes import IDENTITY_SCOPES, format_scope, parse_scope, restrict_scopes
 
 # A person stands behind each of these and is asked. With client_credentials a stranger would give itself tokens.
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
@@ -71,11 +71,11 @@ class Offer:
 
         ``apis_by_default``: a client that names no scope may ask for those of the organization's APIs too.
         """
-        scopes = tuple(name for name in registry if name not in EVERY_PERMISSION)
+        scopes = tuple(name for name in registry if name not in ALL_PERMISSIONS)
         oauth = settings["oauth"]
         return cls(
             scopes=scopes,
-            default_scopes=scopes if apis_by_default else narrow(IDENTITY_SCOPES, scopes),
+            default_scopes=scopes if apis_by_default else restrict_scopes(IDENTITY_SCOPES, scopes),
             grant_types=tuple(name for name in GRANTS if name in oauth["grant_types"]),
             auth_methods=tuple(oauth["clients"]["token_endpoint_auth_methods"]),
         )
@@ -230,7 +230,7 @@ def _scopes(given: Mapping[str, Any], offer: Offer, grants: Any, findings: Findi
     if asked is None:
         findings.add("scopes", "invalid_scope", "This must be one string of scopes, separated by spaces.")
         return []
-    kept = [name for name in narrow(asked, offer.scopes) if name not in without]
+    kept = [name for name in restrict_scopes(asked, offer.scopes) if name not in without]
     if not kept:
         findings.add("scopes", "unknown_scope", "None of these scopes can be had here.")
     return kept

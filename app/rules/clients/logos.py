@@ -16,17 +16,17 @@ class NoPicture(ValueError):
     """The bytes are no picture of the kinds and sizes that are taken."""
 
 
-def as_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, most_bytes: int = MOST_BYTES) -> bytes:
+def as_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: int = MOST_BYTES) -> bytes:
     """A PNG of at most 256x256 pixels, with nothing of the original but its first frame's colours.
 
-    Raises NoPicture for anything but the ``formats``, more than ``most_bytes``, and more than four million pixels,
+    Raises NoPicture for anything but the ``formats``, more than ``max_bytes``, and more than four million pixels,
     which are counted before a single one is unpacked.
     """
     # Read when there is a picture at last: it is megabytes of memory that most workers never need.
     from PIL import Image
 
-    if len(content) > most_bytes:
-        raise NoPicture(f"it is larger than {most_bytes // 1024} KiB")
+    if len(content) > max_bytes:
+        raise NoPicture(f"it is larger than {max_bytes // 1024} KiB")
     try:
         with Image.open(io.BytesIO(content), formats=formats) as found:
             width, height = found.size

@@ -8,10 +8,10 @@ from dataclasses import fields as fields_of
 from typing import Any
 
 from app.rules.clients.resource_indicators import identifier_problem, is_own_address
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import Findings, Problem, find_unknown, text_problem, type_name
 from app.rules.scopes import IDENTITY_SCOPES, is_scope
-from app.rules.scopes import LONGEST as LONGEST_SCOPE
+from app.rules.scopes import MAX_SCOPE_LENGTH as LONGEST_SCOPE
 
 STATUS = ("active", "disabled")
 TOKEN_FORMATS = ("opaque", "jwt")
@@ -197,6 +197,6 @@ def _scope_name_problem(name: Any) -> Problem | None:
             f"A scope is 1 to {LONGEST_SCOPE} printable ASCII characters without space, quote and backslash."
         )
         return Problem("invalid_scope", message)
-    if name in EVERY_PERMISSION or name in IDENTITY_SCOPES:
+    if name in ALL_PERMISSIONS or name in IDENTITY_SCOPES:
         return Problem("reserved", "This scope is the service's own.")
     return None

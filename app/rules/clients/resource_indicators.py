@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import Problem, type_name
 from app.rules.oauth_errors import InvalidTarget
 from app.rules.scopes import IDENTITY_SCOPES
@@ -109,7 +109,7 @@ def require_known(asked: Iterable[str], asking: Asking, catalog: Catalog) -> Non
             continue
         if resource in asking.defaults and not catalog.is_disabled(resource):
             continue
-        if resource == asking.management and any(name in EVERY_PERMISSION for name in asking.client_scopes):
+        if resource == asking.management and any(name in ALL_PERMISSIONS for name in asking.client_scopes):
             continue
         raise InvalidTarget("A resource was asked for that this client cannot have tokens for.")
 
@@ -139,7 +139,7 @@ def settle(scopes: Iterable[str], asked: Sequence[str], asking: Asking, catalog:
 
 def owner_of(scope: str, asking: Asking, catalog: Catalog) -> str | None:
     """The resource that the scope belongs to; None for one that means something at any."""
-    if scope in EVERY_PERMISSION:
+    if scope in ALL_PERMISSIONS:
         return asking.management
     if scope in IDENTITY_SCOPES:
         return asking.issuer

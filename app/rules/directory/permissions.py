@@ -1,9 +1,8 @@
-"""Permissions: every name there is, and which role holds which, as one table (PO-1).
+"""Permissions: every name, and which roles include it (PO-1).
 
-A permission name is also the OAuth scope that a management token carries. ``:own`` narrows a permission to what
-the person registered or collaborates on. Beside the names below an organization may use names of its own in its
-roles, for the rights inside its apps (``invoices:approve``): Gatehouse stores and hands out those and decides
-nothing by them.
+A permission name is also the OAuth scope that a management token carries. ``:own`` limits a permission to
+what the user registered or collaborates on. An organization may also use names of its own in its roles, for
+permissions inside its apps (``invoices:approve``). Gatehouse stores and issues those but never checks them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# What may be done in one organization, with the words that consent and role pages show.
+# Permissions within one organization, with the descriptions that consent and role pages show.
 PERMISSIONS: Mapping[str, str] = {
     "organization:read": "See the organization",
     "organization:write": "Rename the organization",
@@ -32,8 +31,8 @@ PERMISSIONS: Mapping[str, str] = {
     "clients:write": "Register, change and delete clients",
     "clients:trust": "Mark clients as trusted and grant them management scopes",
     "credentials:read": "See client secrets",
-    "credentials:write": "Make and revoke client secrets",
-    "tokens:read": "See which tokens are alive",
+    "credentials:write": "Create and revoke client secrets",
+    "tokens:read": "See active tokens",
     "tokens:revoke": "Revoke tokens",
     "consents:read": "See what users allowed",
     "consents:write": "Withdraw what users allowed",
@@ -43,7 +42,7 @@ PERMISSIONS: Mapping[str, str] = {
     "webhooks:write": "Define webhooks",
 }
 
-# Held in root alone: they reach across organizations.
+# Permissions across organizations, which only roles in the root organization can have.
 ROOT_ONLY: Mapping[str, str] = {
     "organizations:read": "See every organization",
     "organizations:write": "Create, suspend, delete and restore organizations",
@@ -51,8 +50,8 @@ ROOT_ONLY: Mapping[str, str] = {
     "instance:write": "Change this installation",
 }
 
-# The things that have an owner, so that a role may be narrowed to the person's own.
-OWNABLE = frozenset(
+# Permissions on things that have an owner, which a role may have for the user's own things only.
+OWNABLE_PERMISSIONS = frozenset(
     f"{noun}:{verb}"
     for noun, verbs in {
         "clients": ("read", "write"),
@@ -64,11 +63,11 @@ OWNABLE = frozenset(
     }.items()
     for verb in verbs
 )
-OWN_PERMISSIONS = frozenset(f"{name}:own" for name in OWNABLE)
+OWN_PERMISSIONS = frozenset(f"{name}:own" for name in OWNABLE_PERMISSIONS)
 
-ALL_PERMISSIONS = frozenset(PERMISSIONS) | OWN_PERMISSIONS
-EVERY_PERMISSION = ALL_PERMISSIONS | frozenset(ROOT_ONLY)
-_NAMESPACES = frozenset(name.split(":")[0] for name in EVERY_PERMISSION)
+ORGANIZATION_PERMISSIONS = frozenset(PERMISSIONS) | OWN_PERMISSIONS
+ALL_PERMISSIONS = ORGANIZATION_PERMISSIONS | frozenset(ROOT_ONLY)
+_NAMESPACES = frozenset(name.split(":")[0] for name in ALL_PERMISSIONS)
 
 ADMIN = "admin"
 MEMBER = "member"
@@ -76,19 +75,19 @@ MEMBER = "member"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role: its words and what it may do. ``own`` means that one's own account is all it reaches."""
+    """A role with its description and permissions."""
 
     name: str
     description: str
     permissions: tuple[str, ...]
 
 
-# Own account, own consents and own sessions need no permission: whoever is signed in has them.
+# Users need no permission for their own account, consents and sessions.
 BUILT_IN_ROLES: Mapping[str, Role] = {
-    ADMIN: Role("Administrator", "May do everything in the organization.", tuple(sorted(PERMISSIONS))),
+    ADMIN: Role("Administrator", "Can do everything in the organization.", tuple(sorted(PERMISSIONS))),
     "developer": Role(
         "Developer",
-        "Registers clients and manages the own ones, with their secrets, tokens and logs.",
+        "Registers clients and manages their own clients, secrets, tokens and logs.",
         (
             "clients:read:own",
             "clients:write:own",
@@ -108,16 +107,16 @@ BUILT_IN_ROLES: Mapping[str, Role] = {
         "Reads everything except secrets.",
         tuple(sorted(name for name in PERMISSIONS if name.endswith(":read") and name != "credentials:read")),
     ),
-    MEMBER: Role("Member", "Has an own account, consents and sessions.", ()),
+    MEMBER: Role("Member", "Manages their own account, consents and sessions.", ()),
 }
 
-# What the same role holds in root besides.
-ROOT_EXTRAS: Mapping[str, frozenset[str]] = {
+# What the same roles can do additionally in the root organization.
+ROOT_EXTRA_PERMISSIONS: Mapping[str, frozenset[str]] = {
     ADMIN: frozenset(ROOT_ONLY),
     "auditor": frozenset({"organizations:read", "instance:read"}),
 }
-# What everybody gets where the organization says that members may register clients.
-REGISTERING_MEMBER = frozenset(
+# What every user can do if the organization lets members register clients.
+MEMBER_REGISTRATION_PERMISSIONS = frozenset(
     {"clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own"}
 )
 
@@ -125,45 +124,56 @@ _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}(?::[a-z0-9_.-]{1,40}){1,3}")
 
 
 def is_permission_name(text: str) -> bool:
-    """Whether a role of an organization may hold it: one of ours, or a name outside our namespaces."""
-    if text in ALL_PERMISSIONS:
+    """Return whether a role of an organization can have this permission.
+
+    That is a built-in permission of organizations, or an app permission outside the built-in namespaces.
+    """
+    if text in ORGANIZATION_PERMISSIONS:
         return True
     return _NAME.fullmatch(text) is not None and text.split(":")[0] not in _NAMESPACES
 
 
 def is_app_permission(text: str) -> bool:
-    """Whether it is a right inside an organization's own apps: it opens nothing here."""
-    return text not in EVERY_PERMISSION
+    """Return whether this is a permission inside an organization's apps, which has no effect in Gatehouse."""
+    return text not in ALL_PERMISSIONS
 
 
-def covers(held: Iterable[str], wanted: str) -> bool:
-    """Whether the held permissions include the wanted one; the whole includes its ``:own`` form."""
+def has_permission(held: Iterable[str], wanted: str) -> bool:
+    """Return whether the held permissions include the wanted one. A permission includes its ``:own`` form."""
     held = held if isinstance(held, frozenset) else frozenset(held)
     return wanted in held or (wanted.endswith(":own") and wanted.removesuffix(":own") in held)
 
 
-def cut_down(scopes: Iterable[str], rights: Iterable[str]) -> frozenset[str]:
-    """What a token with these scopes may do for a subject with these rights: what both allow, in its narrower form."""
+def intersect_permissions(scopes: Iterable[str], rights: Iterable[str]) -> frozenset[str]:
+    """Return what a token with these scopes can do for a user with these permissions.
+
+    Where one side has only the ``:own`` form, the result has the ``:own`` form.
+    """
     scopes, rights = frozenset(scopes), frozenset(rights)
-    both = {name for name in scopes if covers(rights, name)} | {
-        name for name in rights if covers(scopes, name)
+    both = {name for name in scopes if has_permission(rights, name)} | {
+        name for name in rights if has_permission(scopes, name)
     }
     return frozenset(
         name for name in both if not name.endswith(":own") or name.removesuffix(":own") not in both
     )
 
 
-def lacking(held: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
-    """What somebody who holds ``held`` must not grant of ``wanted`` (TN-11): nobody grants what they lack.
+def missing_permissions(held: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
+    """Return the wanted permissions that someone with the held ones must not grant, sorted (TN-11).
 
-    Rights inside apps are the organization's own words, which whoever may define roles may hand out.
+    App permissions never count as missing: anyone who can define roles can grant them.
     """
     held = frozenset(held)
-    return tuple(sorted(name for name in wanted if not is_app_permission(name) and not covers(held, name)))
+    return tuple(
+        sorted(name for name in wanted if not is_app_permission(name) and not has_permission(held, name))
+    )
 
 
-def roles_of(settings: Mapping[str, Any]) -> dict[str, Role]:
-    """The roles of an organization: the built-in ones, as its effective settings narrow them, and its own."""
+def effective_roles(settings: Mapping[str, Any]) -> dict[str, Role]:
+    """Return the roles of an organization by key.
+
+    These are the built-in roles, as its settings change them, and its custom roles.
+    """
     roles = dict(BUILT_IN_ROLES)
     for key, entry in settings.get("user_permissions", {}).get("roles", {}).items():
         if key != ADMIN:
@@ -175,27 +185,27 @@ def roles_of(settings: Mapping[str, Any]) -> dict[str, Role]:
     return roles
 
 
-def permissions_of(role: str, settings: Mapping[str, Any], *, is_root: bool = False) -> frozenset[str]:
-    """What a role may do under the organization's effective settings; a role that is no more may nothing.
+def permissions_of_role(role: str, settings: Mapping[str, Any], *, is_root: bool = False) -> frozenset[str]:
+    """Return the permissions of a role under the organization's effective settings; none for an unknown role.
 
-    ``is_root`` says that the role is held in root, where administrators administer the instance too.
+    ``is_root`` adds what the role can do in the root organization, whose administrators manage the instance.
     """
-    found = roles_of(settings).get(role)
-    if found is None:
+    definition = effective_roles(settings).get(role)
+    if definition is None:
         return frozenset()
-    permissions = frozenset(found.permissions) - frozenset(ROOT_ONLY)
+    permissions = frozenset(definition.permissions) - frozenset(ROOT_ONLY)
     if is_root:
-        permissions |= ROOT_EXTRAS.get(role, frozenset())
+        permissions |= ROOT_EXTRA_PERMISSIONS.get(role, frozenset())
     if settings.get("user_permissions", {}).get("members_can_register_clients"):
-        permissions |= REGISTERING_MEMBER
+        permissions |= MEMBER_REGISTRATION_PERMISSIONS
     return permissions
 
 
 def permissions_of_roles(
     roles: Iterable[str], settings: Mapping[str, Any], *, is_root: bool = False
 ) -> frozenset[str]:
-    """What somebody with these roles may do; whoever has none is a member."""
-    held: frozenset[str] = permissions_of(MEMBER, settings, is_root=is_root)
+    """Return the permissions of a user with these roles. Every user has those of a member."""
+    held: frozenset[str] = permissions_of_role(MEMBER, settings, is_root=is_root)
     for role in roles:
-        held |= permissions_of(role, settings, is_root=is_root)
+        held |= permissions_of_role(role, settings, is_root=is_root)
     return held

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.directory.permissions import covers, permissions_of_roles
+from app.rules.directory.permissions import has_permission, permissions_of_roles
 from app.rules.errors import Conflict, FieldError
-from app.rules.sign_in.passkeys import may_sign_in_alone
+from app.rules.sign_in.passkeys import is_passwordless_enabled
 
 
 class WouldLockOut(Conflict):
@@ -52,7 +52,7 @@ def _dangers(
     authentication = settings["authentication"]
     password = authentication["password"]["enabled"]
     # Passkeys are registered by who is signed in: with none about, nobody would come in to make the first.
-    passkey = may_sign_in_alone(settings) and somebody_has_passkey
+    passkey = is_passwordless_enabled(settings) and somebody_has_passkey
     mfa = authentication["mfa"]
     if not password and not passkey:
         _add(found, "authentication.password.enabled", "No way to sign in would be left.")
@@ -79,7 +79,7 @@ def _dangers(
             )
     if caller is not None and not caller.is_root:
         held = permissions_of_roles(caller.roles, settings)
-        if not covers(held, "settings:write"):
+        if not has_permission(held, "settings:write"):
             _add(found, "user_permissions.roles", "You would lose the permission settings:write yourself.")
     return found
 

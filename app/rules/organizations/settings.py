@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, covers, is_app_permission
+from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permission, is_app_permission
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.organizations.instance_limits import ORDERED, Bounds, beyond, bounded
@@ -235,7 +235,7 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
             yield _permissions_required(key)
         elif key in BUILT_IN_ROLES:
             for position, name in enumerate(entry["permissions"]):
-                if not is_app_permission(name) and not covers(BUILT_IN_ROLES[key].permissions, name):
+                if not is_app_permission(name) and not has_permission(BUILT_IN_ROLES[key].permissions, name):
                     yield FieldError(
                         f"{path}[{position}]",
                         "not_allowed",

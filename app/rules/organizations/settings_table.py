@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.rules.directory.permissions import ALL_PERMISSIONS, ROOT_ONLY, is_permission_name
+from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
 from app.rules.fields import suggestion, text_problem, type_name
 from app.rules.languages.choice import ENGLISH, LANGUAGES
@@ -193,7 +193,7 @@ def _permission(value: str) -> str | None:
         return None
     if value in ROOT_ONLY:
         return "Is for root alone."
-    return f"There is no such permission.{suggestion(value, sorted(ALL_PERMISSIONS))}"
+    return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
 
 
 _FORMS: dict[str, Callable[[str], str | None]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-WIDER = 8
+IPV6_SITE_FACTOR = 8
 
 
 def network_of(address: str | None) -> str:
@@ -24,7 +24,9 @@ def networks_of(address: str | None) -> tuple[tuple[str, int], ...]:
     parsed = _parsed(address)
     nearest = (network_of(address), 1)
     return (
-        (nearest, (_network(parsed, 48), WIDER)) if isinstance(parsed, ipaddress.IPv6Address) else (nearest,)
+        (nearest, (_network(parsed, 48), IPV6_SITE_FACTOR))
+        if isinstance(parsed, ipaddress.IPv6Address)
+        else (nearest,)
     )
 
 
@@ -76,6 +78,6 @@ class Lockout:
         wait = last_failure + min(self.delay * 2**doublings, max(self.delay, self.max_delay)) - now
         return max(0, -int(-wait.total_seconds() // 1))
 
-    def tries_left(self, failures: int) -> int:
+    def attempts_left(self, failures: int) -> int:
         """How many further attempts are answered without a wait."""
         return max(0, self.max_failures - failures)

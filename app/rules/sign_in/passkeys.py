@@ -19,16 +19,16 @@ from app.rules.errors import DomainError, InvalidInput
 from app.rules.languages.sentences import sentence
 from app.rules.strict_json import InvalidJson, load_object
 
-LONGEST = 32 * 1024
+MAX_RESPONSE_BYTES = 32 * 1024
 """Of the whole answer, in bytes; the largest that authenticators make is a quarter of it."""
-LONGEST_CREDENTIAL_ID = 1364
+MAX_CREDENTIAL_ID_LENGTH = 1364
 TRANSPORTS = ("ble", "cable", "hybrid", "internal", "nfc", "smart-card", "usb")
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _CREATED = ("clientDataJSON", "attestationObject")
 _USED = ("clientDataJSON", "authenticatorData", "signature", "userHandle")
 
 
-class BadAnswer(DomainError):
+class InvalidPasskeyResponse(DomainError):
     """The browser's answer is not what a browser sends."""
 
     code = "invalid_passkey"
@@ -38,7 +38,7 @@ class BadAnswer(DomainError):
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedAnswer:
+class RegistrationResponse:
     """A passkey was made; ``content`` is what the library verifies."""
 
     credential_id: str
@@ -48,7 +48,7 @@ class CreatedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class UsedAnswer:
+class AuthenticationResponse:
     """A passkey was used. ``handle`` is what the authenticator calls the person, where it says so."""
 
     credential_id: str
@@ -56,14 +56,14 @@ class UsedAnswer:
     handle: str | None
 
 
-def read_created(text: str) -> CreatedAnswer:
+def parse_registration_response(text: str) -> RegistrationResponse:
     """RegistrationResponseJSON (section 5.1). Raises BadAnswer."""
     document, response = _read(text, _CREATED)
     named = response.get("transports")
     transports = {name for name in named if name in TRANSPORTS} if _is_list_of_text(named) else set()
     properties = document.get("clientExtensionResults")
     kept = properties.get("credProps") if isinstance(properties, dict) else None
-    return CreatedAnswer(
+    return RegistrationResponse(
         document["id"],
         _content(document, response, _CREATED),
         tuple(sorted(transports)),
@@ -71,30 +71,30 @@ def read_created(text: str) -> CreatedAnswer:
     )
 
 
-def read_used(text: str) -> UsedAnswer:
+def parse_authentication_response(text: str) -> AuthenticationResponse:
     """AuthenticationResponseJSON (section 5.1). Raises BadAnswer."""
     document, response = _read(text, _USED[:-1])
     handle = response.get("userHandle") or None
     if handle is not None and not _is_encoded(handle):
-        raise BadAnswer
-    return UsedAnswer(document["id"], _content(document, response, _USED), handle)
+        raise InvalidPasskeyResponse
+    return AuthenticationResponse(document["id"], _content(document, response, _USED), handle)
 
 
 def _read(text: str, needed: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    if len(text) > LONGEST:
-        raise BadAnswer
+    if len(text) > MAX_RESPONSE_BYTES:
+        raise InvalidPasskeyResponse
     try:
         document = load_object(text.encode("utf-8", "surrogatepass"))
     except InvalidJson as error:
-        raise BadAnswer from error
+        raise InvalidPasskeyResponse from error
     response = document.get("response")
     if not isinstance(response, dict) or document.get("type") != "public-key":
-        raise BadAnswer
+        raise InvalidPasskeyResponse
     if not all(_is_encoded(response.get(name)) for name in needed):
-        raise BadAnswer
+        raise InvalidPasskeyResponse
     name = document.get("id")
-    if not _is_encoded(name) or len(name) > LONGEST_CREDENTIAL_ID:
-        raise BadAnswer
+    if not _is_encoded(name) or len(name) > MAX_CREDENTIAL_ID_LENGTH:
+        raise InvalidPasskeyResponse
     return document, response
 
 
@@ -118,13 +118,13 @@ def _is_list_of_text(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-LIFE = timedelta(minutes=5)
+CHALLENGE_LIFETIME = timedelta(minutes=5)
 NONCE_BYTES = 16
 _END_BYTES, _TAG_BYTES = 8, 32
 _LENGTH = NONCE_BYTES + _END_BYTES + _TAG_BYTES
 
 
-class Standing(Enum):
+class ChallengeState(Enum):
     """What a challenge that came back is."""
 
     GOOD = "good"
@@ -132,22 +132,22 @@ class Standing(Enum):
     FOREIGN = "foreign"
 
 
-def make_challenge(key: bytes, bound: tuple[str, ...], nonce: bytes, expires_at: datetime) -> str:
+def create_challenge(key: bytes, bound: tuple[str, ...], nonce: bytes, expires_at: datetime) -> str:
     """A challenge in base64url. ``bound``: purpose, organization, browser, and who is asked where that is known."""
     head = nonce + int(expires_at.timestamp()).to_bytes(_END_BYTES, "big")
     return _text_of(head + _tag(key, bound, head))
 
 
-def read_challenge(
+def check_challenge(
     key: bytes, bound: tuple[str, ...], challenge: str, now: datetime
-) -> tuple[Standing, datetime]:
+) -> tuple[ChallengeState, datetime]:
     """(what it is, when it ends); one that was made for anything else is FOREIGN."""
     content = _bytes_of(challenge)
     head, tag = content[:-_TAG_BYTES], content[-_TAG_BYTES:]
     if len(content) != _LENGTH or not hmac.compare_digest(tag, _tag(key, bound, head)):
-        return Standing.FOREIGN, now
+        return ChallengeState.FOREIGN, now
     expires_at = datetime.fromtimestamp(int.from_bytes(head[NONCE_BYTES:], "big"), UTC)
-    return (Standing.GOOD if now < expires_at else Standing.EXPIRED), expires_at
+    return (ChallengeState.GOOD if now < expires_at else ChallengeState.EXPIRED), expires_at
 
 
 def _tag(key: bytes, bound: tuple[str, ...], head: bytes) -> bytes:
@@ -169,8 +169,8 @@ def _bytes_of(text: str) -> bytes:
     return content if _text_of(content) == text else b""
 
 
-MOST_PER_USER = 20
-LONGEST_NAME = 60
+MAX_PASSKEYS_PER_USER = 20
+MAX_PASSKEY_NAME_LENGTH = 60
 TIMEOUT_MILLISECONDS = 300_000
 """How long a browser waits for its person; a recommendation of WebAuthn section 15.1, and a challenge's whole life."""
 # Ed25519, ES256, RS256: what authenticators of today have, the best first.
@@ -210,12 +210,12 @@ def relying_party(base_url: str) -> RelyingParty | None:
     return None
 
 
-def may_register(settings: Mapping[str, Any]) -> bool:
+def is_passkey_registration_enabled(settings: Mapping[str, Any]) -> bool:
     """Whether people of the organization may have new passkeys."""
     return bool(settings["authentication"]["passkeys"]["enabled"])
 
 
-def may_sign_in_alone(settings: Mapping[str, Any]) -> bool:
+def is_passwordless_enabled(settings: Mapping[str, Any]) -> bool:
     """Whether a passkey is enough to sign in, without a password."""
     passkeys = settings["authentication"]["passkeys"]
     return bool(passkeys["enabled"] and passkeys["passwordless"])
@@ -269,7 +269,7 @@ def request_options(
     }
 
 
-def methods_proved(*, may_sync: bool, alone: bool) -> tuple[str, ...]:
+def passkey_amr(*, may_sync: bool, alone: bool) -> tuple[str, ...]:
     """What a use of the passkey proves, in the words of RFC 8176.
 
     ``hwk``: its key never leaves its device; ``swk``: it may be copied, as software keys are. ``user``: somebody was
@@ -278,19 +278,21 @@ def methods_proved(*, may_sync: bool, alone: bool) -> tuple[str, ...]:
     return ("swk" if may_sync else "hwk", "user", *(("mfa",) if alone else ()))
 
 
-def counts_on(before: int, now: int) -> bool:
+def is_sign_count_valid(before: int, now: int) -> bool:
     """Whether the counter moved as it should (section 6.1.1): forward, or it is one that never counts."""
     return now > before or (now == 0 and before == 0)
 
 
-def checked_name(text: str) -> str:
+def normalize_passkey_name(text: str) -> str:
     """The name of a passkey in one line. Raises InvalidInput naming ``name``."""
     name = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if not name:
         raise InvalidInput("Give it a name by which you know it.", field="name", code="required")
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_PASSKEY_NAME_LENGTH:
         raise InvalidInput(
-            sentence("At most %(most)s characters.", most=LONGEST_NAME), field="name", code="too_long"
+            sentence("At most %(most)s characters.", most=MAX_PASSKEY_NAME_LENGTH),
+            field="name",
+            code="too_long",
         )
     return name
 

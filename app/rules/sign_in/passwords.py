@@ -18,7 +18,7 @@ from app.rules.errors import FieldError
 from app.rules.languages.sentences import sentence
 from app.rules.sign_in import imported_hashes
 
-RECORD = 5
+DIGEST_PREFIX_BYTES = 5
 """Bytes of a digest that are kept."""
 SHORTEST = 8
 """Characters of the shortest password on the list: no organization accepts a shorter one."""
@@ -32,7 +32,7 @@ def is_on_the_list(password: str) -> bool:
 def record_of(password: str) -> bytes:
     """What stands on the list for the password."""
     folded = unicodedata.normalize("NFKC", password).casefold()
-    return sha256(folded.encode("utf-8", "surrogatepass")).digest()[:RECORD]
+    return sha256(folded.encode("utf-8", "surrogatepass")).digest()[:DIGEST_PREFIX_BYTES]
 
 
 def list_of(passwords: Iterable[str]) -> bytes:
@@ -42,18 +42,18 @@ def list_of(passwords: Iterable[str]) -> bytes:
 
 def size_of_the_list() -> int:
     """How many passwords are on it."""
-    return len(_records()) // RECORD
+    return len(_records()) // DIGEST_PREFIX_BYTES
 
 
 def _is_among(records: mmap.mmap, wanted: bytes) -> bool:
-    low, high = 0, len(records) // RECORD
+    low, high = 0, len(records) // DIGEST_PREFIX_BYTES
     while low < high:
         middle = (low + high) // 2
-        if records[middle * RECORD : (middle + 1) * RECORD] < wanted:
+        if records[middle * DIGEST_PREFIX_BYTES : (middle + 1) * DIGEST_PREFIX_BYTES] < wanted:
             low = middle + 1
         else:
             high = middle
-    return records[low * RECORD : (low + 1) * RECORD] == wanted
+    return records[low * DIGEST_PREFIX_BYTES : (low + 1) * DIGEST_PREFIX_BYTES] == wanted
 
 
 @cache

@@ -24,7 +24,7 @@ STEP_SECONDS = 30
 DIGITS = 6
 SECRET_BYTES = 20
 """160 bits, as long as the hash (RFC 4226 section 4, R6)."""
-WINDOW = (0, -1, 1)
+ACCEPTED_STEP_OFFSETS = (0, -1, 1)
 """The step that it is, the one before and the one after: clocks differ (RFC 6238 section 5.2)."""
 
 _CODE = re.compile(r"[0-9]{6}")
@@ -38,13 +38,13 @@ def new_secret() -> bytes:
     return secrets.token_bytes(SECRET_BYTES)
 
 
-def secret_text(secret: bytes) -> str:
+def format_secret(secret: bytes) -> str:
     """The secret as one types it where no code can be scanned, in groups of four."""
     text = b32encode(secret).decode().rstrip("=")
     return " ".join(text[index : index + 4] for index in range(0, len(text), 4))
 
 
-def address_of(secret: bytes, *, issuer: str, account: str) -> str:
+def otpauth_uri(secret: bytes, *, issuer: str, account: str) -> str:
     """``otpauth://…``, what the QR code holds: the form that authenticator apps read."""
     # Apps split the label at the first colon, and some refuse two issuers that differ.
     issuer = issuer.replace(":", " ")
@@ -53,7 +53,7 @@ def address_of(secret: bytes, *, issuer: str, account: str) -> str:
     return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
 
 
-def code_at(secret: bytes, step: int) -> str:
+def totp_code(secret: bytes, step: int) -> str:
     """The code of a time step: HMAC-SHA-1, truncated to six digits (RFC 4226 section 5.3)."""
     mac = hmac.digest(secret, struct.pack(">Q", step), hashlib.sha1)
     start = mac[-1] & 0x0F
@@ -69,7 +69,9 @@ def matching_step(secret: bytes, typed: str, now: datetime) -> int | None:
     current = int(now.timestamp()) // STEP_SECONDS
     # All three are compared, so that the time taken says nothing of which it was.
     found = [
-        current + offset for offset in WINDOW if hmac.compare_digest(code_at(secret, current + offset), code)
+        current + offset
+        for offset in ACCEPTED_STEP_OFFSETS
+        if hmac.compare_digest(totp_code(secret, current + offset), code)
     ]
     return found[0] if found else None
 
@@ -80,25 +82,25 @@ def new_recovery_code() -> str:
     return "-".join(text[index : index + 4] for index in range(0, 24, 4))
 
 
-def read_recovery_code(typed: str) -> str | None:
+def normalize_recovery_code(typed: str) -> str | None:
     """The code in its one form, or None for what cannot be one; spaces, hyphens and case do not matter."""
     text = re.sub(r"[\s-]", "", typed).lower().translate(_MISREAD) if len(typed) <= 64 else ""
     return text if _RECOVERY.fullmatch(text) else None
 
 
-def recovery_digest(code: str) -> bytes:
+def recovery_code_digest(code: str) -> bytes:
     """SHA-256 of the code's one form: at 120 random bits nothing slower protects more (MF-4)."""
     return hashlib.sha256(f"recovery code {code}".encode()).digest()
 
 
 TOTP, PASSKEY = "totp", "passkey"
-MULTIPLE = "mfa"
+AMR_MFA = "mfa"
 
 _OF_EVERYBODY = frozenset({"required"})
 _OF_ADMINS = frozenset({"required", "required_for_admins"})
 
 
-class Demand(Enum):
+class MfaRequirement(Enum):
     """What a person with one proof is asked for before the sign-in stands."""
 
     NOTHING = "nothing"
@@ -108,15 +110,15 @@ class Demand(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MfaDecision:
     """``until`` is when an offer becomes a demand."""
 
-    demand: Demand
+    demand: MfaRequirement
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MfaGraceStart:
     """Since when what the demand rests on is so: the account, the role of an administrator, the policy.
 
     A moment of the policy that is unknown lies before the account was made.
@@ -130,15 +132,15 @@ class Standing:
 
 def used_second_factor(amr: Collection[str]) -> bool:
     """Whether the sign-in rests on more than one factor."""
-    return MULTIPLE in amr
+    return AMR_MFA in amr
 
 
-def joined(amr: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
+def combine_amr(amr: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
     """The methods of a sign-in whose second factor was given, each once."""
-    return tuple(dict.fromkeys([*(name for name in amr if name != MULTIPLE), *more, MULTIPLE]))
+    return tuple(dict.fromkeys([*(name for name in amr if name != AMR_MFA), *more, AMR_MFA]))
 
 
-def are_offered(settings: Mapping[str, Any]) -> bool:
+def is_mfa_offered(settings: Mapping[str, Any]) -> bool:
     """Whether people of the organization may have a second factor at all."""
     return bool(settings["authentication"]["mfa"]["policy"] != "off")
 
@@ -146,35 +148,35 @@ def are_offered(settings: Mapping[str, Any]) -> bool:
 def allowed_methods(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What counts as a second factor and may be set up."""
     authentication = settings["authentication"]
-    methods = authentication["mfa"]["methods"] if are_offered(settings) else []
+    methods = authentication["mfa"]["methods"] if is_mfa_offered(settings) else []
     return tuple(name for name in methods if name != PASSKEY or authentication["passkeys"]["enabled"])
 
 
-def decide(
+def decide_mfa(
     settings: Mapping[str, Any],
     *,
     enrolled: Collection[str],
     amr: Collection[str],
-    standing: Standing,
+    standing: MfaGraceStart,
     now: datetime,
-) -> Verdict:
+) -> MfaDecision:
     """What the sign-in still needs.
 
     A factor that somebody has is asked for, also when its method counts no more: narrowing the methods must not open
     an account to its password alone.
     """
-    if not are_offered(settings):
-        return Verdict(Demand.NOTHING)
+    if not is_mfa_offered(settings):
+        return MfaDecision(MfaRequirement.NOTHING)
     if enrolled and not used_second_factor(amr):
-        return Verdict(Demand.VERIFY)
+        return MfaDecision(MfaRequirement.VERIFY)
     since = _demanded_since(settings["authentication"]["mfa"]["policy"], standing)
     if since is None or set(enrolled) & set(allowed_methods(settings)):
-        return Verdict(Demand.NOTHING)
+        return MfaDecision(MfaRequirement.NOTHING)
     until = since + timedelta(seconds=settings["authentication"]["mfa"]["grace_period_seconds"])
-    return Verdict(Demand.OFFER, until) if now < until else Verdict(Demand.ENROL)
+    return MfaDecision(MfaRequirement.OFFER, until) if now < until else MfaDecision(MfaRequirement.ENROL)
 
 
-def moments_of(
+def update_mfa_required_since(
     before: str, after: str, moments: tuple[datetime | None, datetime | None], now: datetime
 ) -> tuple[datetime | None, datetime | None]:
     """Since when the policy demands a second factor of everybody and of administrators, after it changed.
@@ -194,7 +196,7 @@ def _moment(was: bool, is_now: bool, moment: datetime | None, now: datetime) -> 
     return moment if was else now
 
 
-def _demanded_since(policy: str, standing: Standing) -> datetime | None:
+def _demanded_since(policy: str, standing: MfaGraceStart) -> datetime | None:
     """The later of the moments that make the demand; None when there is none."""
     found = []
     if policy in _OF_EVERYBODY:

@@ -10,22 +10,22 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from app.rules.errors import DomainError
 
-FIRST_SECONDS = 10
-LONGEST_SECONDS = 3600
-GIVEN_UP_AFTER = timedelta(hours=24)
+MIN_RETRY_SECONDS = 10
+MAX_RETRY_SECONDS = 3600
+DELIVERY_TIMEOUT = timedelta(hours=24)
 
 
-def pause_after(attempts: int, chance: float) -> timedelta:
+def retry_delay(attempts: int, chance: float) -> timedelta:
     """How long to wait after so many failed attempts: it doubles up to an hour.
 
     ``chance`` from 0 to 1 moves it by a quarter either way, so that many that failed together do not come together.
     """
     # Beyond the ninth doubling nothing grows any more, and 2 ** 10_000 would be a number of its own.
-    seconds = min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(max(attempts, 1) - 1, 9))
+    seconds = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** min(max(attempts, 1) - 1, 9))
     return timedelta(seconds=seconds * (0.75 + chance / 2))
 
 
-MOST_CHARACTERS = 2048
+MAX_URL_LENGTH = 2048
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _URL = re.compile(
@@ -69,7 +69,7 @@ _NOT_GLOBAL_V6 = tuple(
 )
 
 
-class OutgoingRefused(DomainError):
+class OutgoingRequestBlocked(DomainError):
     """The address is none that the service calls."""
 
     code = "address_not_allowed"
@@ -90,21 +90,21 @@ class Target:
         return host if self.port == 443 else f"{host}:{self.port}"
 
 
-def target_of(url: str) -> Target:
+def parse_target(url: str) -> Target:
     """The parts of an https URL in its plainest spelling: no user, no fragment, no address in disguise.
 
     Raises OutgoingRefused for anything else.
     """
-    parts = _URL.fullmatch(url) if len(url) <= MOST_CHARACTERS else None
+    parts = _URL.fullmatch(url) if len(url) <= MAX_URL_LENGTH else None
     if parts is None:
-        raise OutgoingRefused("The address must be a plain https URL without user and fragment.")
+        raise OutgoingRequestBlocked("The address must be a plain https URL without user and fragment.")
     host = parts["host"].lower().strip("[]")
     last = host.rpartition(".")[2]
     if (_NUMBER.fullmatch(last) or ":" in host) and not _is_plain_address(host):
-        raise OutgoingRefused("The address names its host by a number in an unusual form.")
+        raise OutgoingRequestBlocked("The address names its host by a number in an unusual form.")
     port = int(parts["port"] or 443)
     if not 1 <= port <= 65535 or len(host) > 253:
-        raise OutgoingRefused("The address names no such host or port.")
+        raise OutgoingRequestBlocked("The address names no such host or port.")
     path = parts["path"] or "/"
     return Target(host, port, path if path.startswith("/") else f"/{path}")
 
@@ -122,7 +122,9 @@ def is_global_unicast(address: str) -> bool:
     return not any(parsed in block for block in _NOT_GLOBAL_V6)
 
 
-def check_addresses(target: Target, addresses: Sequence[str], allowed_hosts: Collection[str]) -> None:
+def require_public_addresses(
+    target: Target, addresses: Sequence[str], allowed_hosts: Collection[str]
+) -> None:
     """Raises OutgoingRefused unless every address the host has is public, or the operator allowed the host.
 
     ``allowed_hosts`` are ``host`` or ``host:port``. One private address among public ones is refused too: the
@@ -132,7 +134,7 @@ def check_addresses(target: Target, addresses: Sequence[str], allowed_hosts: Col
     if host in allowed_hosts or f"{host}:{target.port}" in allowed_hosts:
         return
     if not addresses or not all(is_global_unicast(address) for address in addresses):
-        raise OutgoingRefused("The address is not one of the public internet.")
+        raise OutgoingRequestBlocked("The address is not one of the public internet.")
 
 
 def _is_plain_address(host: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.clients.resource_indicators import parse_resources
-from app.rules.oauth_errors import OAuthRefusal
+from app.rules.oauth_errors import OAuthError
 from app.rules.scopes import parse_scope
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -42,12 +42,12 @@ def checked(form: Mapping[str, str]) -> ExchangeRequest:
         raise _missing("actor_token")
     requested = form.get("requested_token_type", ACCESS_TOKEN_TYPE)
     if requested not in (ACCESS_TOKEN_TYPE, JWT_TYPE):
-        raise OAuthRefusal("The requested_token_type is not one that is issued here.").because(
+        raise OAuthError("The requested_token_type is not one that is issued here.").with_cause(
             "exchange_refused", received=requested, expected=(ACCESS_TOKEN_TYPE, JWT_TYPE)
         )
     scopes = parse_scope(form.get("scope", ""))
     if scopes is None:
-        raise OAuthRefusal("The parameter scope is malformed.", code="invalid_scope")
+        raise OAuthError("The parameter scope is malformed.", code="invalid_scope")
     resources = parse_resources(f"{form.get('resource', '')} {form.get('audience', '')}")
     return ExchangeRequest(subject_token, actor_token, resources, scopes, requested == JWT_TYPE)
 
@@ -67,7 +67,7 @@ def actors(
     # Whoever acted for the actor stands under the actor; the subject's own chain goes before all of them.
     chain = [*_chain(of_actor), *_chain(before)]
     if 1 + len(chain) > MOST_ACTORS:
-        raise OAuthRefusal(f"The token has passed through {MOST_ACTORS} actors already.").because(
+        raise OAuthError(f"The token has passed through {MOST_ACTORS} actors already.").with_cause(
             "exchange_refused", expected=f"at most {MOST_ACTORS} actors"
         )
     for earlier in reversed(chain):
@@ -92,10 +92,10 @@ def _require_access_token(form: Mapping[str, str], name: str) -> None:
     if name not in form:
         raise _missing(name)
     if form[name] != ACCESS_TOKEN_TYPE:
-        raise OAuthRefusal(f"The {name} must be {ACCESS_TOKEN_TYPE}.").because(
+        raise OAuthError(f"The {name} must be {ACCESS_TOKEN_TYPE}.").with_cause(
             "exchange_refused", received=form[name], expected=ACCESS_TOKEN_TYPE
         )
 
 
-def _missing(name: str) -> OAuthRefusal:
-    return OAuthRefusal(f"The parameter {name} is missing.").because("parameter_missing", expected=name)
+def _missing(name: str) -> OAuthError:
+    return OAuthError(f"The parameter {name} is missing.").with_cause("parameter_missing", expected=name)

@@ -22,7 +22,7 @@ from app.operations.audit.chain import (
     seal_waiting,
     verify_audit_log,
 )
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -40,15 +40,15 @@ def seal() -> dict[str, Head]:
     return grown
 
 
-def verified(organization: OrganizationView, **more: int) -> Verification:
+def verified(organization: OrganizationSnapshot, **more: int) -> Verification:
     return verify_audit_log(Actor.system(organization.id), **more)
 
 
-def kinds(organization: OrganizationView) -> list[str]:
+def kinds(organization: OrganizationSnapshot) -> list[str]:
     return [problem.kind for problem in verified(organization).problems]
 
 
-def happen(organization: OrganizationView, count: int, hours_ago: float = 0) -> None:
+def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0) -> None:
     """So many events, a second apart, as they were written so long ago."""
     rows = []
     for number in range(count):

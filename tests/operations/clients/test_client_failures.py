@@ -7,8 +7,8 @@ from flask import Flask
 
 from app.operations.clients.client_authentication import MOST, forget_failures, note_failure, require_room
 from app.rules.errors import TooManyRequests
-from app.rules.identifiers import client_id_of, new_id
-from app.rules.sign_in.lockout import WIDER
+from app.rules.identifiers import format_client_id, new_id
+from app.rules.sign_in.lockout import IPV6_SITE_FACTOR
 
 ADDRESS = "192.0.2.7"
 
@@ -16,7 +16,7 @@ ADDRESS = "192.0.2.7"
 def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_s(context: Flask) -> None:
     """TN-9: whoever names another organization's client at their own address does not use up its tries."""
     forget_failures()
-    client_id = client_id_of("acme0001", new_id())
+    client_id = format_client_id("acme0001", new_id())
     for _ in range(MOST):
         note_failure("theirs01", client_id, ADDRESS)
     with pytest.raises(TooManyRequests):
@@ -33,7 +33,7 @@ def test_failures_at_one_organization_s_endpoint_keep_nobody_waiting_at_another_
 def test_a_customer_s_many_networks_wait_together(context: Flask) -> None:
     """LK-1: of an IPv6 address the /48 counts too, with more let through."""
     forget_failures()
-    for number in range(MOST * WIDER):
+    for number in range(MOST * IPV6_SITE_FACTOR):
         require_room("acme0001", "x", f"2001:db8:1:{number:x}::1")
         note_failure("acme0001", "x", f"2001:db8:1:{number:x}::1")
     with pytest.raises(TooManyRequests):

@@ -14,12 +14,12 @@ from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, ClientRegistration
 from app.operations.clients.clients import update_client
 from app.operations.clients.dynamic_registration import register
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance.janitor import purge
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.identifiers import client_id_of
+from app.rules.identifiers import format_client_id
 from tests.factories import Factory
 
 DAY = timedelta(days=1)
@@ -30,7 +30,7 @@ METADATA: dict[str, Any] = {
 
 
 @pytest.fixture
-def organization(context: Flask, make: Factory) -> OrganizationView:
+def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     make.root()
     rules = {"mode": "open", "idle_ttl_seconds": 10 * 86_400}
     return make.organization(settings={"oauth": {"dynamic_registration": rules}})
@@ -69,7 +69,7 @@ def statuses() -> dict[str, str]:
     ],
 )
 def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
-    context: Flask, organization: OrganizationView, made: timedelta, used: timedelta | None, ends: bool
+    context: Flask, organization: OrganizationSnapshot, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
     """protocol: idle clients end."""
     register(Actor.anonymous(organization.id), METADATA, None)
@@ -81,7 +81,7 @@ def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
 
 
 def test_a_client_that_people_made_never_ends_by_itself(
-    context: Flask, organization: OrganizationView, make: Factory
+    context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     make.client(organization)
     age(made=3650 * DAY, used=3000 * DAY)
@@ -89,7 +89,7 @@ def test_a_client_that_people_made_never_ends_by_itself(
     assert statuses()["Orchard"] == "active"
 
 
-def test_a_client_is_looked_at_once_a_day(context: Flask, organization: OrganizationView) -> None:
+def test_a_client_is_looked_at_once_a_day(context: Flask, organization: OrganizationSnapshot) -> None:
     register(Actor.anonymous(organization.id), METADATA, None)
     age(made=9 * DAY, used=None)
     run_janitor()
@@ -98,7 +98,7 @@ def test_a_client_is_looked_at_once_a_day(context: Flask, organization: Organiza
 
 
 def test_a_client_that_somebody_disabled_stays_disabled(
-    context: Flask, organization: OrganizationView, make: Factory
+    context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     """Ended, it could come back by its address as if nothing had been."""
     registration = register(Actor.anonymous(organization.id), METADATA, None)
@@ -108,12 +108,12 @@ def test_a_client_that_somebody_disabled_stays_disabled(
     assert statuses()["Weather Bot"] == "disabled"
 
 
-def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: OrganizationView) -> None:
+def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: OrganizationSnapshot) -> None:
     registration = register(Actor.anonymous(organization.id), METADATA, None)
     age(made=11 * DAY, used=None)
     run_janitor()
     row_id = registration.client.id
-    assert client_id_of(organization.id, row_id) == registration.client.client_id
+    assert format_client_id(organization.id, row_id) == registration.client.client_id
 
     @transaction
     def long_ago() -> None:

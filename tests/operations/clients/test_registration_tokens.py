@@ -19,14 +19,14 @@ from app.operations.clients.initial_access_tokens import (
     list_registration_tokens,
     revoke_registration_token,
 )
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
 
 
 @pytest.fixture
-def organization(context: Flask, make: Factory) -> OrganizationView:
+def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     return make.organization()
 
 
@@ -36,7 +36,7 @@ def actions() -> list[str]:
     ]
 
 
-def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationView, make: Factory) -> None:
+def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationSnapshot, make: Factory) -> None:
     made = create_registration_token(make.actor(organization), {"name": "CI", "max_uses": 3})
     assert made.token.startswith(f"gth_ia_{organization.id}")
     assert (made.record.status, made.record.uses, made.record.max_uses) == ("live", 0, 3)
@@ -62,7 +62,7 @@ def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationView
     ],
 )
 def test_wrong_terms_are_refused_by_field(
-    organization: OrganizationView, make: Factory, terms: dict[str, Any], field: str
+    organization: OrganizationSnapshot, make: Factory, terms: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         create_registration_token(make.actor(organization), terms)
@@ -71,7 +71,7 @@ def test_wrong_terms_are_refused_by_field(
 
 
 def test_who_may_write_clients_makes_them_and_who_may_read_sees_them(
-    organization: OrganizationView, make: Factory
+    organization: OrganizationSnapshot, make: Factory
 ) -> None:
     made = create_registration_token(make.actor(organization, "clients:write"), {"name": "CI"})
     reader = make.actor(organization, "clients:read")
@@ -83,7 +83,7 @@ def test_who_may_write_clients_makes_them_and_who_may_read_sees_them(
             revoke_registration_token(make.actor(organization, permission), made.record.public_id)
 
 
-def test_a_revoked_token_is_there_no_more(organization: OrganizationView, make: Factory) -> None:
+def test_a_revoked_token_is_there_no_more(organization: OrganizationSnapshot, make: Factory) -> None:
     actor = make.actor(organization)
     made = create_registration_token(actor, {"name": "CI"}).record
     with pytest.raises(PreconditionFailed):
@@ -96,7 +96,7 @@ def test_a_revoked_token_is_there_no_more(organization: OrganizationView, make: 
     assert actions() == ["registration_token.created", "registration_token.revoked"]
 
 
-def test_another_organizations_token_is_not_found(organization: OrganizationView, make: Factory) -> None:
+def test_another_organizations_token_is_not_found(organization: OrganizationSnapshot, make: Factory) -> None:
     """TN-2."""
     made = create_registration_token(make.actor(organization), {"name": "CI"}).record
     other = make.actor(make.organization())
@@ -106,7 +106,7 @@ def test_another_organizations_token_is_not_found(organization: OrganizationView
 
 
 def test_so_many_live_at_a_time(
-    organization: OrganizationView, make: Factory, monkeypatch: pytest.MonkeyPatch
+    organization: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(initial_access_tokens, "MOST_LIVE", 2)
     actor = make.actor(organization)
@@ -118,7 +118,7 @@ def test_so_many_live_at_a_time(
     create_registration_token(actor, {"name": "3"})
 
 
-def test_a_list_has_pages(organization: OrganizationView, make: Factory) -> None:
+def test_a_list_has_pages(organization: OrganizationSnapshot, make: Factory) -> None:
     actor = make.actor(organization)
     for number in range(3):
         create_registration_token(actor, {"name": str(number)})

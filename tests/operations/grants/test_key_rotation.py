@@ -17,7 +17,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.signing_key import SigningKey
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants.key_rotation import PUBLISHED_AFTER, PUBLISHED_BEFORE, advance, replace_at_once
 from app.operations.grants.signing_keys import active_key, public_keys, sign
 from app.operations.maintenance.janitor import purge
@@ -32,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def organization(context: Flask, make: Factory) -> OrganizationView:
+def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     """One without keys yet."""
     return make.organization("acme", settings={"oauth": {"signing": {"algorithm": "ES256"}}})
 
@@ -49,23 +49,23 @@ def later(monkeypatch: pytest.MonkeyPatch, context: Flask) -> Iterator[Any]:
     return move
 
 
-def fresh(organization: OrganizationView) -> OrganizationView:
-    return organization_by_id(organization.id)
+def fresh(organization: OrganizationSnapshot) -> OrganizationSnapshot:
+    return get_organization_by_id(organization.id)
 
 
-def signing(organization: OrganizationView) -> str:
+def signing(organization: OrganizationSnapshot) -> str:
     return active_key(fresh(organization), "ES256").kid
 
 
-def signed(organization: OrganizationView) -> str:
+def signed(organization: OrganizationSnapshot) -> str:
     return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
 
 
-def published(organization: OrganizationView) -> set[str]:
+def published(organization: OrganizationSnapshot) -> set[str]:
     return {key["kid"] for key in public_keys(organization.id)}
 
 
-def verifies(organization: OrganizationView, token: str) -> bool:
+def verifies(organization: OrganizationSnapshot, token: str) -> bool:
     try:
         keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
         jws.deserialize_compact(token, keys, algorithms=["ES256"])
@@ -74,13 +74,13 @@ def verifies(organization: OrganizationView, token: str) -> bool:
     return True
 
 
-def states(organization: OrganizationView) -> dict[str, str]:
+def states(organization: OrganizationSnapshot) -> dict[str, str]:
     db.session.remove()
     rows = db.session.scalars(select(SigningKey).where(SigningKey.organization_id == organization.id))
     return {row.kid: row.state for row in rows}
 
 
-def events(organization: OrganizationView) -> list[tuple[str, str | None]]:
+def events(organization: OrganizationSnapshot) -> list[tuple[str, str | None]]:
     """(what, kid) of the keys' audit events."""
     db.session.remove()
     rows = db.session.scalars(
@@ -92,7 +92,7 @@ def events(organization: OrganizationView) -> list[tuple[str, str | None]]:
 
 
 def test_a_key_is_next_then_active_then_retired_then_gone(
-    make: Factory, organization: OrganizationView, later: Any
+    make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
     """KY-1: published a day before it signs and, after that, for the longest life of what it signed."""
     system = make.system(organization)
@@ -135,7 +135,7 @@ def test_what_a_key_signed_never_outlives_its_publication() -> None:
 
 
 def test_an_emergency_leaves_nothing_of_what_stood(
-    make: Factory, organization: OrganizationView, later: Any
+    make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
     """KY-5: the retired and the next one lay beside the key that leaked."""
     system = make.system(organization)
@@ -218,7 +218,9 @@ def test_two_emergencies_at_once_leave_one_key(app: Flask, make: Factory) -> Non
         assert state == "active" and kid in said
 
 
-def test_the_list_says_what_happens_next(make: Factory, organization: OrganizationView, later: Any) -> None:
+def test_the_list_says_what_happens_next(
+    make: Factory, organization: OrganizationSnapshot, later: Any
+) -> None:
     begun = clock.now()
     admin = make.actor(organization)
     first = signing(organization)
@@ -238,7 +240,7 @@ def test_the_list_says_what_happens_next(make: Factory, organization: Organizati
     assert [key.kid for key in list_signing_keys(admin, "acme")] == [second]
 
 
-def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: OrganizationView) -> None:
+def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: OrganizationSnapshot) -> None:
     admin = make.actor(organization)
     assert rotate_signing_key(admin, "acme").algorithm == "ES256"
     assert rotate_signing_key(admin, "acme", algorithm="EdDSA").algorithm == "EdDSA"
@@ -248,7 +250,7 @@ def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: O
     "body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}]
 )
 def test_every_wrong_field_is_named(
-    make: Factory, organization: OrganizationView, body: dict[str, Any]
+    make: Factory, organization: OrganizationSnapshot, body: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         rotate_signing_key(make.actor(organization), "acme", **body)
@@ -256,7 +258,7 @@ def test_every_wrong_field_is_named(
     assert states(organization) == {} and events(organization) == []
 
 
-def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationView) -> None:
+def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationSnapshot) -> None:
     auditor = make.actor(organization, "settings:read")
     assert list_signing_keys(auditor, "acme") == []
     for emergency in (False, True):
@@ -270,7 +272,7 @@ def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationVi
 
 
 def test_an_emergency_asks_who_is_at_the_keyboard(
-    make: Factory, organization: OrganizationView, later: Any
+    make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
     """PO-4: it ends what every app of the organization holds."""
     person = make.actor(organization, user=make.user(organization))

@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.signing_key import SigningKey
-from app.operations.directory.lookups import OrganizationView, organization_by_id
+from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants import key_rotation, signing_keys
 from app.operations.grants.signing_keys import active_key, public_keys, sign
 from app.operations.store.transactions import transaction
@@ -24,20 +24,20 @@ from tests.support.databases import Database
 
 
 @pytest.fixture
-def organization(context: Flask, make: Factory) -> OrganizationView:
+def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     """One without keys yet."""
     return make.organization()
 
 
-def fresh(organization: OrganizationView) -> OrganizationView:
-    return organization_by_id(organization.id)
+def fresh(organization: OrganizationSnapshot) -> OrganizationSnapshot:
+    return get_organization_by_id(organization.id)
 
 
-def signed(organization: OrganizationView) -> str:
+def signed(organization: OrganizationSnapshot) -> str:
     return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
 
 
-def verifies(organization: OrganizationView, token: str) -> bool:
+def verifies(organization: OrganizationSnapshot, token: str) -> bool:
     try:
         keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
         jws.deserialize_compact(token, keys, algorithms=["ES256"])
@@ -46,7 +46,7 @@ def verifies(organization: OrganizationView, token: str) -> bool:
     return True
 
 
-def rows(organization: OrganizationView) -> list[SigningKey]:
+def rows(organization: OrganizationSnapshot) -> list[SigningKey]:
     db.session.remove()
     statement = (
         select(SigningKey).where(SigningKey.organization_id == organization.id).order_by(SigningKey.id)
@@ -54,11 +54,11 @@ def rows(organization: OrganizationView) -> list[SigningKey]:
     return list(db.session.scalars(statement))
 
 
-def rows_within(organization: OrganizationView) -> list[SigningKey]:
+def rows_within(organization: OrganizationSnapshot) -> list[SigningKey]:
     return list(db.session.scalars(select(SigningKey).where(SigningKey.organization_id == organization.id)))
 
 
-def test_the_first_use_makes_it_and_the_next_finds_it(organization: OrganizationView) -> None:
+def test_the_first_use_makes_it_and_the_next_finds_it(organization: OrganizationSnapshot) -> None:
     """KY-1."""
     first = active_key(organization, "ES256")
     assert active_key(organization, "ES256").kid == first.kid
@@ -67,12 +67,12 @@ def test_the_first_use_makes_it_and_the_next_finds_it(organization: Organization
     assert verifies(organization, signed(organization))
 
 
-def test_each_algorithm_has_its_own(organization: OrganizationView) -> None:
+def test_each_algorithm_has_its_own(organization: OrganizationSnapshot) -> None:
     kids = {active_key(organization, algorithm).kid for algorithm in ("ES256", "EdDSA", "RS256", "PS256")}
     assert len(kids) == len(public_keys(organization.id)) == 4
 
 
-def test_the_private_half_is_nowhere_in_clear(organization: OrganizationView, database: Database) -> None:
+def test_the_private_half_is_nowhere_in_clear(organization: OrganizationSnapshot, database: Database) -> None:
     """KY-3."""
     key = active_key(organization, "ES256").key
     dump = database.dump()
@@ -131,7 +131,7 @@ def test_callers_at_once_generate_one_key_in_a_process(
     assert generated == ["RS256"]
 
 
-def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: OrganizationView) -> None:
+def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: OrganizationSnapshot) -> None:
     """RF-7: it would sign on from memory, and nobody could verify it."""
 
     @transaction
@@ -145,9 +145,9 @@ def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: Organizati
     assert verifies(organization, signed(organization))
 
 
-def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: OrganizationView) -> None:
+def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: OrganizationSnapshot) -> None:
     """SE-6, TN-15: moved into another organization's row it is no key there."""
-    from app.rules.sealing import CannotOpen
+    from app.rules.sealing import UnsealError
 
     there = make.organization()
     mine, theirs = active_key(organization, "ES256").kid, active_key(there, "ES256").kid
@@ -160,5 +160,5 @@ def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: Or
 
     swap()
     signing_keys._cache.clear()
-    with pytest.raises(CannotOpen):
+    with pytest.raises(UnsealError):
         active_key(there, "ES256")

@@ -17,7 +17,7 @@ from app.models.event import OutboxMessage
 from app.operations.mail import delivery, letters
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 from tests.oauth.conftest import audited
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, mailing, plain
@@ -135,7 +135,7 @@ def test_one_that_is_wanted_later_keeps_no_other_waiting(
     box.answers["RCPT"] = "450 come back later"
     send(acme)
     send(acme, "grace@acme.example")
-    message = outbox.take_due(busy_receivers=(), full_organizations=())
+    message = outbox.claim_due_message(busy_receivers=(), full_organizations=())
     assert message is not None
     outbox.deliver(message)
     box.answers.clear()
@@ -185,8 +185,8 @@ def test_a_letter_of_another_organization_cannot_be_read(
 ) -> None:
     """SE-6."""
     send(acme)
-    message = outbox.take_due(busy_receivers=(), full_organizations=())
+    message = outbox.claim_due_message(busy_receivers=(), full_organizations=())
     assert message is not None
-    with pytest.raises(CannotOpen):
+    with pytest.raises(UnsealError):
         delivery.deliver(dataclasses.replace(message, organization_id=make.organization().id))
     assert box.mails == []

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import Registration
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge
 from app.operations.organizations.settings import WAITS_FOR_ADMINISTRATORS, update_settings
@@ -64,7 +64,7 @@ def test_the_account_stands_once_the_link_is_opened_with_the_password(
     deliver()
     (mail,) = box.mails
     assert (mail["To"], mail["Subject"]) == ("new@example.com", "Confirm your account at Acme")
-    assert sign_in(acme.id, "new@example.com", PASSWORD) == Refused("mismatch", tries_left=9)
+    assert sign_in(acme.id, "new@example.com", PASSWORD) == Refused("mismatch", attempts_left=9)
     confirm_registration(acme, token_in(mail), PASSWORD)
     user = find_user_by_email(acme.id, "new@example.com")
     assert user is not None and user.email_verified and user.name == "New Person"
@@ -187,7 +187,7 @@ def test_nobody_enters_an_organization_that_has_closed_meanwhile(
     deliver()
     update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": {"mode": "closed"}}})
     with pytest.raises(RegistrationEnded):
-        confirm_registration(organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
+        confirm_registration(get_organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
 
 
 def test_tn6_another_organization_s_link_is_none(
@@ -262,7 +262,7 @@ def answer(app: Any, registered_kinds: None) -> Deliver:
 
     def run() -> int:
         tried = 0
-        while (message := outbox.take_due(busy_receivers=(), full_organizations=())) is not None:
+        while (message := outbox.claim_due_message(busy_receivers=(), full_organizations=())) is not None:
             outbox.deliver(message)
             tried += 1
         return tried

@@ -11,7 +11,7 @@ import pytest
 from app.config import MailServer
 from app.operations.mail import smtp
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from tests.support.mail_server import SENDER, Mailbox, mail_server
 
 TO = "ada@example.com"
@@ -50,7 +50,7 @@ def test_a_server_without_starttls_is_told_nothing() -> None:
     """The password and the links never cross a network in clear."""
     with mail_server("starttls") as box:
         box.offers_starttls = False
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             send(box.server("starttls", user="gatehouse", password="s3cret"))
         assert {command.split()[0].upper() for command in box.commands} <= {"EHLO", "QUIT"}
 
@@ -58,7 +58,7 @@ def test_a_server_without_starttls_is_told_nothing() -> None:
 @pytest.mark.parametrize("security", ["tls", "starttls"])
 def test_a_certificate_of_an_unknown_authority_is_not_believed(security: str) -> None:
     with mail_server(security) as box:  # type: ignore[arg-type]
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             send(box.server(security, ca_bundle=None))  # type: ignore[arg-type]
         assert box.mails == []
 
@@ -70,10 +70,10 @@ def test_a_certificate_of_an_unknown_authority_is_not_believed(security: str) ->
         ("RCPT", "450 come back later", MailLater),
         ("END", "554 spam", MailRefused),
         ("END", "451 busy", MailLater),
-        ("END", "421 closing", OutgoingFailed),
-        ("MAIL", "550 not your address", OutgoingFailed),
-        ("AUTH", "535 wrong password", OutgoingFailed),
-        ("220", "554 go away", OutgoingFailed),
+        ("END", "421 closing", OutgoingRequestFailed),
+        ("MAIL", "550 not your address", OutgoingRequestFailed),
+        ("AUTH", "535 wrong password", OutgoingRequestFailed),
+        ("220", "554 go away", OutgoingRequestFailed),
     ],
 )
 def test_each_answer_has_its_meaning(
@@ -94,7 +94,7 @@ def test_an_address_that_the_server_cannot_write_is_refused(box: Mailbox) -> Non
 def test_a_server_that_is_down_is_no_answer() -> None:
     with mail_server() as box:
         server = box.server()
-    with pytest.raises(OutgoingFailed):
+    with pytest.raises(OutgoingRequestFailed):
         send(server)
 
 
@@ -104,6 +104,6 @@ def test_many_slow_answers_end_together(box: Mailbox, monkeypatch: pytest.Monkey
     monkeypatch.setattr(smtp, "TOTAL_SECONDS", 0.5)
     box.pause = 0.2
     began = time.monotonic()
-    with pytest.raises(OutgoingFailed):
+    with pytest.raises(OutgoingRequestFailed):
         send(box.server())
     assert time.monotonic() - began < 1.5

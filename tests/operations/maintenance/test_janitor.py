@@ -154,9 +154,9 @@ def test_a_stranger_may_not_purge(context: Flask) -> None:
 
 def test_while_one_is_at_it_another_is_not(context: Flask, make: Factory) -> None:
     make.root()
-    assert leases.take(janitor.LEASE, "first", 60)
+    assert leases.acquire(janitor.LEASE, "first", 60)
     assert purge(SYSTEM) is None
-    leases.give_back(janitor.LEASE, "first")
+    leases.release(janitor.LEASE, "first")
     assert purge(SYSTEM, pause=0) == {}
 
 
@@ -174,13 +174,13 @@ def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Datab
 
 
 def test_a_lease_that_ended_is_succeeded(context: Flask) -> None:
-    assert leases.take("job", "dead", 60)
-    assert not leases.take("job", "next", 60)
-    assert leases.take("job", "dead", 60)
+    assert leases.acquire("job", "dead", 60)
+    assert not leases.acquire("job", "next", 60)
+    assert leases.acquire("job", "dead", 60)
     write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
-    assert leases.take("job", "next", 60)
-    assert not leases.keep("job", "dead", 60)
-    assert leases.keep("job", "next", 60)
+    assert leases.acquire("job", "next", 60)
+    assert not leases.renew("job", "dead", 60)
+    assert leases.renew("job", "next", 60)
 
 
 @pytest.mark.mariadb

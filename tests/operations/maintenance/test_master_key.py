@@ -15,14 +15,14 @@ from app.cli.start import before_serving
 from app.config import EXIT_CONFIGURATION, UnsafeConfiguration
 from app.extensions import db
 from app.models.organization import Organization
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.signing_keys import active_key
 from app.operations.maintenance import master_key
 from app.operations.maintenance.master_key import master_key_fits, require_master_key, rewrap_data_keys
 from app.operations.store import keyring
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 from tests.factories import Factory
 from tests.support.databases import Database
 
@@ -120,9 +120,9 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
         assert master_key_fits() == "fits"
         for organization_id, what in sealed.items():
             assert keyring.unseal(organization_id, what, "row|1") == b"a secret"
-        assert active_key(organization_by_id(organizations[1].id), "ES256").kid == kid
-    keyring.forget(organizations[2].id)
-    with pytest.raises(CannotOpen):
+        assert active_key(get_organization_by_id(organizations[1].id), "ES256").kid == kid
+    keyring.clear_cached_keys(organizations[2].id)
+    with pytest.raises(UnsealError):
         keyring.unseal(organizations[2].id, sealed[organizations[2].id], "row|1")
 
 

@@ -15,7 +15,7 @@ from app.models.base import Base
 from app.models.client import Client
 from app.models.organization import Organization
 from app.operations.clients.clients import delete_client
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
 from app.operations.maintenance import janitor as sweeps
 from app.operations.maintenance.janitor import purge
@@ -78,7 +78,7 @@ def test_a_row_that_comes_late_keeps_no_organization(
         for table in sweeps.tables_of_an_organization():
             yield table
             if table.name == "failed_requests" and next(late, False):
-                monkeypatch.setattr(OrganizationView, "is_standing", True)
+                monkeypatch.setattr(OrganizationSnapshot, "is_deleted", False)
                 refused(client, clock.now())
 
     monkeypatch.setattr(janitor, "tables_of_an_organization", tables)

@@ -9,8 +9,8 @@ import pytest
 from flask import Flask
 
 from app.operations import view_changes
-from app.operations.directory.lookups import organization_by_id
-from app.operations.organizations.instance_limits import get_ceilings, update_ceilings
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.organizations.instance_limits import get_instance_limits, update_instance_limits
 from app.operations.organizations.settings import get_settings, update_settings
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, PreconditionFailed
@@ -28,7 +28,7 @@ def op(make: Factory) -> Actor:
 
 
 def ttl(organization: Any) -> int:
-    found: int = organization_by_id(organization.id, fresh=False).settings["oauth"]["access_token"][
+    found: int = get_organization_by_id(organization.id, fresh=False).settings["oauth"]["access_token"][
         "ttl_seconds"
     ]
     return found
@@ -41,7 +41,7 @@ def test_every_organization_is_within_it_at_once_and_has_its_own_back_afterwards
     acme = make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 7200}}})
     globex = make.organization()
     assert (ttl(acme), ttl(globex)) == (7200, 3600)
-    update_ceilings(op, {TTL: {"max": 900}})
+    update_instance_limits(op, {TTL: {"max": 900}})
     assert (ttl(acme), ttl(globex), ttl(make.root())) == (900, 900, 900)
     view = get_settings(make.actor(acme), acme.slug)
     assert view.limited == (TTL,) and view.overridden == (TTL,)
@@ -49,13 +49,13 @@ def test_every_organization_is_within_it_at_once_and_has_its_own_back_afterwards
     with pytest.raises(InvalidInput) as refusal:
         update_settings(make.actor(acme), acme.slug, {"oauth": {"access_token": {"ttl_seconds": 1800}}})
     assert (refusal.value.errors[0].field, refusal.value.errors[0].code) == (TTL, "beyond_ceiling")
-    update_ceilings(op, {TTL: None})
+    update_instance_limits(op, {TTL: None})
     assert (ttl(acme), ttl(globex)) == (7200, 3600)
 
 
 def test_other_machines_hear_of_it_in_one_line(context: Flask, make: Factory, op: Actor) -> None:
     acme = make.organization()
-    update_ceilings(op, {TTL: {"max": 900}})
+    update_instance_limits(op, {TTL: {"max": 900}})
     assert ttl(acme) == 900
     seen = view_changes.Seen(acme.id)
     view_changes._known.clear()
@@ -68,10 +68,10 @@ def test_a_dry_run_counts_whom_it_would_touch_and_stores_nothing(
 ) -> None:
     make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 300}}})
     make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 7200}}})
-    tried = update_ceilings(op, {TTL: {"max": 3600}}, dry_run=True)
+    tried = update_instance_limits(op, {TTL: {"max": 3600}}, dry_run=True)
     assert tried.impact is not None and tried.changed == (TTL,)
     assert tried.impact.organizations_limited == 1
-    tried = update_ceilings(op, {TTL: {"max": 600}}, dry_run=True)
+    tried = update_instance_limits(op, {TTL: {"max": 600}}, dry_run=True)
     assert tried.impact is not None
     assert tried.impact.organizations_limited == tried.impact.organizations_counted - 1
     assert database.count("settings_ceilings") == 0
@@ -85,8 +85,8 @@ def test_a_ceiling_that_would_keep_root_out_is_refused(context: Flask, make: Fac
         "authentication.mfa.grace_period_seconds": {"max": 0},
     }
     with pytest.raises(WouldLockOut):
-        update_ceilings(op, demand)
-    assert get_ceilings(op).bounds == {}
+        update_instance_limits(op, demand)
+    assert get_instance_limits(op).bounds == {}
 
 
 def test_nobody_but_root_reads_or_sets_them(context: Flask, make: Factory, op: Actor) -> None:
@@ -94,7 +94,7 @@ def test_nobody_but_root_reads_or_sets_them(context: Flask, make: Factory, op: A
     acme = make.organization()
     everything = make.actor(acme, "instance:read", "instance:write")
     for actor in (make.actor(acme), everything, op.acting_in(acme.id, op.permissions)):
-        for call in (get_ceilings, functools.partial(update_ceilings, partial={})):
+        for call in (get_instance_limits, functools.partial(update_instance_limits, partial={})):
             with pytest.raises(Forbidden):
                 call(actor)
 
@@ -102,10 +102,10 @@ def test_nobody_but_root_reads_or_sets_them(context: Flask, make: Factory, op: A
 def test_a_stale_version_is_refused_and_the_change_is_in_roots_log(
     context: Flask, make: Factory, op: Actor, database: Database
 ) -> None:
-    first = get_ceilings(op).version
-    update_ceilings(op, {TTL: {"max": 900}}, expected_version=first)
+    first = get_instance_limits(op).version
+    update_instance_limits(op, {TTL: {"max": 900}}, expected_version=first)
     with pytest.raises(PreconditionFailed):
-        update_ceilings(op, {TTL: {"max": 600}}, expected_version=first)
+        update_instance_limits(op, {TTL: {"max": 600}}, expected_version=first)
     rows = database.query("SELECT action, organization_id FROM audit_events")
     events = [[part.decode() if isinstance(part, bytes) else part for part in row] for row in rows]
     assert ["instance.ceilings_updated", op.organization_id] in events
@@ -120,8 +120,8 @@ def test_of_many_at_once_each_is_whole_or_refused(app: Flask, make: Factory, op:
         "oauth.device_code_ttl_seconds",
         "oauth.refresh_token.ttl_seconds",
     ]
-    calls = [functools.partial(update_ceilings, op, {path: {"min": 3600}}) for path in paths]
+    calls = [functools.partial(update_instance_limits, op, {path: {"min": 3600}}) for path in paths]
     outcomes = at_once(app, calls)
     with app.app_context():
-        assert len(get_ceilings(op).bounds) == outcomes.count("UpdatedCeilings") >= 1
+        assert len(get_instance_limits(op).bounds) == outcomes.count("UpdatedCeilings") >= 1
     assert set(outcomes) <= {"UpdatedCeilings", "Conflict"}

@@ -9,14 +9,14 @@ import pytest
 from flask import Flask
 
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations import organizations as operations
-from app.operations.sign_in.callers import acting_in
+from app.operations.sign_in.actor_access import acting_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.tokens.tokens import find_token
 from app.rules.actor import Actor
-from app.rules.directory.permissions import permissions_of
+from app.rules.directory.permissions import permissions_of_role
 from app.rules.errors import Conflict, Forbidden, NotFound
 from app.rules.identifiers import new_id
 from tests.factories import Factory
@@ -32,7 +32,7 @@ def test_what_somebody_holds_in_root_is_nothing_that_they_hold_in_the_others(
         operations.update_organization(make.actor(root), acme.slug, {"status": status})
     elif status == "deleted":
         operations.delete_organization(make.actor(root), acme.slug)
-    held = permissions_of("auditor", root.settings, is_root=True)
+    held = permissions_of_role("auditor", root.settings, is_root=True)
     more = {"organization:write", "organization:delete"}
     person = make.actor(root, *held, *more, user=make.user(root, role="auditor"))
     events = database.count("audit_events")
@@ -69,7 +69,7 @@ def _of_root(make: Factory, kind: str, *permissions: str) -> Actor:
     return person if user else replace(person, kind="client", client_id=new_id())
 
 
-def _told(database: Database, organization: OrganizationView) -> list[tuple[str, str]]:
+def _told(database: Database, organization: OrganizationSnapshot) -> list[tuple[str, str]]:
     """(action, home of who acted) of the events that a log holds about organizations."""
     rows = database.query("SELECT organization_id, action, actor_organization, target_type FROM audit_events")
     return [
@@ -119,7 +119,7 @@ def test_in_a_browser_a_deletion_asks_for_a_fresh_sign_in(context: Flask, make: 
     user = make.user(acme)
     with pytest.raises(FreshSignInRequired):
         operations.delete_organization(make.actor(acme, user=user, authenticated_ago_seconds=3600), acme.slug)
-    assert lookups.organization_by_id(acme.id).is_active
+    assert lookups.get_organization_by_id(acme.id).is_active
     assert operations.delete_organization(make.actor(acme, user=user), acme.slug).status == "deleted"
 
 

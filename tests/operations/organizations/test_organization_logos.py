@@ -28,7 +28,7 @@ HOSTILE = {
     "a TIFF": picture(kind="TIFF"),
     "half a picture": PNG[: len(PNG) // 2],
     "nothing": b"",
-    "too many bytes": PNG + b"\0" * logos.MOST_BYTES,
+    "too many bytes": PNG + b"\0" * logos.MAX_LOGO_BYTES,
     "a page that begins as a picture": PNG[:8] + b"<script>alert(1)</script>",
 }
 
@@ -38,7 +38,7 @@ def named(address: str) -> tuple[str, str]:
     return organization_id, name.removesuffix(".png")
 
 
-def set_here(make: Factory, organization: lookups.OrganizationView, content: bytes = PNG) -> str:
+def set_here(make: Factory, organization: lookups.OrganizationSnapshot, content: bytes = PNG) -> str:
     updated = logos.set_logo(make.actor(organization), organization.slug, content)
     return str(updated.settings.document["branding"]["logo"])
 
@@ -52,12 +52,12 @@ def test_a_picture_is_made_anew_and_the_setting_is_its_address(
     updated = logos.set_logo(make.actor(acme), acme.slug, sent)
     address = updated.settings.document["branding"]["logo"]
     assert updated.changed == ("branding.logo",) and updated.warnings == ()
-    kept = logos.get_picture(*named(address))
+    kept = logos.get_logo_picture(*named(address))
     with Image.open(io.BytesIO(kept)) as image:
         assert (image.format, image.size) == ("PNG", (256, 128))
     assert kept != sent
     assert [after for (after,) in database.query("SELECT after FROM audit_events") if address in str(after)]
-    assert lookups.organization_by_id(acme.id).settings["branding"]["logo"] == address
+    assert lookups.get_organization_by_id(acme.id).settings["branding"]["logo"] == address
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -82,7 +82,7 @@ def test_another_logo_takes_its_place_and_the_same_changes_nothing(
     second = set_here(make, acme, picture((0, 0, 200)))
     assert first != second and database.count("organization_logos") == 1
     with pytest.raises(NotFound):
-        logos.get_picture(*named(first))
+        logos.get_logo_picture(*named(first))
 
 
 @pytest.mark.parametrize("by", ["its own operation", "the settings"])
@@ -98,7 +98,7 @@ def test_null_removes_the_picture_with_the_setting(
     assert gone.settings.document["branding"]["logo"] is None
     assert database.count("organization_logos") == 0
     with pytest.raises(NotFound):
-        logos.get_picture(*named(address))
+        logos.get_logo_picture(*named(address))
 
 
 def test_the_setting_takes_no_address_but_the_one_that_stands(context: Flask, make: Factory) -> None:
@@ -136,7 +136,7 @@ def test_the_logo_of_an_organization_that_is_gone_is_gone(context: Flask, make: 
     address = set_here(make, acme)
     organizations.delete_organization(make.actor(root), acme.slug)
     with pytest.raises(NotFound):
-        logos.get_picture(*named(address))
+        logos.get_logo_picture(*named(address))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_is_not_there_is_not_found(
     context: Flask, make: Factory, organization_id: str, digest: str
 ) -> None:
     with pytest.raises(NotFound):
-        logos.get_picture(organization_id, digest)
+        logos.get_logo_picture(organization_id, digest)
 
 
 def test_two_logos_at_once_leave_the_one_that_the_setting_names(
@@ -159,9 +159,9 @@ def test_two_logos_at_once_leave_the_one_that_the_setting_names(
     calls = [functools.partial(logos.set_logo, admin, acme.slug, content) for content in pictures]
     assert "UpdatedSettings" in at_once(app, calls)
     with app.app_context():
-        address = lookups.organization_by_id(acme.id).settings["branding"]["logo"]
+        address = lookups.get_organization_by_id(acme.id).settings["branding"]["logo"]
         assert database.count("organization_logos") == 1
-        assert logos.get_picture(*named(address))
+        assert logos.get_logo_picture(*named(address))
 
 
 def test_the_form_of_the_address_is_what_is_made(context: Flask, make: Factory) -> None:

@@ -13,7 +13,7 @@ from app.operations.directory import lookups
 from app.operations.organizations import organizations as operations
 from app.operations.organizations.organizations import RootProtected, SlugTaken
 from app.operations.store import clock
-from app.rules.directory.permissions import permissions_of
+from app.rules.directory.permissions import permissions_of_role
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -35,7 +35,7 @@ def test_root_creates_an_organization_with_keys_scopes_settings_and_a_first_admi
             "settings": {"oauth": {"access_token": {"ttl_seconds": 900}}},
         },
     )
-    view = lookups.organization_by_slug("globex-corporation")
+    view = lookups.get_organization_by_slug("globex-corporation")
     assert (created.organization.slug, view.name, view.status) == (
         "globex-corporation",
         "Globex Corporation",
@@ -172,9 +172,9 @@ def test_root_suspends_and_resumes_and_the_organizations_own_administrator_canno
         operations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
     suspended = operations.update_organization(root, acme.slug, {"status": "suspended"})
     assert suspended.organization.status == "suspended"
-    assert not lookups.organization_by_id(acme.id).is_active
+    assert not lookups.get_organization_by_id(acme.id).is_active
     resumed = operations.update_organization(root, acme.slug, {"status": "active"})
-    assert resumed.organization.status == "active" and lookups.organization_by_id(acme.id).is_active
+    assert resumed.organization.status == "active" and lookups.get_organization_by_id(acme.id).is_active
 
 
 def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
@@ -185,8 +185,8 @@ def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
     assert deleted.purge_at is not None
     assert abs(deleted.purge_at - clock.now() - timedelta(days=30)) < timedelta(minutes=1)
     for look_up in (
-        lambda: lookups.organization_by_slug(acme.slug),
-        lambda: lookups.organization_by_id(acme.id),
+        lambda: lookups.get_organization_by_slug(acme.slug),
+        lambda: lookups.get_organization_by_id(acme.id),
     ):
         with pytest.raises(NotFound):
             look_up()
@@ -196,7 +196,7 @@ def test_deletion_stops_all_at_once_and_root_restores_within_thirty_days(
         operations.update_organization(root, acme.slug, {"name": "Other"})
     restored = operations.restore_organization(root, acme.slug)
     assert (restored.status, restored.purge_at) == ("active", None)
-    assert lookups.organization_by_slug(acme.slug).is_active
+    assert lookups.get_organization_by_slug(acme.slug).is_active
 
 
 def test_root_can_be_neither_suspended_nor_deleted(context: Flask, make: Factory) -> None:
@@ -263,7 +263,7 @@ def test_reading_needs_the_permission(context: Flask, make: Factory) -> None:
 
 def test_an_auditor_of_root_reads_every_organization_and_changes_none(context: Flask, make: Factory) -> None:
     acme, root = make.organization(), make.root()
-    held = permissions_of("auditor", root.settings, is_root=True)
+    held = permissions_of_role("auditor", root.settings, is_root=True)
     auditor = make.actor(root, *held, user=make.user(root, role="auditor"))
     assert operations.get_organization(auditor, acme.slug).slug == acme.slug
     assert acme.slug in {record.slug for record in operations.list_organizations(auditor).items}

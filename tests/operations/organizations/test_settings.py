@@ -46,16 +46,16 @@ def test_the_effective_document_is_read_and_overrides_alone_are_stored(
     assert view.limits["oauth.access_token.ttl_seconds"] == {"min": 60, "max": 86400}
     stored = [row[0] for row in database.query("SELECT settings FROM organizations") if "120" in str(row[0])]
     assert len(stored) == 1 and "jwt_ttl" not in str(stored[0])
-    assert lookups.organization_by_id(acme.id).settings["oauth"]["access_token"]["ttl_seconds"] == 120
+    assert lookups.get_organization_by_id(acme.id).settings["oauth"]["access_token"]["ttl_seconds"] == 120
 
 
 def test_a_change_raises_the_version_that_cached_views_are_checked_against(
     context: Flask, make: Factory
 ) -> None:
     acme = make.organization()
-    before = lookups.organization_by_id(acme.id).version
+    before = lookups.get_organization_by_id(acme.id).version
     operations.update_settings(make.actor(acme), acme.slug, {"branding": {"theme": "dark"}})
-    assert lookups.organization_by_id(acme.id).version == before + 1
+    assert lookups.get_organization_by_id(acme.id).version == before + 1
 
 
 def test_nothing_changes_when_nothing_differs(context: Flask, make: Factory, database: Database) -> None:

@@ -12,8 +12,8 @@ from flask import Flask
 
 from app.models.event import InstanceFact
 from app.operations.clients.clients import list_clients
-from app.operations.directory.lookups import organization_by_slug, root_organization
-from app.operations.directory.permissions import rights_of_user
+from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
+from app.operations.directory.permissions import get_user_permissions
 from app.operations.organizations import setup
 from app.operations.organizations.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
 from app.operations.sign_in.sign_in import SignedIn, sign_in
@@ -37,15 +37,17 @@ def test_set_up_makes_everything_that_a_beginning_needs(
     context: Flask, make: Factory, database: Database
 ) -> None:
     result = complete_setup(issue_setup_token(), **GOOD)
-    root, acme = root_organization(), organization_by_slug("acme")
+    root, acme = get_root_organization(), get_organization_by_slug("acme")
     assert (root.slug, root.is_root, root.issuer) == ("root", True, root.base_url)
     assert (acme.name, acme.is_root, acme.id) == (
         "Acme",
         False,
-        organization_by_slug(result.organization_id).id,
+        get_organization_by_slug(result.organization_id).id,
     )
-    assert rights_of_user(root, root.id, result.user_id) >= frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)
-    assert rights_of_user(acme, root.id, result.user_id) >= frozenset(PERMISSIONS)
+    assert get_user_permissions(root, root.id, result.user_id) >= frozenset(PERMISSIONS) | frozenset(
+        ROOT_ONLY
+    )
+    assert get_user_permissions(acme, root.id, result.user_id) >= frozenset(PERMISSIONS)
     assert isinstance(sign_in(root.id, GOOD["email"], PASSWORD), SignedIn)
     (client,) = list_clients(make.system(root)).items
     assert client.client_id == result.client_id

@@ -13,7 +13,7 @@ from app.models.audit import AuditEvent, FailedRequest
 from app.models.user import AccountLink, Invitation
 from app.operations.audit.audit_events import export_audit_events, list_activity, list_audit_events
 from app.operations.audit.failed_requests import list_failed_requests
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.maintenance.janitor import purge
 from app.operations.organizations.role_holders import RoleInUse, require_unused
 from app.operations.organizations.settings import update_settings
@@ -44,7 +44,7 @@ def acme(make: Factory) -> Any:
 def change(make: Factory, organization: Any, **sections: Any) -> Any:
     """The organization as it is with the changes."""
     update_settings(make.system(organization), organization.slug, sections)
-    return organization_by_id(organization.id)
+    return get_organization_by_id(organization.id)
 
 
 @transaction

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.directory.users import MOST_SCHEMES, password_schemes
+from app.operations.directory.users import MAX_PASSWORD_SCHEMES, list_password_schemes
 from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
 from app.operations.users.deletion import delete_user
 from app.rules.sign_in.imported_hashes import dummy, parse
@@ -58,14 +58,14 @@ def test_pw5_the_first_sign_in_makes_another_systems_hash_ours(make: Any) -> Non
 def test_schemes_are_those_that_somebody_still_has(make: Any) -> None:
     acme, globex = make.organization(), make.organization()
     people = [of_bcrypt(make, acme), of_bcrypt(make, acme), of_bcrypt(make, acme, 9)]
-    assert password_schemes(acme.id) == ("bcrypt 8", "bcrypt 9")
-    assert password_schemes(globex.id) == ()
+    assert list_password_schemes(acme.id) == ("bcrypt 8", "bcrypt 9")
+    assert list_password_schemes(globex.id) == ()
     assert isinstance(sign_in(acme.id, people[2].email, PASSWORD), SignedIn)
     delete_user(make.system(acme), people[0].public_id)
-    assert password_schemes(acme.id) == ("bcrypt 8",)
+    assert list_password_schemes(acme.id) == ("bcrypt 8",)
     for number in range(5):
         taken_over(make, acme, dummy(f"pbkdf2-sha256 {1000 + number}"), f"pbkdf2-sha256 {1000 + number}")
-    assert len(password_schemes(acme.id)) == MOST_SCHEMES
+    assert len(list_password_schemes(acme.id)) == MAX_PASSWORD_SCHEMES
 
 
 @pytest.mark.usefixtures("real_hashes")

@@ -24,10 +24,10 @@ def test_a_failure_counts_for_the_window_and_no_longer(
         "max_delay_seconds": 900,
     }
     acme = make.organization(settings={"authentication": {"lockout": lockout}})
-    limit = rate_limits.Limit(rate_limits.bucket_of("orchard"), Lockout.of(acme.settings))
+    limit = rate_limits.Limit(rate_limits.bucket_key("orchard"), Lockout.of(acme.settings))
     for _ in range(3):
-        assert rate_limits.claim_attempt(acme.id, limit).wait == 0
-    assert rate_limits.claim_attempt(acme.id, limit).wait > 0
+        assert rate_limits.record_attempt(acme.id, limit).wait == 0
+    assert rate_limits.record_attempt(acme.id, limit).wait > 0
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + timedelta(minutes=5))
-    assert (rate_limits.claim_attempt(acme.id, limit).wait > 0) is waits
+    assert (rate_limits.record_attempt(acme.id, limit).wait > 0) is waits

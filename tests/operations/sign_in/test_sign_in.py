@@ -75,7 +75,7 @@ def test_the_address_may_be_spelled_otherwise(acme: Any, ada: Any, email: str) -
     "password", ["", "wrong", PASSWORD.upper(), PASSWORD + " ", "x" * 129, "\ud800", "x" * 60_000]
 )
 def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: Any, password: str) -> None:
-    assert try_in(acme, password=password) == Refused("mismatch", tries_left=2)
+    assert try_in(acme, password=password) == Refused("mismatch", attempts_left=2)
     assert count(Session) == 0
     assert count(AuditEvent, AuditEvent.action == "sign_in.failed") == 1
 
@@ -84,7 +84,7 @@ def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: A
     "email", ["", "nobody", "nobody@acme.example", "a\x00@b", "x" * 500, "ada@acme.example'--"]
 )
 def test_an_unknown_account_is_refused_in_the_same_words(acme: Any, ada: Any, email: str) -> None:
-    assert try_in(acme, email) == try_in(acme) == Refused("mismatch", tries_left=2)
+    assert try_in(acme, email) == try_in(acme) == Refused("mismatch", attempts_left=2)
 
 
 def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> None:
@@ -112,7 +112,7 @@ def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> N
 
 def test_the_same_address_elsewhere_is_somebody_else(make: Any, acme: Any, ada: Any) -> None:
     globex = make.organization()
-    assert try_in(globex, password=PASSWORD) == Refused("mismatch", tries_left=9)
+    assert try_in(globex, password=PASSWORD) == Refused("mismatch", attempts_left=9)
 
 
 def test_what_was_typed_is_audited_only_when_it_is_an_address(acme: Any, ada: Any) -> None:
@@ -126,7 +126,7 @@ def test_what_was_typed_is_audited_only_when_it_is_an_address(acme: Any, ada: An
 
 
 def test_after_three_failures_everybody_waits_and_the_wait_doubles(acme: Any, ada: Any) -> None:
-    assert [try_in(acme).tries_left for _ in range(3)] == [2, 1, 0]
+    assert [try_in(acme).attempts_left for _ in range(3)] == [2, 1, 0]
     assert 55 <= try_in(acme, password=PASSWORD).retry_after <= 60
     assert try_in(acme, "nobody@acme.example").reason == "mismatch"
     _let_pass(65)
@@ -158,7 +158,7 @@ def test_a_success_starts_the_count_again(acme: Any, ada: Any) -> None:
     try_in(acme)
     try_in(acme)
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
-    assert try_in(acme).tries_left == 2
+    assert try_in(acme).attempts_left == 2
 
 
 def test_somebody_disabled_is_told_so_only_with_the_right_password(make: Any, acme: Any, ada: Any) -> None:

@@ -18,12 +18,12 @@ from app.models.audit import AuditEvent
 from app.models.session import Attempt
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
-from app.operations.sign_in.limits import MOST_PER_ACCOUNT, MOST_PER_NETWORK, MOST_PER_ORGANIZATION
 from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in_limits import MOST_PER_ACCOUNT, MOST_PER_NETWORK, MOST_PER_ORGANIZATION
 from app.operations.store import clock, rate_limits
-from app.operations.store.rate_limits import Limit, bucket_of
+from app.operations.store.rate_limits import Limit, bucket_key
 from app.rules.identifiers import new_id
-from app.rules.sign_in.lockout import WIDER, Lockout
+from app.rules.sign_in.lockout import IPV6_SITE_FACTOR, Lockout
 from tests.factories import PASSWORD
 from tests.support.applications import BASE_URL, environment
 from tests.support.databases import Database
@@ -103,7 +103,7 @@ def test_one_network_s_tries_at_many_accounts_are_counted_together(make: Any, ac
 @pytest.mark.usefixtures("quick")
 def test_a_customer_s_many_networks_are_counted_together(acme: Any) -> None:
     """LK-1, LK-2: of an IPv6 address the /48 counts too, with more let through; who has another one goes on."""
-    most = 3 * WIDER
+    most = 3 * IPV6_SITE_FACTOR
     reasons = [try_in(acme, address=f"2001:db8:7:{number:x}::1").reason for number in range(most + 1)]
     assert reasons == ["mismatch"] * most + ["wait"]
     assert try_in(acme, address="2001:db8:8::1").reason == "mismatch"
@@ -121,7 +121,7 @@ def test_many_networks_tries_at_one_account_are_counted_together(acme: Any) -> N
 def test_patience_does_not_pass_the_bound_of_an_account(acme: Any, ada: Any) -> None:
     """LK-1: a hard cap; the owner's sign-in from a known browser, or a new password, is what ends it."""
     known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_of("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
     _let_pass(timedelta(days=29))
     assert try_in(acme, password=PASSWORD, address=ELSEWHERE).reason == "capped"
     assert isinstance(try_in(acme, password=PASSWORD, address=ELSEWHERE, known=known), SignedIn)
@@ -129,7 +129,7 @@ def test_patience_does_not_pass_the_bound_of_an_account(acme: Any, ada: Any) -> 
 
 
 def test_after_a_month_the_bound_of_an_account_is_free_again(acme: Any, ada: Any) -> None:
-    fill(acme, bucket_of("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
     _let_pass(timedelta(days=31))
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
 
@@ -139,13 +139,13 @@ def test_what_is_counted_is_counted_within_its_own_window(acme: Any, ada: Any) -
     for _ in range(3):
         try_in(acme)
     _let_pass(timedelta(minutes=16))
-    assert try_in(acme).tries_left == 2
+    assert try_in(acme).attempts_left == 2
 
 
 def test_a_known_browser_is_counted_by_itself(acme: Any, ada: Any) -> None:
     """LK-1: it passes what others filled, and its own wait doubles and stops nobody else."""
     known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_of("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
     assert [try_in(acme, known=known).reason for _ in range(4)] == ["mismatch"] * 3 + ["wait"]
     assert try_in(acme, password=PASSWORD, known=known).retry_after > 0
     _let_pass(timedelta(seconds=65))
@@ -156,7 +156,7 @@ def test_a_known_browser_is_counted_by_itself(acme: Any, ada: Any) -> None:
     "known", ["", "x", "..", "gth_kb_00000000" + "A" * 43 + "00000000", "\x00", "y" * 5000]
 )
 def test_a_cookie_that_is_nothing_is_an_unknown_browser(acme: Any, ada: Any, known: str) -> None:
-    fill(acme, bucket_of("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
     assert try_in(acme, password=PASSWORD, known=known).reason == "capped"
 
 
@@ -169,7 +169,7 @@ def test_another_s_known_browser_is_none_of_ours(make: Any, acme: Any, ada: Any)
         try_in(acme, bob.email, PASSWORD).known,
         sign_in(globex.id, "ada@acme.example", PASSWORD).known,
     ):
-        fill(acme, bucket_of("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+        fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
         assert try_in(acme, password=PASSWORD, known=known).reason == "capped"
 
 
@@ -198,7 +198,7 @@ def test_many_networks_tries_at_many_accounts_spend_the_budget_of_the_organizati
     with monkeypatch.context() as patch:
         patch.setattr(sign_in_module, "verify_password", passwords.verify_password)
         known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_of("sign_in organization"), MOST_PER_ORGANIZATION)
+    fill(acme, bucket_key("sign_in organization"), MOST_PER_ORGANIZATION)
     refused = try_in(acme, "stolen@acme.example", address="192.0.2.1")
     assert refused.reason == "wait" and 0 < refused.retry_after <= 60
     assert try_in(make.organization(), "stolen@acme.example", address="192.0.2.1").reason == "mismatch"
@@ -245,12 +245,12 @@ def test_beyond_a_bound_a_sample_alone_is_audited(acme: Any, monkeypatch: pytest
 def test_guesses_at_once_are_counted_before_they_are_judged(acme: Any, app: Any) -> None:
     """Of forty at the same moment no more pass than of forty after each other."""
     ready, waits = threading.Barrier(40), []
-    limit = Limit(bucket_of("sign_in", "ada"), Lockout.of(acme.settings))
+    limit = Limit(bucket_key("sign_in", "ada"), Lockout.of(acme.settings))
 
     def claim() -> None:
         with app.app_context():
             ready.wait()
-            waits.append(rate_limits.claim_attempt(acme.id, limit).wait)
+            waits.append(rate_limits.record_attempt(acme.id, limit).wait)
 
     threads = [threading.Thread(target=claim) for _ in range(40)]
     for thread in threads:

@@ -76,6 +76,6 @@ def test_the_offset_is_measured_now_and_then_and_not_at_each_question(context: F
     for _ in range(50):
         clock.now()
     assert len(measured) == 1
-    monkeypatch.setattr(clock, "_measured_at", clock._measured_at - clock.MEASURED_EVERY_SECONDS - 1)
+    monkeypatch.setattr(clock, "_measured_at", clock._measured_at - clock.MEASURE_INTERVAL_SECONDS - 1)
     clock.now()
     assert len(measured) == 2

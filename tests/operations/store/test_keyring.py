@@ -13,16 +13,16 @@ from app.extensions import db
 from app.models.credential import Credential
 from app.models.organization import Organization
 from app.operations.clients.credentials import NotRevealable, list_credentials, reveal_credential
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import keyring
 from app.operations.store.transactions import transaction
 from app.rules.errors import NotFound
-from app.rules.sealing import CannotOpen
+from app.rules.sealing import UnsealError
 from tests.factories import Factory
 
 
 @pytest.fixture
-def organization(context: Flask, make: Factory) -> OrganizationView:
+def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     return make.organization()
 
 
@@ -34,23 +34,23 @@ def set_row(model, condition, **values) -> None:
     act()
 
 
-def test_it_opens_in_its_place(organization: OrganizationView) -> None:
+def test_it_opens_in_its_place(organization: OrganizationSnapshot) -> None:
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     assert keyring.unseal(organization.id, sealed, "row|1") == b"a secret"
     assert b"a secret" not in sealed
 
 
-def test_it_opens_in_no_other_place(make: Factory, organization: OrganizationView) -> None:
+def test_it_opens_in_no_other_place(make: Factory, organization: OrganizationSnapshot) -> None:
     """SE-6."""
     there = make.organization()
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     for owner, place in ((organization.id, "row|2"), (there.id, "row|1"), (organization.id, "")):
-        with pytest.raises(CannotOpen):
+        with pytest.raises(UnsealError):
             keyring.unseal(owner, sealed, place)
 
 
 def test_a_secret_moved_to_another_row_or_client_does_not_open(
-    make: Factory, organization: OrganizationView
+    make: Factory, organization: OrganizationSnapshot
 ) -> None:
     """SE-6, through the real ledger: nobody with write access to the database reads a secret by moving it."""
     mine, other = make.machine(organization, "reports:read"), make.machine(organization, "reports:read")
@@ -63,44 +63,46 @@ def test_a_secret_moved_to_another_row_or_client_does_not_open(
         reveal_credential(actor, other.client_id, target.public_id)
 
 
-def test_without_its_data_key_nothing_opens_any_more(organization: OrganizationView) -> None:
+def test_without_its_data_key_nothing_opens_any_more(organization: OrganizationSnapshot) -> None:
     """SE-8: what a purge does."""
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     set_row(Organization, Organization.id == organization.id, data_key=None)
-    keyring.forget(organization.id)
+    keyring.clear_cached_keys(organization.id)
     with pytest.raises(NotFound):
         keyring.unseal(organization.id, sealed, "row|1")
 
 
-def test_a_data_key_serves_its_own_organization_alone(make: Factory, organization: OrganizationView) -> None:
+def test_a_data_key_serves_its_own_organization_alone(
+    make: Factory, organization: OrganizationSnapshot
+) -> None:
     """SE-6: swapping wrapped keys between rows gains nothing."""
     there = make.organization()
     wrapped = db.session.scalar(select(Organization.data_key).where(Organization.id == organization.id))
     set_row(Organization, Organization.id == there.id, data_key=wrapped)
-    keyring.forget(there.id)
-    with pytest.raises(CannotOpen):
+    keyring.clear_cached_keys(there.id)
+    with pytest.raises(UnsealError):
         keyring.seal(there.id, b"a secret", "row|1")
 
 
 def test_another_master_key_opens_nothing(
-    context: Flask, organization: OrganizationView, monkeypatch
+    context: Flask, organization: OrganizationSnapshot, monkeypatch
 ) -> None:
     """KY-6: and what was opened under the right one is not handed out under a wrong one."""
     sealed = keyring.seal(organization.id, b"a secret", "row|1")
     wrong = replace(context.config["GATEHOUSE"], master_key=bytes(range(32)))
     with monkeypatch.context() as changed:
         changed.setitem(context.config, "GATEHOUSE", wrong)
-        with pytest.raises(CannotOpen):
+        with pytest.raises(UnsealError):
             keyring.unseal(organization.id, sealed, "row|1")
     assert keyring.unseal(organization.id, sealed, "row|1") == b"a secret"
 
 
 def test_subkeys_are_of_one_purpose_and_instance(context: Flask, monkeypatch) -> None:
-    first, second = keyring.derive("cursors"), keyring.derive("anonymous cookie")
-    assert len({first, second}) == 2 and keyring.derive("cursors") == first and len(first) == 32
+    first, second = keyring.derive_instance_key("cursors"), keyring.derive_instance_key("anonymous cookie")
+    assert len({first, second}) == 2 and keyring.derive_instance_key("cursors") == first and len(first) == 32
     other = replace(context.config["GATEHOUSE"], secret_key=bytes(range(32)))
     monkeypatch.setitem(context.config, "GATEHOUSE", other)
-    assert keyring.derive("cursors") != first
+    assert keyring.derive_instance_key("cursors") != first
 
 
 def test_no_key_shows_in_the_configurations_text(context: Flask, instance: Path) -> None:

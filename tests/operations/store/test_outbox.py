@@ -16,8 +16,8 @@ from app.extensions import db
 from app.models.event import OutboxMessage
 from app.operations.maintenance import dispatcher
 from app.operations.store import clock, outbox
-from app.operations.store.outbox import Message, Refused
-from app.operations.store.outgoing_http import OutgoingFailed
+from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -52,7 +52,7 @@ def rows(database: Database) -> Rows:
 
 
 def fail() -> None:
-    raise OutgoingFailed("no answer")
+    raise OutgoingRequestFailed("no answer")
 
 
 def stumble() -> None:
@@ -60,7 +60,7 @@ def stumble() -> None:
 
 
 def refuse() -> None:
-    raise Refused
+    raise DeliveryRejected
 
 
 @transaction
@@ -80,7 +80,7 @@ def come_round() -> None:
 
 
 def take() -> Message | None:
-    return outbox.take_due(busy_receivers=(), full_organizations=())
+    return outbox.claim_due_message(busy_receivers=(), full_organizations=())
 
 
 def deliver_due() -> int:
@@ -96,9 +96,9 @@ def test_a_message_leaves_once_the_change_is_committed(
     make: Factory, receivers: Receivers, rows: Rows
 ) -> None:
     organization = make.organization().id
-    outbox.may_be_due.clear()
+    outbox.messages_available.clear()
     put(organization, "one")
-    assert outbox.may_be_due.is_set(), "the dispatcher of this process looks at once"
+    assert outbox.messages_available.is_set(), "the dispatcher of this process looks at once"
     assert deliver_due() == 1
     assert (receivers.heard, rows()) == (["one"], [("one", 1, "delivered")])
     assert deliver_due() == 0
@@ -108,13 +108,13 @@ def test_what_was_rolled_back_never_leaves(make: Factory, receivers: Receivers, 
     @transaction
     def unit() -> None:
         outbox.enqueue(organization, "test", {}, receiver="one")
-        raise OutgoingFailed("changed my mind")
+        raise OutgoingRequestFailed("changed my mind")
 
     organization = make.organization().id
-    outbox.may_be_due.clear()
-    with pytest.raises(OutgoingFailed):
+    outbox.messages_available.clear()
+    with pytest.raises(OutgoingRequestFailed):
         unit()
-    assert rows() == [] and not outbox.may_be_due.is_set()
+    assert rows() == [] and not outbox.messages_available.is_set()
 
 
 def test_a_failure_is_tried_again_after_a_pause_that_grows(
@@ -289,6 +289,6 @@ def test_a_receiver_that_is_busy_for_one_organization_hears_another(
     ours, theirs = make.organization().id, make.organization().id
     put(ours, "one")
     put(theirs, "one")
-    taken = outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=())
+    taken = outbox.claim_due_message(busy_receivers={(ours, "one")}, full_organizations=())
     assert taken is not None and taken.organization_id == theirs
-    assert outbox.take_due(busy_receivers={(ours, "one")}, full_organizations=()) is None
+    assert outbox.claim_due_message(busy_receivers={(ours, "one")}, full_organizations=()) is None

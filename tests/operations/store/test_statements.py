@@ -17,7 +17,7 @@ from app.models.event import Lease
 from app.operations import statements
 from app.operations.mysql_literals import reader_of
 from app.operations.statements import Statement
-from app.operations.store.transactions import Meaning, is_duplicate_key, meaning_of
+from app.operations.store.transactions import ErrorClass, classify_error, is_duplicate_key
 from app.rules.errors import Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -128,7 +128,7 @@ def test_a_row_that_stands_already_is_an_error_at_the_first_attempt(context: Fla
     with pytest.raises(Exception) as refused:
         INSERT.insert(**ROW)
     assert is_duplicate_key(refused.value)
-    assert meaning_of(refused.value) is Meaning.FINAL
+    assert classify_error(refused.value) is ErrorClass.FINAL
 
 
 @pytest.mark.mariadb
@@ -190,17 +190,17 @@ def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
 
 @pytest.mark.parametrize(
     ("code", "meaning"),
-    [(code, Meaning.AGAIN) for code in (1213, 1205, 3101, 1020)]
-    + [(code, Meaning.ELSEWHERE) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
-    + [(code, Meaning.UNKNOWN) for code in (2006, 2013, 2055)]
-    + [(code, Meaning.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
+    [(code, ErrorClass.AGAIN) for code in (1213, 1205, 3101, 1020)]
+    + [(code, ErrorClass.ELSEWHERE) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
+    + [(code, ErrorClass.UNKNOWN) for code in (2006, 2013, 2055)]
+    + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )
-def test_what_each_error_of_the_server_means(code: int, meaning: Meaning) -> None:
+def test_what_each_error_of_the_server_means(code: int, meaning: ErrorClass) -> None:
     """scale.md, Retry, by class: as the driver raises it and as SQLAlchemy wraps it."""
     import MySQLdb
     from sqlalchemy.exc import OperationalError
 
     raised = MySQLdb.OperationalError(code, "words")
-    assert meaning_of(raised) is meaning
-    assert meaning_of(OperationalError("SELECT 1", {}, raised)) is meaning
+    assert classify_error(raised) is meaning
+    assert classify_error(OperationalError("SELECT 1", {}, raised)) is meaning
     assert is_duplicate_key(raised) is (code == 1062)

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.extensions import db
 from app.operations.store import audit
 from app.operations.store import transactions as module
-from app.operations.store.transactions import after_commit, on_commit, read, transaction
+from app.operations.store.transactions import on_commit, on_commit_or_now, read, transaction
 from app.rules.errors import Conflict, Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -85,7 +85,7 @@ def test_nothing_is_called_before_the_commit_and_nothing_after_a_rollback(counte
     with pytest.raises(Conflict):
         unit(True)
     assert seen == [1], "called once, when the database already had it"
-    after_commit(lambda: seen.append(9))
+    on_commit_or_now(lambda: seen.append(9))
     assert seen == [1, 9], "outside of a unit there is nothing to wait for"
 
 
@@ -129,7 +129,7 @@ def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database
         with contextlib.suppress(Conflict):
             inner()
         db.session.flush()
-        witness = module.current_unit().witness
+        witness = module.current_unit_of_work().witness
         assert witness is not None
         return db.session.execute(witness()).first() is not None
 
@@ -179,7 +179,7 @@ def test_values_drawn_once_stay_the_same_through_attempts(counters: Counters, mo
 
     @transaction
     def unit() -> None:
-        drawn.append(module.current_unit().once("token", object))
+        drawn.append(module.current_unit_of_work().stable_value("token", object))
         if len(drawn) < 3:
             raise locked()
 
@@ -207,7 +207,7 @@ def test_it_gives_up_after_some_attempts_and_says_when_to_come_again(counters: C
 
     with pytest.raises(Unavailable) as refused:
         unit()
-    assert len(attempts) == module.MOST_ATTEMPTS
+    assert len(attempts) == module.MAX_ATTEMPTS
     assert refused.value.retry_after > 0
 
 

@@ -15,14 +15,14 @@ from sqlalchemy import delete, select
 
 from app.config import current
 from app.extensions import db
-from app.models.event import ViewChange
+from app.models.event import CacheInvalidation
 from app.models.organization import Organization
 from app.operations import view_changes
 from app.operations.clients.client_authentication import AuthenticatedClient
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory import lookups
-from app.operations.directory.lookups import find_client, organization_by_id, touch_organization
+from app.operations.directory.lookups import find_client, get_organization_by_id, touch_organization
 from app.operations.maintenance.janitor import SWEEPS
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import tokens
@@ -138,7 +138,7 @@ def test_what_went_by_in_a_silence_is_not_missed(
 
     @transaction
     def nobody_finds_it_any_more() -> None:
-        db.session.execute(delete(ViewChange))
+        db.session.execute(delete(CacheInvalidation))
 
     with app.app_context():
         view_changes.follow()
@@ -182,7 +182,7 @@ def test_what_a_unit_has_not_committed_is_nobody_elses_view(
         rename(app, make, machine, "Reaper")
         touch_organization(machine.organization.id)
         assert find_client(machine.client_id, fresh=True).name == "Reaper"  # type: ignore[union-attr]
-        organization_by_id(machine.organization.id)
+        get_organization_by_id(machine.organization.id)
         raise ValueError
 
     with app.app_context():

@@ -28,7 +28,7 @@ def test_a_user_is_made_administrator_and_mayat_once(context: Flask, make: Facto
     added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
     assert added.admin is not None and added.link is None
     assert (added.admin.role, added.admin.email, added.admin.status) == ("admin", ada.email, "active")
-    assert "settings:write" in permissions.rights_of_user(acme, acme.id, ada.id)
+    assert "settings:write" in permissions.get_user_permissions(acme, acme.id, ada.id)
     assert [
         admin.public_id for admin in operations.list_administrators(make.actor(acme), acme.slug).items
     ] == [added.admin.public_id]
@@ -74,7 +74,7 @@ def test_tn12_every_wrong_field_is_named(
 ) -> None:
     acme = make.organization()
     with pytest.raises(InvalidInput) as refusal:
-        operations.add_administrator_from(make.actor(acme), acme.slug, fields)
+        operations.add_administrator_from_json(make.actor(acme), acme.slug, fields)
     assert {error.field: error.code for error in refusal.value.errors} == wrong
 
 
@@ -118,8 +118,8 @@ def test_tn6_a_user_of_another_organization_is_unknown_and_roots_is_known_to_roo
         make.actor(root, user=boss), acme.slug, user_id=helper.public_id, role="auditor"
     )
     assert added.admin is not None and added.admin.user_organization == "root"
-    assert "audit:read" in permissions.rights_of_user(acme, root.id, helper.id)
-    assert permissions.rights_of_user(globex, root.id, helper.id) == frozenset()
+    assert "audit:read" in permissions.get_user_permissions(acme, root.id, helper.id)
+    assert permissions.get_user_permissions(globex, root.id, helper.id) == frozenset()
 
 
 def test_an_administrator_is_removed_and_may_nothing_from_then_on(context: Flask, make: Factory) -> None:
@@ -130,7 +130,7 @@ def test_an_administrator_is_removed_and_may_nothing_from_then_on(context: Flask
         a for a in operations.list_administrators(make.actor(acme), acme.slug).items if a.user_id == ada.id
     )
     operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
-    assert permissions.rights_of_user(acme, acme.id, ada.id) == frozenset()
+    assert permissions.get_user_permissions(acme, acme.id, ada.id) == frozenset()
     with pytest.raises(NotFound):
         operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
 
@@ -199,7 +199,7 @@ def test_an_invitation_makes_a_user_with_the_role_once(context: Flask, make: Fac
     user = get_user(acme.id, user_id)
     assert user.name == "Bob Martin"
     assert not user.email_verified, "the inviter had the link too"
-    assert permissions.roles_of_user(acme.id, acme.id, user_id) == ("developer",)
+    assert permissions.get_user_roles(acme.id, acme.id, user_id) == ("developer",)
     assert invitations.find_invitation(token) is None
     with pytest.raises(InvitationEnded):
         invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")

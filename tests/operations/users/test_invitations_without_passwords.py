@@ -10,7 +10,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.organization import Organization
 from app.operations import view_changes
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.store.transactions import transaction
 from app.operations.users.invitations import accept_invitation, find_invitation, invite
@@ -22,7 +22,7 @@ GOOD = "nine small otters in a kiln"
 
 
 @transaction
-def switch(organization: OrganizationView, on: bool) -> None:
+def switch(organization: OrganizationSnapshot, on: bool) -> None:
     """As the settings would, of somebody whose passkey keeps the way back open."""
     off = {"password": {"enabled": False}, "passkeys": {"passwordless": False}}
     settings = {} if on else {"authentication": off}

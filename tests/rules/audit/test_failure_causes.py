@@ -56,7 +56,7 @@ def test_an_explanation_is_two_sentences_for_people(code: str) -> None:
 
 
 def test_a_refusal_keeps_its_class_words_and_cause() -> None:
-    error = InvalidGrant().because("code_expired", received="74 s", expected="60 s")
+    error = InvalidGrant().with_cause("code_expired", received="74 s", expected="60 s")
     assert isinstance(error, InvalidGrant)
     assert error.cause is not None
     assert (error.cause.code, error.cause.received, error.cause.expected) == (

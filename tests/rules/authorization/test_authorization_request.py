@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app.rules.authorization.authorization_request import checked
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 
 URI = "https://rp.example/cb"
 GOOD = {
@@ -107,7 +107,7 @@ def test_each_wrong_request_has_its_code_and_quotes_nothing(
     code: str, changes: dict[str, str | None]
 ) -> None:
     """protocol: authorization endpoint, error_description."""
-    with pytest.raises(AuthorizationRefusal) as refused:
+    with pytest.raises(AuthorizationError) as refused:
         check(**changes)
     assert refused.value.code == code
     assert ALLOWED_IN_DESCRIPTIONS.fullmatch(refused.value.description)
@@ -119,7 +119,7 @@ def test_each_wrong_request_has_its_code_and_quotes_nothing(
 @pytest.mark.parametrize("name", ["scope", "state", "nonce", "code_challenge", "prompt", "anything"])
 def test_a_parameter_that_came_twice_is_refused(name: str) -> None:
     """ST-2."""
-    with pytest.raises(AuthorizationRefusal) as refused:
+    with pytest.raises(AuthorizationError) as refused:
         check(repeated=(name,))
     assert refused.value.code == "invalid_request"
 

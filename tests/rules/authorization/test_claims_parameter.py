@@ -18,7 +18,7 @@ from app.rules.authorization.claims_parameter import (
     wanted_subject,
     within,
 )
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 
 
 def parsed(document: Any) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def test_what_asks_for_nothing_is_nothing(empty: dict[str, Any]) -> None:
     ids=lambda text: text[:40],
 )
 def test_what_is_none_is_an_invalid_request(malformed: str) -> None:
-    with pytest.raises(AuthorizationRefusal) as refused:
+    with pytest.raises(AuthorizationError) as refused:
         parse_claims(malformed)
     assert refused.value.code == "invalid_request"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -134,6 +134,6 @@ def test_what_cannot_be_read_is_told_apart() -> None:
         ("a.b.c", "invalid_request_object"),
         ("", None),
     ):
-        with pytest.raises(AuthorizationRefusal) as refused:
+        with pytest.raises(AuthorizationError) as refused:
             read_request_object(text, must_be_signed=True)
         assert refused.value.code == (code or "invalid_request_object")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.rules.authorization.authorization_request import FORM_POST, QUERY, checked_mode, mode_of
-from app.rules.oauth_errors import AuthorizationRefusal
+from app.rules.oauth_errors import AuthorizationError
 
 WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
 
@@ -33,6 +33,6 @@ def test_the_mode_of_a_good_request(mode: str, asked: str | None, uri: str) -> N
 def test_any_other_is_refused_by_query(asked: str, uri: str) -> None:
     """OI-3; a form posted to an app's own scheme would reach nobody."""
     sent = {"redirect_uri": uri, "response_mode": asked}
-    with pytest.raises(AuthorizationRefusal) as refused:
+    with pytest.raises(AuthorizationError) as refused:
         checked_mode(sent)
     assert (refused.value.code, mode_of(sent)) == ("invalid_request", QUERY)

@@ -9,11 +9,11 @@ import pytest
 
 from app.rules.clients.dynamic_metadata import FIELDS, Offer, as_fields, replacing
 from app.rules.clients.metadata_documents import is_document_address, life_of
-from app.rules.directory.permissions import EVERY_PERMISSION
+from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.organizations import settings
 from app.rules.scopes import IDENTITY_SCOPES
 
-REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(EVERY_PERMISSION))
+REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(ALL_PERMISSIONS))
 OFFER = Offer.of(settings.defaults(), REGISTRY)
 URI = "https://rp.example/cb"
 

@@ -1,4 +1,4 @@
-"""The permission table: what each role may do, and that nobody grants what they lack."""
+"""The permission table: what each role can do, and that users cannot grant permissions they lack."""
 
 from __future__ import annotations
 
@@ -10,56 +10,58 @@ from app.rules.directory import permissions as p
 from app.rules.organizations.settings import defaults, effective, merge
 
 
-def with_roles(**roles: Any) -> dict[str, Any]:
+def settings_with_roles(**roles: Any) -> dict[str, Any]:
     return effective(merge({}, {"user_permissions": {"roles": roles}}))
 
 
-def test_the_admin_may_everything_in_the_organization_and_nothing_beyond() -> None:
-    assert p.permissions_of("admin", defaults()) == frozenset(p.PERMISSIONS)
+def test_admin_has_every_organization_permission_and_no_root_permission() -> None:
+    assert p.permissions_of_role("admin", defaults()) == frozenset(p.PERMISSIONS)
 
 
-def test_root_extras_are_held_in_root_alone() -> None:
-    assert p.permissions_of("admin", defaults(), is_root=True) == frozenset(p.PERMISSIONS) | frozenset(
+def test_root_permissions_apply_only_in_the_root_organization() -> None:
+    assert p.permissions_of_role("admin", defaults(), is_root=True) == frozenset(p.PERMISSIONS) | frozenset(
         p.ROOT_ONLY
     )
-    assert p.permissions_of("developer", defaults(), is_root=True).isdisjoint(p.ROOT_ONLY)
+    assert p.permissions_of_role("developer", defaults(), is_root=True).isdisjoint(p.ROOT_ONLY)
 
 
-def test_the_auditor_reads_everything_except_secrets() -> None:
-    held = p.permissions_of("auditor", defaults())
+def test_auditor_can_read_everything_except_secrets() -> None:
+    held = p.permissions_of_role("auditor", defaults())
     assert "credentials:read" not in held and {"clients:read", "audit:read", "admins:read"} <= held
     assert all(name.endswith(":read") for name in held)
 
 
-def test_the_developer_manages_own_things_alone() -> None:
-    held = p.permissions_of("developer", defaults())
+def test_developer_can_manage_only_own_things() -> None:
+    held = p.permissions_of_role("developer", defaults())
     assert held - {"organization:read", "settings:read"} <= p.OWN_PERMISSIONS
     assert {"clients:write:own", "credentials:read:own", "resources:write:own"} <= held
 
 
-def test_a_member_may_nothing_until_members_may_register_clients() -> None:
-    assert p.permissions_of("member", defaults()) == frozenset()
-    opened = effective(merge({}, {"user_permissions": {"members_can_register_clients": True}}))
-    assert p.permissions_of("member", opened) == p.REGISTERING_MEMBER
-    assert p.permissions_of_roles((), opened) == p.REGISTERING_MEMBER
+def test_member_has_no_permissions_until_members_can_register_clients() -> None:
+    assert p.permissions_of_role("member", defaults()) == frozenset()
+    settings = effective(merge({}, {"user_permissions": {"members_can_register_clients": True}}))
+    assert p.permissions_of_role("member", settings) == p.MEMBER_REGISTRATION_PERMISSIONS
+    assert p.permissions_of_roles((), settings) == p.MEMBER_REGISTRATION_PERMISSIONS
 
 
-def test_a_role_that_is_no_more_may_nothing() -> None:
-    assert p.permissions_of("ops", defaults()) == frozenset()
-    assert p.permissions_of("ops", with_roles(ops={"permissions": ["clients:read"]})) == {"clients:read"}
+def test_unknown_role_has_no_permissions() -> None:
+    assert p.permissions_of_role("ops", defaults()) == frozenset()
+    assert p.permissions_of_role("ops", settings_with_roles(ops={"permissions": ["clients:read"]})) == {
+        "clients:read"
+    }
 
 
-def test_narrowing_a_built_in_role_takes_effect_and_the_admin_stays_whole() -> None:
-    narrowed = with_roles(developer={"permissions": ["clients:read:own"]})
-    assert p.permissions_of("developer", narrowed) == {"clients:read:own"}
+def test_built_in_role_can_be_narrowed_except_admin() -> None:
+    narrowed = settings_with_roles(developer={"permissions": ["clients:read:own"]})
+    assert p.permissions_of_role("developer", narrowed) == {"clients:read:own"}
     narrowed["user_permissions"]["roles"]["admin"] = {"permissions": []}
-    assert p.permissions_of("admin", narrowed) == frozenset(p.PERMISSIONS)
+    assert p.permissions_of_role("admin", narrowed) == frozenset(p.PERMISSIONS)
 
 
-def test_a_stored_role_never_holds_what_is_for_root() -> None:
+def test_custom_role_cannot_include_root_permissions() -> None:
     settings = defaults()
     settings["user_permissions"]["roles"]["sly"] = {"permissions": ["organizations:write", "clients:read"]}
-    assert p.permissions_of("sly", settings) == {"clients:read"}
+    assert p.permissions_of_role("sly", settings) == {"clients:read"}
 
 
 @pytest.mark.parametrize(
@@ -73,16 +75,16 @@ def test_a_stored_role_never_holds_what_is_for_root() -> None:
         (["admins:write"], ["admins:write", "settings:write"], ("settings:write",)),
     ],
 )
-def test_tn11_nobody_grants_what_they_lack(
+def test_tn11_missing_permissions_cannot_be_granted(
     held: list[str], wanted: list[str], missing: tuple[str, ...]
 ) -> None:
-    assert p.lacking(held, wanted) == missing
+    assert p.missing_permissions(held, wanted) == missing
 
 
 @pytest.mark.parametrize(
     "name", ["invoices:approve", "shop.orders:read:all", "clients:read", "tokens:revoke:own"]
 )
-def test_names_a_role_may_hold(name: str) -> None:
+def test_valid_permission_name_is_accepted(name: str) -> None:
     assert p.is_permission_name(name)
 
 
@@ -99,11 +101,11 @@ def test_names_a_role_may_hold(name: str) -> None:
         "users:read:own",
     ],
 )
-def test_names_a_role_may_not_hold(name: str) -> None:
+def test_invalid_permission_name_is_rejected(name: str) -> None:
     assert not p.is_permission_name(name)
 
 
-def test_every_permission_has_words_and_every_role_holds_known_ones() -> None:
+def test_permissions_have_descriptions_and_built_in_roles_use_known_permissions() -> None:
     assert all(text and text[0].isupper() for text in [*p.PERMISSIONS.values(), *p.ROOT_ONLY.values()])
     for role in p.BUILT_IN_ROLES.values():
-        assert set(role.permissions) <= p.ALL_PERMISSIONS
+        assert set(role.permissions) <= p.ORGANIZATION_PERMISSIONS

@@ -33,14 +33,16 @@ LISTED = (
 def test_a_hundred_thousand_and_more_are_shipped() -> None:
     """PW-3: all of them as long as the shortest password that an organization may allow, offline, in one small file."""
     assert rule.size_of_the_list() == 313_470
-    assert DATA.stat().st_size == 313_470 * rule.RECORD < 2_000_000
+    assert DATA.stat().st_size == 313_470 * rule.DIGEST_PREFIX_BYTES < 2_000_000
     assert rule.SHORTEST == passwords.MIN_LENGTH
 
 
 def test_the_records_are_sorted_and_each_is_there_once() -> None:
     """Bisection is right only then."""
     content = DATA.read_bytes()
-    records = [content[at : at + rule.RECORD] for at in range(0, len(content), rule.RECORD)]
+    records = [
+        content[at : at + rule.DIGEST_PREFIX_BYTES] for at in range(0, len(content), rule.DIGEST_PREFIX_BYTES)
+    ]
     assert all(one < following for one, following in pairwise(records))
 
 
@@ -62,9 +64,13 @@ def test_a_listed_password_is_refused_after_a_simple_change_too(password: str) -
 
 def test_the_first_and_the_last_record_are_found_and_what_is_between_two_is_not() -> None:
     content = rule._records()
-    first, last = content[: rule.RECORD], content[-rule.RECORD :]
+    first, last = content[: rule.DIGEST_PREFIX_BYTES], content[-rule.DIGEST_PREFIX_BYTES :]
     assert rule._is_among(content, first) and rule._is_among(content, last)
-    for beside in (first[:-1] + bytes([first[-1] ^ 1]), b"\xff" * rule.RECORD, b"\0" * rule.RECORD):
+    for beside in (
+        first[:-1] + bytes([first[-1] ^ 1]),
+        b"\xff" * rule.DIGEST_PREFIX_BYTES,
+        b"\0" * rule.DIGEST_PREFIX_BYTES,
+    ):
         assert not rule._is_among(content, beside)
 
 
@@ -91,5 +97,5 @@ def test_what_is_too_short_or_no_text_is_on_no_list() -> None:
 
 def test_a_list_is_made_of_what_is_long_enough_each_once() -> None:
     made = rule.list_of(["password", "PASSWORD", "short", "12345678"])
-    assert len(made) == 2 * rule.RECORD
-    assert rule.record_of("Password") in (made[: rule.RECORD], made[rule.RECORD :])
+    assert len(made) == 2 * rule.DIGEST_PREFIX_BYTES
+    assert rule.record_of("Password") in (made[: rule.DIGEST_PREFIX_BYTES], made[rule.DIGEST_PREFIX_BYTES :])

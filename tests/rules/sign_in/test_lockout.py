@@ -34,4 +34,4 @@ def test_a_longest_wait_below_the_first_one_does_not_shorten_it():
 
 
 def test_tries_are_counted_down_to_none():
-    assert [LOCKOUT.tries_left(failures) for failures in range(5)] == [3, 2, 1, 0, 0]
+    assert [LOCKOUT.attempts_left(failures) for failures in range(5)] == [3, 2, 1, 0, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.sign_in.lockout import WIDER, network_of, networks_of
+from app.rules.sign_in.lockout import IPV6_SITE_FACTOR, network_of, networks_of
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_addresses_fall_into_their_network(address, network):
     [
         ("203.0.113.9", (("203.0.113.0/24", 1),)),
         ("::ffff:203.0.113.9", (("203.0.113.0/24", 1),)),
-        ("2001:db8:1:2::9", (("2001:db8:1:2::/64", 1), ("2001:db8:1::/48", WIDER))),
-        ("2001:db8:1:ffff::9", (("2001:db8:1:ffff::/64", 1), ("2001:db8:1::/48", WIDER))),
-        ("2001:db8:2::9", (("2001:db8:2::/64", 1), ("2001:db8:2::/48", WIDER))),
+        ("2001:db8:1:2::9", (("2001:db8:1:2::/64", 1), ("2001:db8:1::/48", IPV6_SITE_FACTOR))),
+        ("2001:db8:1:ffff::9", (("2001:db8:1:ffff::/64", 1), ("2001:db8:1::/48", IPV6_SITE_FACTOR))),
+        ("2001:db8:2::9", (("2001:db8:2::/64", 1), ("2001:db8:2::/48", IPV6_SITE_FACTOR))),
         (None, (("unknown", 1),)),
     ],
 )

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.rules.sign_in.passkeys import (
-    BadAnswer,
+    ChallengeState,
+    InvalidPasskeyResponse,
     RelyingParty,
-    Standing,
-    counts_on,
-    make_challenge,
-    methods_proved,
-    read_challenge,
-    read_created,
-    read_used,
+    check_challenge,
+    create_challenge,
+    is_sign_count_valid,
+    parse_authentication_response,
+    parse_registration_response,
+    passkey_amr,
     relying_party,
 )
 
@@ -45,42 +45,42 @@ def test_we_are_our_configured_address(base_url: str, party: RelyingParty | None
 @pytest.mark.parametrize(
     ("change", "standing"),
     [
-        ({}, Standing.GOOD),
-        ({"bound": ("second factor", *BOUND[1:])}, Standing.FOREIGN),
-        ({"bound": ("sign in", "globex", "browser", "")}, Standing.FOREIGN),
-        ({"bound": ("sign in", "acme", "other", "")}, Standing.FOREIGN),
-        ({"bound": ("sign in", "acme", "browser", "ada")}, Standing.FOREIGN),
-        ({"bound": ("sign in", "acmebrowser", "", "")}, Standing.FOREIGN),
-        ({"key": b"x" * 32}, Standing.FOREIGN),
-        ({"now": NOW + timedelta(minutes=5)}, Standing.EXPIRED),
-        ({"now": NOW + timedelta(minutes=4, seconds=59)}, Standing.GOOD),
+        ({}, ChallengeState.GOOD),
+        ({"bound": ("second factor", *BOUND[1:])}, ChallengeState.FOREIGN),
+        ({"bound": ("sign in", "globex", "browser", "")}, ChallengeState.FOREIGN),
+        ({"bound": ("sign in", "acme", "other", "")}, ChallengeState.FOREIGN),
+        ({"bound": ("sign in", "acme", "browser", "ada")}, ChallengeState.FOREIGN),
+        ({"bound": ("sign in", "acmebrowser", "", "")}, ChallengeState.FOREIGN),
+        ({"key": b"x" * 32}, ChallengeState.FOREIGN),
+        ({"now": NOW + timedelta(minutes=5)}, ChallengeState.EXPIRED),
+        ({"now": NOW + timedelta(minutes=4, seconds=59)}, ChallengeState.GOOD),
     ],
 )
-def test_a_challenge_counts_for_what_it_was_made(change: dict[str, object], standing: Standing) -> None:
+def test_a_challenge_counts_for_what_it_was_made(change: dict[str, object], standing: ChallengeState) -> None:
     """MF-5."""
-    challenge = make_challenge(KEY, BOUND, NONCE, NOW + timedelta(minutes=5))
+    challenge = create_challenge(KEY, BOUND, NONCE, NOW + timedelta(minutes=5))
     asked: dict[str, object] = {"key": KEY, "bound": BOUND, "now": NOW, **change}
-    assert read_challenge(challenge=challenge, **asked)[0] is standing  # type: ignore[arg-type]
+    assert check_challenge(challenge=challenge, **asked)[0] is standing  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", range(0, 75, 6))
 def test_every_bit_of_a_challenge_counts(position: int) -> None:
     """Its end too: nobody makes it live longer. And it has one spelling, or it could be used twice."""
-    challenge = make_challenge(KEY, BOUND, NONCE, NOW)
+    challenge = create_challenge(KEY, BOUND, NONCE, NOW)
     other = "A" if challenge[position] != "A" else "B"
     changed = challenge[:position] + other + challenge[position + 1 :]
-    assert read_challenge(KEY, BOUND, changed, NOW)[0] is Standing.FOREIGN
+    assert check_challenge(KEY, BOUND, changed, NOW)[0] is ChallengeState.FOREIGN
 
 
 @pytest.mark.parametrize("text", ["", "=", "AAAA", "é", "A" * 75, "A" * 100_000, "-_-_"])
 def test_what_is_no_challenge_is_foreign(text: str) -> None:
-    assert read_challenge(KEY, BOUND, text, NOW)[0] is Standing.FOREIGN
+    assert check_challenge(KEY, BOUND, text, NOW)[0] is ChallengeState.FOREIGN
 
 
 def test_a_challenge_has_one_spelling() -> None:
-    challenge = make_challenge(KEY, BOUND, NONCE, NOW + timedelta(minutes=1))
+    challenge = create_challenge(KEY, BOUND, NONCE, NOW + timedelta(minutes=1))
     for other in (challenge + "=", challenge + "\n", challenge[:-1] + chr(ord(challenge[-1]) + 1)):
-        assert read_challenge(KEY, BOUND, other, NOW)[0] is Standing.FOREIGN
+        assert check_challenge(KEY, BOUND, other, NOW)[0] is ChallengeState.FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_a_challenge_has_one_spelling() -> None:
 )
 def test_counters(before: int, now: int, counts: bool) -> None:
     """MF-5: WebAuthn section 6.1.1."""
-    assert counts_on(before, now) is counts
+    assert is_sign_count_valid(before, now) is counts
 
 
 def test_what_a_use_proves() -> None:
-    assert methods_proved(may_sync=False, alone=True) == ("hwk", "user", "mfa")
-    assert methods_proved(may_sync=True, alone=True) == ("swk", "user", "mfa")
-    assert methods_proved(may_sync=True, alone=False) == ("swk", "user")
+    assert passkey_amr(may_sync=False, alone=True) == ("hwk", "user", "mfa")
+    assert passkey_amr(may_sync=True, alone=True) == ("swk", "user", "mfa")
+    assert passkey_amr(may_sync=True, alone=False) == ("swk", "user")
 
 
 def test_only_what_was_checked_reaches_the_library() -> None:
@@ -103,7 +103,7 @@ def test_only_what_was_checked_reaches_the_library() -> None:
         '{"id":"AAAA","rawId":"BBBB","type":"public-key","authenticatorAttachment":"x","response":'
         '{"clientDataJSON":"AA","attestationObject":"BB","extra":"CC","transports":["usb","<b>",7]}}'
     )
-    answer = read_created(text)
+    answer = parse_registration_response(text)
     assert answer.content["rawId"] == "AAAA"
     assert set(answer.content["response"]) == {"clientDataJSON", "attestationObject"}
     assert (answer.transports, answer.is_discoverable) == ((), False)
@@ -116,7 +116,7 @@ def test_a_handle_is_text_in_base64url(handle: str) -> None:
         f'{{"clientDataJSON":"AA","authenticatorData":"BB","signature":"CC","userHandle":{handle}}}}}'
     )
     if handle == "7" or " " in handle or handle[0] == "{":
-        with pytest.raises(BadAnswer):
-            read_used(text)
+        with pytest.raises(InvalidPasskeyResponse):
+            parse_authentication_response(text)
     else:
-        assert read_used(text).handle is None
+        assert parse_authentication_response(text).handle is None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from app.rules.store.outgoing_http import (
-    OutgoingRefused,
+    OutgoingRequestBlocked,
     Target,
-    check_addresses,
     is_global_unicast,
-    target_of,
+    parse_target,
+    require_public_addresses,
 )
 
 NOT_GLOBAL = [
@@ -120,8 +120,8 @@ NO_TARGET = [
 def test_what_is_no_public_host_is_refused(address: str) -> None:
     """SF-2, SF-3."""
     assert not is_global_unicast(address)
-    with pytest.raises(OutgoingRefused) as refused:
-        check_addresses(target_of("https://rp.example/"), [address], frozenset())
+    with pytest.raises(OutgoingRequestBlocked) as refused:
+        require_public_addresses(parse_target("https://rp.example/"), [address], frozenset())
     assert refused.value.code == "address_not_allowed"
 
 
@@ -142,14 +142,14 @@ def test_what_is_no_public_host_is_refused(address: str) -> None:
 )
 def test_public_hosts_are_reached(address: str) -> None:
     assert is_global_unicast(address)
-    check_addresses(target_of("https://rp.example/"), [address], frozenset())
+    require_public_addresses(parse_target("https://rp.example/"), [address], frozenset())
 
 
 @pytest.mark.parametrize("url", NO_TARGET)
 def test_only_a_plain_https_url_is_called(url: str) -> None:
     """SF-2, SF-3: no other scheme, no user, no number that is an address in disguise."""
-    with pytest.raises(OutgoingRefused):
-        target_of(url)
+    with pytest.raises(OutgoingRequestBlocked):
+        parse_target(url)
 
 
 @pytest.mark.parametrize(
@@ -164,23 +164,23 @@ def test_only_a_plain_https_url_is_called(url: str) -> None:
     ],
 )
 def test_a_plain_url_is_taken_apart(url: str, target: Target, authority: str) -> None:
-    assert target_of(url) == target
+    assert parse_target(url) == target
     assert target.authority == authority
 
 
 def test_one_private_address_among_public_ones_is_refused() -> None:
     """SF-2: every address counts; a name that gives both would choose by chance (rebinding)."""
-    target = target_of("https://rp.example/")
+    target = parse_target("https://rp.example/")
     for addresses in (["93.184.216.34", "127.0.0.1"], ["2606:2800::1", "::1"], []):
-        with pytest.raises(OutgoingRefused):
-            check_addresses(target, addresses, frozenset())
+        with pytest.raises(OutgoingRequestBlocked):
+            require_public_addresses(target, addresses, frozenset())
 
 
 def test_the_operator_may_allow_a_private_host_by_name_or_with_its_port() -> None:
-    target = target_of("https://jwks.internal:8443/keys")
+    target = parse_target("https://jwks.internal:8443/keys")
     for allowed in ({"jwks.internal"}, {"jwks.internal:8443"}):
-        check_addresses(target, ["10.0.0.5"], allowed)
+        require_public_addresses(target, ["10.0.0.5"], allowed)
     for allowed in ({"jwks.internal:443"}, {"internal"}, {"other.internal"}):
-        with pytest.raises(OutgoingRefused):
-            check_addresses(target, ["10.0.0.5"], allowed)
-    check_addresses(target_of("https://[fd00::5]:8443/"), ["fd00::5"], {"[fd00::5]:8443"})
+        with pytest.raises(OutgoingRequestBlocked):
+            require_public_addresses(target, ["10.0.0.5"], allowed)
+    require_public_addresses(parse_target("https://[fd00::5]:8443/"), ["fd00::5"], {"[fd00::5]:8443"})

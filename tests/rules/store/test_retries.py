@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.store.outgoing_http import pause_after
+from app.rules.store.outgoing_http import retry_delay
 
 
 @pytest.mark.parametrize(
     ("attempts", "seconds"), [(0, 10), (1, 10), (2, 20), (5, 160), (9, 2560), (10, 3600), (10_000, 3600)]
 )
 def test_the_pause_doubles_up_to_an_hour(attempts: int, seconds: int) -> None:
-    assert pause_after(attempts, 0.5).total_seconds() == seconds
+    assert retry_delay(attempts, 0.5).total_seconds() == seconds
 
 
 def test_chance_moves_it_by_a_quarter() -> None:
-    assert pause_after(1, 0).total_seconds() == 7.5
-    assert pause_after(1, 1).total_seconds() == 12.5
+    assert retry_delay(1, 0).total_seconds() == 7.5
+    assert retry_delay(1, 1).total_seconds() == 12.5

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from app.rules.errors import InvalidInput
-from app.rules.identifiers import client_id_of, new_id, public_id
+from app.rules.identifiers import format_client_id, new_id, public_id
 from app.rules.tokens.revocation import revocation_order
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
-CLIENT = client_id_of("0123abcd", new_id())
+CLIENT = format_client_id("0123abcd", new_id())
 USER, GRANT, SESSION = (public_id(prefix, new_id()) for prefix in ("usr", "grt", "ses"))
 
 

@@ -252,7 +252,7 @@ def test_a_killed_process_loses_nothing(
 ) -> None:
     """P5: whoever took the message and died has told nobody; it is due again when the lease ends."""
     send_test(ada, hook.record.public_id)
-    assert outbox.take_due(busy_receivers=(), full_organizations=()) is not None
+    assert outbox.claim_due_message(busy_receivers=(), full_organizations=()) is not None
     assert deliver() == 0
     come_round()
     assert deliver() == 1

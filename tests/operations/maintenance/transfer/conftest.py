@@ -27,7 +27,7 @@ PASSPHRASE = "a barge of walnuts at noon"
 class Moved:
     """An organization with everything that travels, and the file of it."""
 
-    organization: lookups.OrganizationView
+    organization: lookups.OrganizationSnapshot
     user: MadeUser
     client: MadeClient
     refresh_token: str
@@ -44,11 +44,11 @@ def elsewhere(
     folder = tmp_path / "elsewhere"
     folder.mkdir(mode=0o700)
     made = application(other, folder, "http://localhost")
-    lookups.forget_cached()
+    lookups.clear_directory_cache()
     Factory(made).root()
     yield made, other
     other.clean()
-    lookups.forget_cached()
+    lookups.clear_directory_cache()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def exported(app: Flask, slug: str) -> bytes:
 
 
 def operator() -> Actor:
-    return Actor.system(lookups.root_organization().id, "tests")
+    return Actor.system(lookups.get_root_organization().id, "tests")
 
 
 def brought_in(app: Flask, file: bytes, passphrase: str = PASSPHRASE) -> Any:

@@ -16,7 +16,7 @@ from app.models.organization import Organization
 from app.operations.directory import lookups
 from app.operations.maintenance.archive import ArchiveReader, ArchiveWriter, Unreadable
 from app.operations.maintenance.transfer import COLUMNS
-from app.operations.organizations.instance_limits import update_ceilings
+from app.operations.organizations.instance_limits import update_instance_limits
 from app.operations.users.users import list_users
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -66,7 +66,7 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         with pytest.raises(Unreadable):
             brought_in(there, stream.getvalue())
     with there.app_context(), pytest.raises(NotFound):
-        lookups.organization_by_slug("acme")
+        lookups.get_organization_by_slug("acme")
     with there.app_context():
         assert not list_users(Actor.system(globex.id, "tests")).items
 
@@ -98,8 +98,8 @@ def test_settings_that_nobody_here_could_choose_do_not_come_in(
     """TN-11: a file is no way around the rules of settings, nor around the instance's ceilings."""
     there, database = elsewhere
     with there.app_context():
-        root = Actor.system(lookups.root_organization().id, "tests")
-        update_ceilings(root, {"oauth.access_token.ttl_seconds": {"max": 3600}})
+        root = Actor.system(lookups.get_root_organization().id, "tests")
+        update_instance_limits(root, {"oauth.access_token.ttl_seconds": {"max": 3600}})
     organization, *rest = ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records()
     organization["organization"]["settings"] = settings
     stream = io.BytesIO()

@@ -41,7 +41,7 @@ def test_people_clients_keys_and_evidence_live_on_elsewhere(
     )
     assert refreshed.status_code == 200, refreshed.text
     with there.app_context():
-        acme = lookups.organization_by_slug("acme")
+        acme = lookups.get_organization_by_slug("acme")
         assert (acme.id, acme.name) == (moved.organization.id, moved.organization.name)
         assert acme.settings["branding"]["display_name"] == "Acmé ☀"
         signed_in = sign_in(acme.id, moved.user.email, PASSWORD)
@@ -78,7 +78,7 @@ def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
     with pytest.raises(Unreadable, match="passphrase"):
         brought_in(there, file, "another passphrase at all")
     with there.app_context(), pytest.raises(NotFound):
-        lookups.organization_by_slug("acme")
+        lookups.get_organization_by_slug("acme")
     assert brought_in(there, file).slug == "acme"
     assert database.count("users") == 2
 

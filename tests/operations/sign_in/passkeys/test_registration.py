@@ -15,7 +15,7 @@ from app.operations.sign_in.second_factors import methods_of
 from app.operations.store import clock
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.sign_in import passkeys as rules
-from app.rules.sign_in.passkeys import BadAnswer
+from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from tests.oauth.conftest import audited
 from tests.operations.sign_in.passkeys.conftest import ELSEWHERE, HERE, registered
 from tests.support.security_key import (
@@ -138,7 +138,7 @@ def test_a_challenge_belongs_to_its_browser_person_and_organization(actor: Any, 
     ],
 )
 def test_what_is_no_answer_is_refused(actor: Any, text: str) -> None:
-    with pytest.raises(BadAnswer):
+    with pytest.raises(InvalidPasskeyResponse):
         finish_registration(actor, text, "", HERE)
 
 
@@ -150,7 +150,7 @@ def test_a_broken_attestation_is_refused(actor: Any, attestation: str) -> None:
     answer = Authenticator().create(begin_registration(actor, HERE))
     start = answer.index('"attestationObject": "') + len('"attestationObject": "')
     broken = answer[:start] + attestation + answer[answer.index('"', start) :]
-    with pytest.raises((NotVerified, BadAnswer)):
+    with pytest.raises((NotVerified, InvalidPasskeyResponse)):
         finish_registration(actor, broken, "", HERE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import passkeys as challenges
 from app.operations.sign_in.passkey_sign_in import (
@@ -19,7 +19,7 @@ from app.operations.sign_in.passkey_sign_in import (
     prove_with_passkey,
 )
 from app.operations.sign_in.passkeys import passkeys_of
-from app.operations.sign_in.second_step import SignInEnded
+from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SecondStep, SignedIn
 from app.operations.sign_in.sign_in import sign_in as sign_in_with_password
@@ -263,7 +263,7 @@ def test_whoever_has_a_passkey_may_use_it_where_new_ones_are_off(
     """Else the setting would open accounts to their passwords alone, or close them (MF-6)."""
     changed = {"authentication": {"passkeys": {"enabled": False}, "mfa": {"methods": ["totp"]}}}
     update_settings(make.system(acme), acme.slug, changed)
-    token = pending(organization_by_id(acme.id), ada.email)
+    token = pending(get_organization_by_id(acme.id), ada.email)
     asked = begin_second_factor(acme, token, HERE)
     assert asked is not None
     assert isinstance(prove(acme, token, key.get(asked)), SignedIn)

@@ -14,8 +14,8 @@ from app.models.second_factor import AuthenticatorApp, PendingSignIn, SecondFact
 from app.operations.sign_in import factor_enrollment, second_factors
 from app.operations.sign_in.factor_verification import WrongCode, verify_code
 from app.operations.sign_in.passwords import change_password
+from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.second_step import SignInEnded
 from app.operations.sign_in.sign_in import Browser, Refused, SecondStep, SignedIn, sign_in
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
@@ -104,9 +104,9 @@ def test_the_secret_lies_sealed_and_opens_nowhere_else(
     assert secret not in bytes(sealed)
     assert second_factors.open_secret(ada.organization.id, ada.id, "app", bytes(sealed)) == secret
     eve = make.user(ada.organization)
-    with pytest.raises(sealing.CannotOpen):
+    with pytest.raises(sealing.UnsealError):
         second_factors.open_secret(ada.organization.id, eve.id, "app", bytes(sealed))
-    with pytest.raises(sealing.CannotOpen):
+    with pytest.raises(sealing.UnsealError):
         second_factors.open_secret(ada.organization.id, ada.id, "enrolment", bytes(sealed))
 
 
@@ -182,7 +182,7 @@ def test_five_wrong_codes_end_what_waits_in_every_browser(
     """MF-3: counted for the user, not for the browser, and a new sign-in does not start the count again."""
     tokens = [begin(ada, Browser(f"browser {number}")) for number in range(5)]
     outcomes = [verify(ada, token, "000000", Browser(f"browser {n}")) for n, token in enumerate(tokens)]
-    assert [(wrong.tries_left, wrong.has_ended) for wrong in outcomes] == [
+    assert [(wrong.attempts_left, wrong.has_ended) for wrong in outcomes] == [
         (4, False),
         (3, False),
         (2, False),

@@ -9,12 +9,12 @@ import pytest
 
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_enrollment import FactorDemanded
+from app.operations.sign_in.pending_sign_ins import get_pending
 from app.operations.sign_in.reauthentication import FreshSignInRequired, require_fresh_sign_in
-from app.operations.sign_in.second_step import get_pending
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, postpone_enrolment, sign_in
 from app.operations.store import clock
 from app.operations.users.factor_resets import count_without_factor, reset_user_factors
@@ -22,7 +22,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.errors import Forbidden
 from app.rules.organizations.lock_out import WouldLockOut
-from app.rules.sign_in.second_factors import Demand
+from app.rules.sign_in.second_factors import MfaRequirement
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.authenticator import person, set_rows, with_app
@@ -58,12 +58,12 @@ def test_a_change_of_policy_counts_at_the_next_sign_in_and_grace_from_the_change
     assert asked(ada) is SignedIn
     demand(make, acme, "required", grace_period_seconds=DAY)
     step = sign_in(acme.id, ada.email, PASSWORD)
-    assert isinstance(step, SecondStep) and step.purpose is Demand.OFFER and step.until is not None
+    assert isinstance(step, SecondStep) and step.purpose is MfaRequirement.OFFER and step.until is not None
     assert abs((step.until - clock.now()).total_seconds() - DAY) < 60
     # Another change that leaves the demand as it is gives no new grace, and a shorter one counts at once.
     set_rows(Organization, factor_demanded_at=clock.now() - timedelta(hours=2))
     demand(make, acme, "required", grace_period_seconds=3600)
-    assert asked(ada) is Demand.ENROL
+    assert asked(ada) is MfaRequirement.ENROL
     demand(make, acme, "optional")
     assert asked(ada) is SignedIn
 
@@ -73,9 +73,9 @@ def test_administrators_are_asked_since_they_are_some(make: Any, acme: Any) -> N
     set_rows(User, created_at=clock.now() - timedelta(days=400))
     demand(make, acme, "required_for_admins", grace_period_seconds=DAY)
     set_rows(Organization, admins_factor_demanded_at=clock.now() - timedelta(days=300))
-    assert (asked(boss), asked(ada)) == (Demand.OFFER, SignedIn)
+    assert (asked(boss), asked(ada)) == (MfaRequirement.OFFER, SignedIn)
     set_rows(RoleAssignment, created_at=clock.now() - timedelta(days=2))
-    assert (asked(boss), asked(ada)) == (Demand.ENROL, SignedIn)
+    assert (asked(boss), asked(ada)) == (MfaRequirement.ENROL, SignedIn)
 
 
 def test_who_may_put_it_off_signs_in_and_who_may_not_is_asked_again(
@@ -88,12 +88,12 @@ def test_who_may_put_it_off_signs_in_and_who_may_not_is_asked_again(
     assert isinstance(step, SecondStep)
     pending = get_pending(acme, step.token, "b")
     demand(make, acme, "required", grace_period_seconds=0)
-    again = postpone_enrolment(Actor.anonymous(acme.id), organization_by_id(acme.id), pending, browser)
-    assert isinstance(again, SecondStep) and again.purpose is Demand.ENROL
+    again = postpone_enrolment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), pending, browser)
+    assert isinstance(again, SecondStep) and again.purpose is MfaRequirement.ENROL
     assert database.count("sessions") == 0
     demand(make, acme, "required", grace_period_seconds=DAY)
     later = get_pending(acme, again.token, "b")
-    after = postpone_enrolment(Actor.anonymous(acme.id), organization_by_id(acme.id), later, browser)
+    after = postpone_enrolment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), later, browser)
     assert isinstance(after, SignedIn)
 
 
@@ -117,7 +117,7 @@ def test_the_last_factor_stays_while_it_is_demanded(make: Any, app: Any, acme: A
     demand(make, acme, "required", grace_period_seconds=0)
     with pytest.raises(FactorDemanded):
         factor_enrollment.remove_app(person(ada, amr=BOTH))
-    assert asked(ada) is Demand.VERIFY
+    assert asked(ada) is MfaRequirement.VERIFY
     demand(make, acme, "optional")
     factor_enrollment.remove_app(person(ada, amr=BOTH))
     assert asked(ada) is SignedIn

@@ -13,7 +13,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
-from app.rules.sign_in.second_factors import recovery_digest
+from app.rules.sign_in.second_factors import recovery_code_digest
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.authenticator import person, with_app
@@ -44,7 +44,7 @@ def test_there_are_as_many_as_the_settings_say_and_only_digests_are_kept(
     codes = with_app(app, ada).codes
     assert len(set(codes)) == 6
     kept = {bytes(row[0]) for row in database.query("SELECT digest FROM recovery_codes")}
-    assert kept == {recovery_digest(code.replace("-", "")) for code in codes}
+    assert kept == {recovery_code_digest(code.replace("-", "")) for code in codes}
 
 
 def test_each_signs_in_once_in_place_of_the_app(app: Any, ada: Any, database: Database) -> None:
@@ -84,7 +84,7 @@ def test_wrong_recovery_codes_count_with_wrong_codes(app: Any, ada: Any) -> None
     """MF-3, MF-4: there is one count, so that guessing gains nothing by a second field."""
     with_app(app, ada)
     tries = [with_code(ada, code) for code in ("0" * 24, "000000", "1" * 24, "", "x")]
-    assert [wrong.tries_left for wrong in tries] == [4, 3, 2, 1, 0]
+    assert [wrong.attempts_left for wrong in tries] == [4, 3, 2, 1, 0]
 
 
 def test_new_ones_void_the_old(app: Any, ada: Any, database: Database) -> None:

@@ -14,7 +14,7 @@ from app.models.second_factor import SecondFactorTry
 from app.models.session import KnownBrowser
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import WrongCode, verify_code
-from app.operations.sign_in.second_step import MOST_IN_ALL, MOST_WRONG
+from app.operations.sign_in.pending_sign_ins import MOST_IN_ALL, MOST_WRONG
 from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.users import factor_resets
@@ -80,7 +80,7 @@ def test_a_known_browser_is_counted_by_itself(ada: Any, phone: Authenticator, kn
     """MF-3: its own fifth wrong code ends what waits in it and makes it wait, and nobody else."""
     elsewhere = begin(ada, THERE)
     outcomes = guess(ada, known)
-    assert [wrong.tries_left for wrong in outcomes] == [4, 3, 2, 1, 0] and outcomes[-1].has_ended
+    assert [wrong.attempts_left for wrong in outcomes] == [4, 3, 2, 1, 0] and outcomes[-1].has_ended
     assert verify(ada, begin(ada, known), phone.code(), known).retry_after > 0
     assert isinstance(verify(ada, elsewhere, phone.code(), THERE), SignedIn)
 
@@ -89,7 +89,7 @@ def test_a_wait_in_a_known_browser_passes(ada: Any, phone: Authenticator, known:
     guess(ada, known)
     set_rows(KnownBrowser, code_failed_at=clock.now() - timedelta(seconds=65))
     assert isinstance(verify(ada, begin(ada, known), phone.code(), known), SignedIn)
-    assert guess(ada, known, times=1)[0].tries_left == MOST_WRONG - 1
+    assert guess(ada, known, times=1)[0].attempts_left == MOST_WRONG - 1
 
 
 def test_a_browser_that_is_known_by_the_password_alone_is_one_of_many(

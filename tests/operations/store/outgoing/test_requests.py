@@ -12,9 +12,9 @@ import pytest
 from flask import Flask
 
 from app.operations.store import outgoing_http
-from app.operations.store.outgoing_http import OutgoingFailed, Places, requests
+from app.operations.store.outgoing_http import ConcurrencyLimiter, OutgoingRequestFailed
 from app.operations.store.transactions import transaction
-from app.rules.store.outgoing_http import OutgoingRefused
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
 
 OURS, THEIRS = "ours", "theirs"
@@ -81,10 +81,10 @@ def test_a_redirect_is_not_followed(reached: HttpsServer) -> None:
 def test_an_answer_that_is_too_large_or_packed_is_none(reached: HttpsServer) -> None:
     """SF-3: the size is counted while it comes. protocol: outgoing requests, pinned and bounded."""
     for path in ("/large", "/packed"):
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(reached.base_url + path, organization_id=OURS)
     assert (
-        len(outgoing_http.get(f"{reached.base_url}/large", organization_id=OURS, most_bytes=70_000).body)
+        len(outgoing_http.get(f"{reached.base_url}/large", organization_id=OURS, max_bytes=70_000).body)
         == 70_000
     )
 
@@ -100,7 +100,7 @@ def test_a_private_address_is_refused_before_anything_is_sent(
         "https://localhost:1/",
         reached.base_url.replace("https", "http"),
     ):
-        with pytest.raises(OutgoingRefused):
+        with pytest.raises(OutgoingRequestBlocked):
             outgoing_http.get(url, organization_id=OURS)
     assert reached.requests == []
 
@@ -130,14 +130,14 @@ def test_the_certificate_must_be_of_the_name_and_of_a_believed_authority(
     """SF-2."""
     with https_server(answer, name="other.example") as other:
         monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], other))
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(f"{other.base_url}/", organization_id=OURS)
         assert other.requests == []
     system = Path("/etc/ssl/certs/ca-certificates.crt")
     plain = reaching(context.config["GATEHOUSE"], server)
     object.__setattr__(plain, "outgoing_ca_bundle", system if system.exists() else None)
     monkeypatch.setitem(context.config, "GATEHOUSE", plain)
-    with pytest.raises(OutgoingFailed):
+    with pytest.raises(OutgoingRequestFailed):
         outgoing_http.get(f"{server.base_url}/", organization_id=OURS)
 
 
@@ -169,7 +169,7 @@ def test_a_server_that_drips_is_left_when_the_time_is_over(
     context: Flask, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
     """SF-3: the time is for the whole answer; each byte that comes does not begin it anew."""
-    monkeypatch.setattr(requests, "TOTAL_SECONDS", 0.6)
+    monkeypatch.setattr(outgoing_http, "TOTAL_SECONDS", 0.6)
     end = threading.Event()
 
     def drip() -> Iterator[bytes]:
@@ -180,7 +180,7 @@ def test_a_server_that_drips_is_left_when_the_time_is_over(
     with https_server(lambda _: Response(raw=drip())) as slow:
         monkeypatch.setitem(context.config, "GATEHOUSE", reaching(context.config["GATEHOUSE"], slow))
         begun = time.monotonic()
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(f"{slow.base_url}/", organization_id=OURS)
         assert 0.4 < time.monotonic() - begun < 1.5
         end.set()
@@ -210,7 +210,7 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
         for _ in threads:
             assert inside.acquire(timeout=4)
         begun = time.monotonic()
-        with pytest.raises(OutgoingFailed):
+        with pytest.raises(OutgoingRequestFailed):
             outgoing_http.get(f"{host.base_url}/", organization_id=OURS)
         assert time.monotonic() - begun < 0.5
         end.set()
@@ -223,12 +223,12 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
 
 def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
     """TN-9, P2: three of four places are an organization's at most, two of them at one host."""
-    places = Places(most=4, most_of_one_organization=3, most_of_one_host=2)
+    places = ConcurrencyLimiter(most=4, most_of_one_organization=3, most_of_one_host=2)
     with places.taken(OURS, "a"), places.taken(OURS, "a"), places.taken(OURS, "b"):
         for host in ("a", "c"):
-            with pytest.raises(OutgoingFailed), places.taken(OURS, host):
+            with pytest.raises(OutgoingRequestFailed), places.taken(OURS, host):
                 pass
-        with places.taken(THEIRS, "a"), pytest.raises(OutgoingFailed), places.taken("third", "c"):
+        with places.taken(THEIRS, "a"), pytest.raises(OutgoingRequestFailed), places.taken("third", "c"):
             pass
     with places.taken(OURS, "a"), places.taken(OURS, "a"):
         pass
@@ -239,10 +239,10 @@ def test_a_name_that_is_never_found_does_not_hold_the_caller(
 ) -> None:
     """SF-4: the system's resolver knows no end, the caller does."""
     end = threading.Event()
-    monkeypatch.setattr(requests, "TOTAL_SECONDS", 0.3)
+    monkeypatch.setattr(outgoing_http, "TOTAL_SECONDS", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: end.wait(5) and [])
     begun = time.monotonic()
-    with pytest.raises(OutgoingFailed):
+    with pytest.raises(OutgoingRequestFailed):
         outgoing_http.get("https://rp.example/", organization_id=OURS)
     assert time.monotonic() - begun < 1.0
     end.set()

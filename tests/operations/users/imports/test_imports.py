@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
-from app.operations.directory.permissions import roles_of_user
+from app.operations.directory.permissions import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users import import_records, import_runner, import_uploads
@@ -172,7 +172,7 @@ def test_who_signed_up_with_an_address_does_not_get_the_roles_meant_for_its_owne
     for dry in (True, False):
         ended = bring_in(admin(make, acme), text, dry=dry, on_existing="update")
         assert reasons(admin(make, acme), ended) == {2: [("roles", "email_unverified")]}
-    assert roles_of_user(acme.id, acme.id, squatter.id) == ()
+    assert get_user_roles(acme.id, acme.id, squatter.id) == ()
     member = "email,roles\nada@a.example,member\n"
     assert counts(bring_in(admin(make, acme), member, on_existing="update")) == ("done", 0, 1, 0, 0)
 

@@ -102,7 +102,7 @@ def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
     else:
         db.session.execute(update(Organization).values(sessions_not_before=clock.now()))
         db.session.commit()
-        lookups.forget_cached()
+        lookups.clear_directory_cache()
     over = import_runner.run_import(boss, record.public_id)
     assert counts(over) == ("failed", 250, 0, 0, 0)
     assert over.failure and ("has ended" in over.failure or "was revoked" in over.failure)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import find_known
 from app.operations.store import rate_limits
-from app.operations.store.rate_limits import Claim, Limit, bucket_of, limits_of_networks
+from app.operations.store.rate_limits import AttemptResult, Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout, networks_of
@@ -39,11 +39,11 @@ _BUDGET_DELAY, _LONGEST_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=
 class Guess:
     """A password that somebody may try, or has to wait for; ``is_capped`` says that waiting is not what helps."""
 
-    claim: Claim
+    claim: AttemptResult
     is_capped: bool
 
 
-def claim_guess(organization: OrganizationView, email: str, *, address: str | None, known: str) -> Guess:
+def claim_guess(organization: OrganizationSnapshot, email: str, *, address: str | None, known: str) -> Guess:
     """The try is counted, unless it has to wait; ``known`` is the value of the cookie of known browsers.
 
     Call it outside a transaction, and take its attempts back when the password was not wrong.
@@ -56,7 +56,7 @@ def claim_guess(organization: OrganizationView, email: str, *, address: str | No
         if browser is not None
         else _limits_of_unknown(organization, name, address)
     )
-    claim = rate_limits.claim_attempt(organization.id, *limits)
+    claim = rate_limits.record_attempt(organization.id, *limits)
     capped = _account(name)
     return Guess(claim, any(limit.bucket == capped for limit in claim.blocked))
 
@@ -70,34 +70,36 @@ def forgive(
 
     What the network and the organization have failed at stays: whoever owns one account gains nothing at others.
     """
-    rate_limits.forgive(organization_id, _account(email_canonical))
+    rate_limits.clear_attempts(organization_id, _account(email_canonical))
     for network, _ in networks_of(address):
-        rate_limits.forgive(organization_id, bucket_of(_FROM, email_canonical, network))
+        rate_limits.clear_attempts(organization_id, bucket_key(_FROM, email_canonical, network))
     browser = find_known(organization_id, email_canonical, known) if known else None
     if browser is not None:
-        rate_limits.forgive(organization_id, _browser(browser))
+        rate_limits.clear_attempts(organization_id, _browser(browser))
 
 
-def _limits_of_known(organization: OrganizationView, browser: UUID) -> tuple[Limit, ...]:
+def _limits_of_known(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:
     return (Limit(_browser(browser), Lockout.of(organization.settings)),)
 
 
-def _limits_of_unknown(organization: OrganizationView, name: str, address: str | None) -> tuple[Limit, ...]:
+def _limits_of_unknown(
+    organization: OrganizationSnapshot, name: str, address: str | None
+) -> tuple[Limit, ...]:
     lockout = Lockout.of(organization.settings)
     budget = replace(
         lockout.from_failure(MOST_PER_ORGANIZATION), delay=_BUDGET_DELAY, max_delay=_LONGEST_BUDGET_DELAY
     )
     return (
-        *limits_of_networks(lockout, address, _FROM, name),
-        *limits_of_networks(lockout.from_failure(MOST_PER_NETWORK), address, "sign_in network"),
+        *network_limits(lockout, address, _FROM, name),
+        *network_limits(lockout.from_failure(MOST_PER_NETWORK), address, "sign_in network"),
         Limit(_account(name), _CAP),
-        Limit(bucket_of("sign_in organization"), budget),
+        Limit(bucket_key("sign_in organization"), budget),
     )
 
 
 def _account(name: str) -> bytes:
-    return bucket_of("sign_in account", name)
+    return bucket_key("sign_in account", name)
 
 
 def _browser(browser: UUID) -> bytes:
-    return bucket_of("sign_in browser", str(browser))
+    return bucket_key("sign_in browser", str(browser))

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from app.operations.directory.lookups import OrganizationView, organization_by_id, organization_by_slug
-from app.operations.directory.permissions import rights_of_user, roles_everywhere, roles_of_user
-from app.operations.directory.users import UserView, get_user
+from app.operations.directory.lookups import (
+    OrganizationSnapshot,
+    get_organization_by_id,
+    get_organization_by_slug,
+)
+from app.operations.directory.permissions import (
+    get_user_permissions,
+    get_user_roles,
+    get_user_roles_everywhere,
+)
+from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.passkeys import find_party, has_passkey_that_signs_in, some_passkey_signs_in
 from app.operations.sign_in.second_factors import methods_of
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.directory.permissions import cut_down, lacking, permissions_of
+from app.rules.directory.permissions import intersect_permissions, missing_permissions, permissions_of_role
 from app.rules.errors import Forbidden, NotFound
 from app.rules.organizations.lock_out import Caller
 
 
 @read
-def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationView]:
+def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
     """The actor as they act in the named organization, and that organization.
 
     Raises NotFound for every other organization than the actor's own, whether it exists or not, unless the actor
@@ -26,20 +34,20 @@ def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationView]:
     the home organization beside the one acted in.
     """
     if actor.kind == "system":
-        view = organization_by_slug(slug)
+        view = get_organization_by_slug(slug)
         return actor.acting_in(view.id, actor.permissions), view
-    own = organization_by_id(actor.organization_id)
+    own = get_organization_by_id(actor.organization_id)
     if own.slug == slug:
         return actor, own
     if not actor.is_root:
         raise _unknown()
-    view = organization_by_slug(slug)
+    view = get_organization_by_slug(slug)
     if actor.user_id is not None:
-        rights = rights_of_user(view, actor.home_organization_id, actor.user_id)
+        rights = get_user_permissions(view, actor.home_organization_id, actor.user_id)
         if not rights:
             raise _unknown()
-        return actor.acting_in(view.id, cut_down(actor.permissions, rights)), view
-    if not actor.may("organizations:read") and not actor.may("organizations:write"):
+        return actor.acting_in(view.id, intersect_permissions(actor.permissions, rights)), view
+    if not actor.has_permission("organizations:read") and not actor.has_permission("organizations:write"):
         raise _unknown()
     return actor.acting_in(view.id, actor.permissions), view
 
@@ -55,7 +63,7 @@ def caller_of(actor: Actor) -> Caller | None:
         return None
     user = get_user(actor.home_organization_id, actor.user_id)
     return Caller(
-        roles=roles_of_user(actor.organization_id, actor.home_organization_id, actor.user_id),
+        roles=get_user_roles(actor.organization_id, actor.home_organization_id, actor.user_id),
         # Root's people sign in at root, so nothing set here keeps them out.
         is_root=actor.home_organization_id != actor.organization_id,
         has_password=user.has_password,
@@ -70,23 +78,23 @@ def somebody_has_passkey(organization_id: str) -> bool:
     return find_party() is not None and some_passkey_signs_in(organization_id)
 
 
-def require_reach(actor: Actor, user_id: UUID) -> UserView:
+def require_reach(actor: Actor, user_id: UUID) -> UserSnapshot:
     """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor.
 
     Wherever that is: whoever could choose the password of one of root's people would hold their roles elsewhere, too.
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
-    for organization_id, role in roles_everywhere(user.organization_id, user_id):
+    for organization_id, role in get_user_roles_everywhere(user.organization_id, user_id):
         try:
-            organization = organization_by_id(organization_id)
+            organization = get_organization_by_id(organization_id)
         except NotFound:
             continue  # It was deleted, and its roles with it.
         require_holding(_as_known_in(organization, actor), organization, role)
     return user
 
 
-def _as_known_in(organization: OrganizationView, actor: Actor) -> Actor:
+def _as_known_in(organization: OrganizationSnapshot, actor: Actor) -> Actor:
     """The actor with what they may do in the organization."""
     try:
         return acting_in(actor, organization.slug)[0]
@@ -94,12 +102,12 @@ def _as_known_in(organization: OrganizationView, actor: Actor) -> Actor:
         return actor.acting_in(organization.id, frozenset())
 
 
-def require_holding(actor: Actor, organization: OrganizationView, role: str) -> None:
+def require_holding(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
     """The actor holds all that the role holds. Raises Forbidden naming the first permission that is lacking."""
     if actor.kind == "system":
         return
-    missing = lacking(
-        actor.permissions, permissions_of(role, organization.settings, is_root=organization.is_root)
+    missing = missing_permissions(
+        actor.permissions, permissions_of_role(role, organization.settings, is_root=organization.is_root)
     )
     if missing:
         raise Forbidden(

@@ -15,7 +15,7 @@ T = TypeVar("T")
 CursorKey = tuple[str, ...]
 
 DEFAULT_LIMIT = 25
-MOST = 100
+MAX_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Page(Generic[T]):
     next_cursor_key: CursorKey | None = None
 
 
-def in_order(
+def paginate(
     statement: Select[Any], columns: Sequence[Any], after: CursorKey | None, *, descending: bool = True
 ) -> Select[Any]:
     """The statement in the order of the columns, behind the row whose sort key is ``after``.

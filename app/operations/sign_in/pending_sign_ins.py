@@ -14,16 +14,16 @@ from app.extensions import db
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import KnownBrowser
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationView
+from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import find_with_factor
 from app.operations.sign_in.second_factors import methods_of, verdict_of
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, current_unit, read, transaction
+from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id
 from app.rules.sign_in.lockout import Lockout
-from app.rules.sign_in.second_factors import Demand
+from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.token_values import PENDING_SIGN_IN, digest, new_token, parse_token
 
 LIFE = timedelta(minutes=10)
@@ -65,21 +65,21 @@ class SignInEnded(NotFound):
 
 @transaction
 def begin_pending(
-    organization: OrganizationView, user_id: UUID, amr: tuple[str, ...], browser_id: str, known: str = ""
+    organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser_id: str, known: str = ""
 ) -> tuple[str, datetime]:
     """(the token that the next page carries, when it ends); part of the unit that accepted the proof.
 
     ``known`` is the value of the browser's cookie of known browsers.
     """
-    unit = current_unit()
-    token: str = unit.once("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
+    unit = current_unit_of_work()
+    token: str = unit.stable_value("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
     now = clock.now()
     known_browser_id = find_with_factor(organization.id, user_id, known)
     _make_room(organization.id, user_id, known_browser_id)
     db.session.add(
         PendingSignIn(
             organization_id=organization.id,
-            id=unit.once("pending sign-in id", new_id),
+            id=unit.stable_value("pending sign-in id", new_id),
             digest=digest(token),
             user_id=user_id,
             browser_digest=_browser(browser_id),
@@ -93,7 +93,7 @@ def begin_pending(
 
 
 @read
-def find_pending(organization: OrganizationView, token: str, browser_id: str) -> PendingView | None:
+def find_pending(organization: OrganizationSnapshot, token: str, browser_id: str) -> PendingView | None:
     """The sign-in that waits, begun in this browser, of somebody who may still sign in; None otherwise."""
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (PENDING_SIGN_IN, organization.id):
@@ -127,7 +127,7 @@ def find_pending(organization: OrganizationView, token: str, browser_id: str) ->
     )
 
 
-def get_pending(organization: OrganizationView, token: str, browser_id: str) -> PendingView:
+def get_pending(organization: OrganizationSnapshot, token: str, browser_id: str) -> PendingView:
     """As ``find_pending``. Raises SignInEnded where that is None."""
     found = find_pending(organization, token, browser_id)
     if found is None:
@@ -221,7 +221,7 @@ class Try:
 
 
 @transaction
-def claim_try(organization: OrganizationView, pending: PendingView) -> Try:
+def claim_try(organization: OrganizationSnapshot, pending: PendingView) -> Try:
     """Without a wait it counts as wrong until it is forgiven. Part of the unit that judges the code."""
     lockout = Lockout.of(organization.settings).from_failure(MOST_WRONG)
     if pending.known_browser_id is not None:
@@ -271,7 +271,7 @@ def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Tr
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.id == browser_id)
         .values(code_failures=failures, code_failed_at=now)
     )
-    return Try(0, lockout.tries_left(failures))
+    return Try(0, lockout.attempts_left(failures))
 
 
 def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Try:
@@ -309,7 +309,7 @@ def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Try
     count_changed(
         update(SecondFactorTry).where(*mine).values(failures=failures, total=total + 1, failed_at=now)
     )
-    return Try(0, lockout.tries_left(failures))
+    return Try(0, lockout.attempts_left(failures))
 
 
 def _memory(lockout: Lockout) -> timedelta:
@@ -322,7 +322,7 @@ class WaitingSignIn:
     """What waits, for what by the settings as they are now, until when that may wait, and what the person has."""
 
     pending: PendingView
-    demand: Demand
+    demand: MfaRequirement
     until: datetime | None
     methods: tuple[str, ...]
 
@@ -332,7 +332,7 @@ class WaitingSignIn:
 
 
 @read
-def find_waiting(organization: OrganizationView, token: str, browser_id: str) -> WaitingSignIn | None:
+def find_waiting(organization: OrganizationSnapshot, token: str, browser_id: str) -> WaitingSignIn | None:
     """The sign-in of the token, begun in this browser; None when it has ended."""
     pending = find_pending(organization, token, browser_id)
     if pending is None:
