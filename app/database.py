@@ -139,5 +139,5 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails at once when another wrote between.
-    reads = connection.get_execution_options().get("reads_only", False)
+    reads = connection.get_execution_options().get("read_only", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

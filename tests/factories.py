@@ -27,7 +27,7 @@ from app.operations.directory.lookups import (
 )
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
-from app.operations.organizations.organizations import found_organization
+from app.operations.organizations.organizations import insert_organization
 from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.sign_in.sign_in import SignedIn, sign_in
@@ -113,7 +113,7 @@ class Factory:
         chosen = slug or f"acme-{next(_numbers)}"
         with self._context():
             system = Actor.system("00000000", "tests")
-            found_organization(system, slug=chosen, name=name, overrides=settings)
+            insert_organization(system, slug=chosen, name=name, overrides=settings)
             return get_organization_by_slug(chosen)
 
     def user(

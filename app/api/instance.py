@@ -34,7 +34,7 @@ def update_ceilings(call: Call) -> Response:
         expected_version=expected_version(),
         dry_run=flag(call.parameters, "dry_run"),
     )
-    return _answer(updated.ceilings, updated)
+    return _answer(updated.limits, updated)
 
 
 def _answer(view: InstanceLimitsRecord, updated: UpdatedInstanceLimits | None = None) -> Response:

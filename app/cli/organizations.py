@@ -27,7 +27,7 @@ _passphrase = click.option(
 
 @organizations_commands.command("list")
 @click.option("--search", help="The beginning of an id, or a part of a name.")
-@click.option("--status", type=click.Choice(organizations.SHOWN_STATUSES))
+@click.option("--status", type=click.Choice(organizations.LISTED_STATUSES))
 @refusing
 def list_command(search: str | None, status: str | None) -> None:
     """Show organizations by id: id, status, name."""

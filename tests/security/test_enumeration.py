@@ -148,10 +148,10 @@ def test_en1_expired_and_unknown_invitations_are_uniform(acme: Any, make: Any) -
 
 def test_en2_missing_dummy_hash_is_detected(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of these tests: nobody's password costs nothing here, and that is seen."""
-    real = rule.is_password
+    real = rule.verify_password
     monkeypatch.setattr(
         rule,
-        "is_password",
+        "verify_password",
         lambda stored, password: real(stored, password) if stored is not None else False,
     )
     known, unknown = taken(guess(acme), KNOWN, UNKNOWN, pairs=100)

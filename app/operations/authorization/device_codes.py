@@ -84,7 +84,7 @@ def _issue(
     unit = current_unit_of_work()
     settings = client.organization.settings["oauth"]
     lifetime, interval = settings["device_code_ttl_seconds"], settings["device_poll_interval_seconds"]
-    device_code = unit.once(
+    device_code = unit.stable_value(
         "device code", lambda: token_values.new_token(token_values.DEVICE_CODE, client.organization.id)
     )
     now = clock.now()

@@ -26,7 +26,7 @@ from app.operations.directory.users import create_user
 from app.operations.mail.sealed_payloads import seal_payload
 from app.operations.organizations import organizations, roles
 from app.operations.organizations.administrators import add_administrator
-from app.operations.organizations.organizations import found_organization
+from app.operations.organizations.organizations import insert_organization
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
@@ -162,7 +162,7 @@ def build_corner(actor: Actor) -> Corner:
     actor.require("instance:write")
     marker = f"mark{secrets.token_hex(12)}"
     slug = f"isolation-{secrets.token_hex(8)}"
-    key = found_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN)
+    key = insert_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN)
     organization = get_organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)

@@ -34,7 +34,7 @@ from app.operations.maintenance.archive import (
     travelling_tables,
 )
 from app.operations.maintenance.janitor import tables_of_an_organization
-from app.operations.organizations.organizations import record_event
+from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -113,14 +113,14 @@ def _look(slug: str) -> tuple[str, bool, str]:
 @transaction
 def _note(actor: Actor, organization_id: str, slug: str) -> None:
     inside = actor.acting_in(organization_id, actor.permissions)
-    record_event(inside, slug, "organization.exported", {}, {})
+    record_organization_event(inside, slug, "organization.exported", {}, {})
 
 
 @contextmanager
 def _snapshot() -> Iterator[Connection]:
     """One moment of the database, as its own dump tools take it: rows of minutes later would name what is not there."""
     with context(), engines()[0].connect() as plain:
-        connection = plain.execution_options(reads_only=True, stream_results=True)
+        connection = plain.execution_options(read_only=True, stream_results=True)
         # It never goes back to the pool: whoever got it next would read by these rules. They are set by hand, since
         # the option of the library is taken back from whatever connection has this one's place in the pool later.
         connection.detach()
@@ -369,4 +369,6 @@ def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
     # From root, so that its log knows too.
     root = Actor.system(get_root_organization().id, actor.label) if actor.kind == "system" else actor
     inside = root.acting_in(organization_id, root.permissions)
-    record_event(inside, organization["slug"], "organization.imported", {}, {"name": organization["name"]})
+    record_organization_event(
+        inside, organization["slug"], "organization.imported", {}, {"name": organization["name"]}
+    )

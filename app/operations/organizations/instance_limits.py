@@ -24,7 +24,7 @@ from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
 from app.rules.organizations.lock_out import require_way_back
 
-MOST_COUNTED = 20_000
+MAX_ORGANIZATIONS_COUNTED = 20_000
 """Organizations that a dry run looks at; it says how many these were."""
 _ROW = "instance"
 _MFA = "authentication.mfa.policy"
@@ -137,7 +137,7 @@ def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...])
     rows = db.session.scalars(
         select(Organization.settings)
         .where(Organization.status.in_((organization_model.ACTIVE, organization_model.SUSPENDED)))
-        .limit(MOST_COUNTED)
+        .limit(MAX_ORGANIZATIONS_COUNTED)
     ).all()
     touched = sum(
         any(

@@ -41,7 +41,7 @@ class SlugTaken(Conflict):
 
 
 @transaction
-def found_organization(
+def insert_organization(
     actor: Actor, *, slug: str, name: str, is_root: bool = False, overrides: Mapping[str, Any] | None = None
 ) -> str:
     """The bare organization stands: row, data key, identity scopes; part of set-up, demo and creation.
@@ -67,7 +67,7 @@ def found_organization(
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise taken(slug) from error
+        raise slug_taken_error(slug) from error
     seed_identity_scopes(key)
     inside = (
         Actor.system(key, actor.label) if actor.kind == "system" else actor.acting_in(key, actor.permissions)
@@ -78,20 +78,20 @@ def found_organization(
     return key
 
 
-def was_ever_given(slug: str) -> bool:
+def is_slug_taken(slug: str) -> bool:
     """Whether an organization has the slug, or ever had it."""
     return db.session.scalar(select(Organization.id).where(Organization.slug == slug)) is not None
 
 
-def taken(slug: str) -> SlugTaken:
+def slug_taken_error(slug: str) -> SlugTaken:
     """The refusal of a slug that was ever given."""
     return SlugTaken(f"The id {slug} is taken, or was once; ids are never given again.", field="id")
 
 
-DELETION = "organization.deleted"
+DELETED_ACTION = "organization.deleted"
 
 
-def action_of(old_status: str, changed: Mapping[str, Any]) -> str:
+def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
     """The name of a change of the fields ``changed`` to an organization that had ``old_status``."""
     if "status" not in changed:
         return "organization.updated"
@@ -100,7 +100,7 @@ def action_of(old_status: str, changed: Mapping[str, Any]) -> str:
     return "organization.restored" if old_status == DELETED else "organization.resumed"
 
 
-def record_event(
+def record_organization_event(
     actor: Actor, slug: str, action: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
     """The event is part of the transaction under way: in the organization's log, and in root's.
@@ -109,7 +109,7 @@ def record_event(
     goes with its data. Both rows are of one transaction, so that neither is there without the other and the change.
     """
     logs = [actor]
-    if actor.home_organization_id != actor.organization_id or action == DELETION:
+    if actor.home_organization_id != actor.organization_id or action == DELETED_ACTION:
         root = _root_id()
         if root is not None and root != actor.organization_id:
             # The same person, who may nothing there: the row says whose administrator it was.
@@ -127,8 +127,8 @@ def _root_id() -> str | None:
         return None
 
 
-SHOWN_STATUSES = (ACTIVE, SUSPENDED, DELETED)
-KEPT_AFTER_DELETION = timedelta(days=30)
+LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
+DELETION_RETENTION = timedelta(days=30)
 
 
 class RootProtected(Conflict):
@@ -184,10 +184,10 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     _require_at_root(actor)
     wanted = new_organization(fields)
     slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
-    free = [slug for slug in slugs if not was_ever_given(slug)]
+    free = [slug for slug in slugs if not is_slug_taken(slug)]
     if not free:
-        raise taken(wanted.slug)
-    organization_id = found_organization(
+        raise slug_taken_error(wanted.slug)
+    organization_id = insert_organization(
         actor, slug=free[0], name=wanted.name, is_root=False, overrides=wanted.overrides
     )
     audit.record(
@@ -227,8 +227,8 @@ def list_organizations(
     ``query`` is the beginning of an id or a part of a name, ``status`` one of active, suspended and deleted; without
     it deleted ones are left out.
     """
-    if status is not None and status not in SHOWN_STATUSES:
-        allowed = ", ".join(SHOWN_STATUSES)
+    if status is not None and status not in LISTED_STATUSES:
+        allowed = ", ".join(LISTED_STATUSES)
         raise InvalidInput(f"This must be one of: {allowed}.", field="status", code="not_allowed")
     if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
@@ -280,8 +280,8 @@ def update_organization(
     if row.status == DELETED:
         values |= {"deleted_at": None, "purge_at": None, "tokens_valid_from": clock.now()}
     _change(row, values, expected_version)
-    action = action_of(row.status, changed)
-    record_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
+    action = action_for_change(row.status, changed)
+    record_organization_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
     return UpdatedOrganization(_record(_row(Organization.id == row.id)), tuple(changed))
 
 
@@ -303,11 +303,11 @@ def delete_organization(
         raise RootProtected("The root organization cannot be deleted.")
     _require_version(row, expected_version)
     now = clock.now()
-    purge_at = now + KEPT_AFTER_DELETION
+    purge_at = now + DELETION_RETENTION
     _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at}, expected_version)
     log_revocation(row.id, "organization", row.id.encode())
     after = {"status": DELETED, "purge_at": purge_at.isoformat()}
-    record_event(inside, slug, "organization.deleted", {"status": row.status}, after)
+    record_organization_event(inside, slug, "organization.deleted", {"status": row.status}, after)
     return _record(_row(Organization.id == row.id))
 
 

@@ -15,7 +15,7 @@ from app.operations.users.invitations import open_invitations
 from app.rules.errors import Conflict
 from app.rules.organizations.settings import ROLES_PATH
 
-MOST_SHOWN = 20
+MAX_HOLDERS_SHOWN = 20
 
 
 class RoleInUse(Conflict):
@@ -25,7 +25,7 @@ class RoleInUse(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class RoleHolders:
     """How many hold the role, and the addresses of those who have had it for longest."""
 
     count: int
@@ -33,7 +33,7 @@ class Holders:
 
 
 @read
-def holders_of(organization_id: str, role: str) -> Holders:
+def find_role_holders(organization_id: str, role: str) -> RoleHolders:
     """Who holds the role in the organization, root's people included."""
     mine = (RoleAssignment.organization_id == organization_id, RoleAssignment.role == role)
     count = db.session.scalar(select(func.count()).select_from(RoleAssignment).where(*mine))
@@ -47,13 +47,13 @@ def holders_of(organization_id: str, role: str) -> Holders:
         )
         .where(*mine)
         .order_by(RoleAssignment.id)
-        .limit(MOST_SHOWN)
+        .limit(MAX_HOLDERS_SHOWN)
     )
-    return Holders(count or 0, tuple(first))
+    return RoleHolders(count or 0, tuple(first))
 
 
 @read
-def require_unused(organization_id: str, roles: Collection[str]) -> None:
+def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     """Nobody holds any of the roles or is invited to one. Raises RoleInUse saying how many.
 
     Asked of a role that goes, and of one that comes: somebody may have been given it while one of that name went.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.organizations.role_holders import Holders, holders_of
+from app.operations.organizations.role_holders import RoleHolders, find_role_holders
 from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
@@ -61,10 +61,10 @@ def get_role(actor: Actor, key: str) -> RoleRecord:
 
 
 @read
-def list_holders(actor: Actor, key: str) -> Holders:
+def list_holders(actor: Actor, key: str) -> RoleHolders:
     """Who has the role. Raises NotFound, Forbidden."""
     actor.require("admins:read")
-    return holders_of(actor.organization_id, get_role(actor, key).key)
+    return find_role_holders(actor.organization_id, get_role(actor, key).key)
 
 
 @transaction

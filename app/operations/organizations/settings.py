@@ -19,7 +19,7 @@ from app.models.session import Session
 from app.operations import view_changes
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
 from app.operations.mail import letters
-from app.operations.organizations.role_holders import require_unused
+from app.operations.organizations.role_holders import require_roles_unused
 from app.operations.sign_in.actor_access import acting_in, caller_of, somebody_has_passkey
 from app.operations.sign_in.second_factors import note_policy
 from app.operations.store import audit, clock
@@ -257,7 +257,7 @@ def store_settings(
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
     _require_grantable(actor, before, after)
-    require_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
+    require_roles_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
     require_way_back(
         before, after, caller_of(actor), somebody_has_passkey=somebody_has_passkey(organization.id)
     )

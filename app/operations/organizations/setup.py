@@ -21,7 +21,7 @@ from app.models.event import InstanceFact
 from app.operations.clients.clients import register_client
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
-from app.operations.organizations.organizations import create_organization, found_organization
+from app.operations.organizations.organizations import create_organization, insert_organization
 from app.operations.sign_in.passwords import new_password_hash
 from app.operations.store import audit, clock
 from app.operations.store.transactions import read, transaction
@@ -172,7 +172,7 @@ def _make_root(
         raise _not_found()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
     stranger = Actor.system(_NO_ORGANIZATION, "set-up")
-    root_id = found_organization(stranger, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
+    root_id = insert_organization(stranger, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
     system = Actor(
         "system", root_id, root_id, is_root=True, label="set-up", address=address, request_id=request_id
     )

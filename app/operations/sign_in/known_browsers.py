@@ -137,12 +137,12 @@ def recognise(
     if count_changed(known.values(**seen)):
         return cookie
     unit = current_unit_of_work()
-    token: str = unit.once("known browser", lambda: new_token(KNOWN_BROWSER, here))
+    token: str = unit.stable_value("known browser", lambda: new_token(KNOWN_BROWSER, here))
     _make_room(here, user_id)
     db.session.add(
         KnownBrowser(
             organization_id=here,
-            id=unit.once("known browser id", new_id),
+            id=unit.stable_value("known browser id", new_id),
             digest=digest(token),
             user_id=user_id,
             created_at=now,

@@ -108,8 +108,8 @@ def verify_password(
     or for two seconds. Call it outside of a transaction.
     """
     with _place_to_hash(organization_id, address):
-        is_right = passwords.is_password(stored_hash, password)
-        if not is_right and len(password) <= passwords.LONGEST:
+        is_right = passwords.verify_password(stored_hash, password)
+        if not is_right and len(password) <= passwords.MAX_LENGTH:
             _spend_the_rest(organization_id, stored_hash, password)
         renewed = None
         if is_right and stored_hash is not None and passwords.needs_rehash(stored_hash):
@@ -122,7 +122,7 @@ def _spend_the_rest(organization_id: str | None, stored_hash: str | None, passwo
     schemes = list_password_schemes(organization_id) if organization_id else ()
     spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
     if spent in schemes:
-        passwords.is_password(None, password)
+        passwords.verify_password(None, password)
     for scheme in schemes:
         if scheme != spent:
             imported_hashes.is_password(imported_hashes.dummy(scheme), password)

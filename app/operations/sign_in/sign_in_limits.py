@@ -58,7 +58,7 @@ def claim_guess(organization: OrganizationSnapshot, email: str, *, address: str 
     )
     claim = rate_limits.record_attempt(organization.id, *limits)
     capped = _account(name)
-    return Guess(claim, any(limit.bucket == capped for limit in claim.blocked))
+    return Guess(claim, any(limit.bucket == capped for limit in claim.exceeded))
 
 
 @transaction

@@ -1,9 +1,11 @@
-"""The unit of work: one transaction, retried as a whole, and nothing leaves before its COMMIT returned.
+"""Database transactions around operations, with retries and callbacks after the commit.
 
-``@transaction`` stands on operations that write, ``@read`` on those that only read. The outermost one owns the
-session; a ``@transaction`` inside another is a savepoint, so that an outer operation may catch an inner refusal.
-Raising rolls back, returning commits. Because the whole function is done again when the server rolled it back, it
-must be pure apart from SQL: no mail, no HTTP, no password hashing, nothing changed in memory.
+Decorate an operation that writes with ``@transaction`` and one that only reads with ``@read``. The outermost call owns
+the session. A ``@transaction`` inside another one is a savepoint, so that the outer operation may catch an error of
+the inner one. Returning commits and raising rolls back.
+
+If the server rolls the transaction back (a deadlock, a lost connection), the whole function runs again. It must
+therefore have no side effects except SQL: no email, no HTTP, no password hashing, no changes to objects in memory.
 """
 
 from __future__ import annotations
@@ -30,48 +32,48 @@ from app.rules.identifiers import new_id
 
 
 class ErrorClass(Enum):
-    """What may follow."""
+    """How to continue after a database error."""
 
-    AGAIN = "the server rolled it back: do the whole unit again"
-    ELSEWHERE = "this connection or node is unusable: drop it, then the whole unit again"
-    UNKNOWN = "the connection died: whether a COMMIT under way took effect is unknown"
-    FINAL = "a result, or a defect: trying again changes nothing"
+    RETRY = "the server rolled the transaction back: run it again"
+    RECONNECT = "this connection or node is unusable: drop it, then run the transaction again"
+    UNKNOWN = "the connection was lost: a COMMIT in progress may or may not have taken effect"
+    FINAL = "a result or a defect: running it again changes nothing"
 
 
-# 1305, "SAVEPOINT does not exist": a deadlock inside a savepoint rolled back all of the transaction, and the
-# savepoint with it; leaving it then hides the deadlock's own 1213.
-_AGAIN = {1213, 1205, 3101, 1020, 1305}
-_ELSEWHERE = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
-_UNKNOWN = {2006, 2013, 2055}
+# Error 1305, "SAVEPOINT does not exist", hides a deadlock: it rolled back the whole transaction together with the
+# savepoint, and releasing the savepoint then fails before error 1213 is reported.
+_RETRY_CODES = {1213, 1205, 3101, 1020, 1305}
+_RECONNECT_CODES = {1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040}
+_UNKNOWN_CODES = {2006, 2013, 2055}
 DUPLICATE_KEY = 1062
 
 
 def classify_error(error: Exception) -> ErrorClass:
-    """The class of a database error, as SQLAlchemy or the driver itself raises it."""
+    """Classify a database error, whether SQLAlchemy or the driver raised it."""
     if isinstance(error, PoolTimeout):
-        return ErrorClass.ELSEWHERE
+        return ErrorClass.RECONNECT
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.OperationalError):
-        return ErrorClass.AGAIN if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
-    code = _code(cause)
-    if code in _AGAIN:
-        return ErrorClass.AGAIN
-    if code in _ELSEWHERE:
-        return ErrorClass.ELSEWHERE
-    if code in _UNKNOWN or (isinstance(error, DBAPIError) and error.connection_invalidated):
+        return ErrorClass.RETRY if "locked" in str(cause) or "busy" in str(cause) else ErrorClass.FINAL
+    code = _error_code(cause)
+    if code in _RETRY_CODES:
+        return ErrorClass.RETRY
+    if code in _RECONNECT_CODES:
+        return ErrorClass.RECONNECT
+    if code in _UNKNOWN_CODES or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return ErrorClass.UNKNOWN
     return ErrorClass.FINAL
 
 
 def is_duplicate_key(error: Exception) -> bool:
-    """Whether a unique key refused the row: a result, not a fault."""
+    """Return whether a unique key rejected the row, which is a result and not a fault."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.IntegrityError):
         return "UNIQUE" in str(cause)
-    return _code(cause) == DUPLICATE_KEY
+    return _error_code(cause) == DUPLICATE_KEY
 
 
-def _code(cause: object) -> int | None:
+def _error_code(cause: object) -> int | None:
     arguments = getattr(cause, "args", ())
     return arguments[0] if arguments and isinstance(arguments[0], int) else None
 
@@ -87,70 +89,76 @@ _jitter = random.SystemRandom()
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """The unit of work under way; it outlives its attempts.
+    """State of the current transaction, shared by all its attempts.
 
-    ``nonce`` marks the rows that it claims, so that after a lost answer it knows its own claim from another's.
+    ``nonce`` marks the rows that it claims, so that after a lost reply it recognizes its own claim.
     """
 
-    reads_only: bool
+    read_only: bool
     nonce: UUID = field(default_factory=new_id)
     values: dict[str, Any] = field(default_factory=dict)
-    witness: Callable[[], Select[Any]] | None = None
-    events: int = 0
-    after_commit: list[Callable[[], None]] = field(default_factory=list)
+    make_commit_query: Callable[[], Select[Any]] | None = None
+    event_count: int = 0
+    commit_callbacks: list[Callable[[], None]] = field(default_factory=list)
     connection: Connection | None = None
 
     def use_connection(self) -> Connection:
-        """The connection of the transaction, which has all that the unit holds in objects."""
+        """Flush pending objects and return the connection of the transaction."""
         db.session.flush()
         if self.connection is None:
             self.connection = db.session.connection()
         return self.connection
 
-    def once(self, name: str, make: Callable[[], R]) -> R:
-        """A value that stays the same through all attempts: the token in an answer that may have been lost."""
+    def stable_value(self, name: str, make: Callable[[], R]) -> R:
+        """Return a value that is made once and is the same in every attempt, such as a token or an id.
+
+        After a lost reply the caller must receive the token that was stored.
+        """
         if name not in self.values:
             self.values[name] = make()
         value: R = self.values[name]
         return value
 
 
-_unit: ContextVar[UnitOfWork | None] = ContextVar("gatehouse_unit", default=None)
+_current: ContextVar[UnitOfWork | None] = ContextVar("gatehouse_unit_of_work", default=None)
 
 
 def is_in_transaction() -> bool:
-    """Whether this is inside a unit of work: what is read here must see what it has written."""
-    return _unit.get() is not None
+    """Return whether a transaction is open, so that reads must see its own writes."""
+    return _current.get() is not None
 
 
 def current_unit_of_work() -> UnitOfWork:
-    """The unit of work under way. Raises RuntimeError outside of one."""
-    unit = _unit.get()
-    if unit is None:
-        raise RuntimeError("no transaction is under way")
-    return unit
+    """Return the current unit of work. Raises RuntimeError if no transaction is open."""
+    unit_of_work = _current.get()
+    if unit_of_work is None:
+        raise RuntimeError("no transaction is open")
+    return unit_of_work
 
 
-def on_commit(act: Callable[[], None]) -> None:
-    """``act`` is called once the outermost transaction has committed, and never when it rolled back."""
-    current_unit_of_work().after_commit.append(act)
+def on_commit(callback: Callable[[], None]) -> None:
+    """Call ``callback`` after the outermost transaction has committed. It is not called after a rollback."""
+    current_unit_of_work().commit_callbacks.append(callback)
 
 
-def on_commit_or_now(act: Callable[[], None]) -> None:
-    """As ``on_commit``; outside of a unit ``act`` is called at once."""
-    if _unit.get() is None:
-        act()
+def on_commit_or_now(callback: Callable[[], None]) -> None:
+    """Call ``callback`` after the commit, or immediately if no transaction is open."""
+    if _current.get() is None:
+        callback()
     else:
-        on_commit(act)
+        on_commit(callback)
 
 
-def verify_commit_with(make: Callable[[], Select[Any]]) -> None:
-    """The statement finds a row if and only if this unit was committed; asked when a COMMIT's answer was lost."""
-    current_unit_of_work().witness = make
+def verify_commit_with(make_query: Callable[[], Select[Any]]) -> None:
+    """Set the query that tells whether this transaction was committed if the reply to COMMIT is lost.
+
+    The query must find a row if and only if the transaction was committed.
+    """
+    current_unit_of_work().make_commit_query = make_query
 
 
 def count_changed(statement: Update | Delete) -> int:
-    """How many rows the statement changed: what decides who won (law 8)."""
+    """Execute the statement and return how many rows it changed, which decides between concurrent callers."""
     result = cast(
         CursorResult[Any], db.session.execute(statement.execution_options(synchronize_session=False))
     )
@@ -158,71 +166,71 @@ def count_changed(statement: Update | Delete) -> int:
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:
-    """The operation runs in a transaction; see the module. Raises Unavailable when the database cannot."""
+    """Run the operation in a transaction. Raises Unavailable if the database cannot complete it."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        unit = _unit.get()
-        if unit is None:
-            return _outermost(functools.partial(function, *args, **kwargs), reads_only=False)
-        if unit.reads_only:
-            raise RuntimeError(f"{function.__name__} writes inside a unit that only reads")
-        standing = unit.witness, len(unit.after_commit)
+        unit_of_work = _current.get()
+        if unit_of_work is None:
+            return _run_outermost(functools.partial(function, *args, **kwargs), read_only=False)
+        if unit_of_work.read_only:
+            raise RuntimeError(f"{function.__name__} writes inside a read-only operation")
+        commit_query, callbacks = unit_of_work.make_commit_query, len(unit_of_work.commit_callbacks)
         try:
             with db.session.begin_nested():
                 return function(*args, **kwargs)
         except BaseException:
-            # What was rolled back proves nothing and is followed by nothing, should the outer unit go on.
-            unit.witness = standing[0]
-            del unit.after_commit[standing[1] :]
+            # The outer transaction may continue. What the savepoint wrote is gone, so it can neither prove the commit
+            # nor run its callbacks.
+            unit_of_work.make_commit_query = commit_query
+            del unit_of_work.commit_callbacks[callbacks:]
             raise
 
     return run
 
 
 def read(function: Callable[P, R]) -> Callable[P, R]:
-    """The operation reads from one connection, whole and again when the server asks for it."""
+    """Run the operation on one connection without writing, and run it again if the server asks for it."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _unit.get() is not None:
+        if _current.get() is not None:
             return function(*args, **kwargs)
-        return _outermost(functools.partial(function, *args, **kwargs), reads_only=True)
+        return _run_outermost(functools.partial(function, *args, **kwargs), read_only=True)
 
     return run
 
 
-def _outermost(work: Callable[[], R], *, reads_only: bool) -> R:
-    unit = UnitOfWork(reads_only)
-    token = _unit.set(unit)
+def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
+    unit_of_work = UnitOfWork(read_only)
+    token = _current.set(unit_of_work)
     try:
         with context():
-            result = _with_retries(work, unit)
+            result = _run_with_retries(work, unit_of_work)
     finally:
-        _unit.reset(token)
-    for act in unit.after_commit:
-        act()
+        _current.reset(token)
+    for callback in unit_of_work.commit_callbacks:
+        callback()
     return result
 
 
-def _with_retries(work: Callable[[], R], unit: UnitOfWork) -> R:
+def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        unit.after_commit.clear()
-        unit.witness = None
-        unit.events = 0
-        unit.connection = None
+        unit_of_work.commit_callbacks.clear()
+        unit_of_work.make_commit_query = None
+        unit_of_work.event_count = 0
+        unit_of_work.connection = None
         db.session.remove()
         try:
-            if unit.reads_only:
-                db.session.connection(execution_options={"reads_only": True})
+            if unit_of_work.read_only:
+                db.session.connection(execution_options={"read_only": True})
             result = work()
             db.session.flush()
         except (DBAPIError, PoolTimeout) as error:
-            # Error 1205 rolls back one statement alone: committing after it would keep half a unit.
+            # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
             db.session.remove()
-            meaning = classify_error(error)
-            if meaning is ErrorClass.FINAL:
+            if classify_error(error) is ErrorClass.FINAL:
                 raise
             _pause_or_give_up(attempt, deadline, error)
             continue
@@ -233,10 +241,14 @@ def _with_retries(work: Callable[[], R], unit: UnitOfWork) -> R:
             db.session.commit()
             return result
         except DBAPIError as error:
-            meaning = classify_error(error)
-            if meaning is ErrorClass.FINAL:
+            error_class = classify_error(error)
+            if error_class is ErrorClass.FINAL:
                 raise
-            if meaning is ErrorClass.UNKNOWN and not unit.reads_only and _was_committed(unit, error):
+            if (
+                error_class is ErrorClass.UNKNOWN
+                and not unit_of_work.read_only
+                and _was_committed(unit_of_work, error)
+            ):
                 return result
             _pause_or_give_up(attempt, deadline, error)
         finally:
@@ -244,13 +256,13 @@ def _with_retries(work: Callable[[], R], unit: UnitOfWork) -> R:
     raise Unavailable
 
 
-def _was_committed(unit: UnitOfWork, error: Exception) -> bool:
-    """Whether the COMMIT whose answer was lost took effect. Raises Unavailable when nobody can tell."""
+def _was_committed(unit_of_work: UnitOfWork, error: Exception) -> bool:
+    """Return whether the COMMIT whose reply was lost took effect. Raises Unavailable if this cannot be determined."""
     db.session.remove()
-    if unit.witness is None:
+    if unit_of_work.make_commit_query is None:
         raise Unavailable from error
     try:
-        return db.session.execute(unit.witness()).first() is not None
+        return db.session.execute(unit_of_work.make_commit_query()).first() is not None
     except (DBAPIError, PoolTimeout) as unreachable:
         raise Unavailable from unreachable
 

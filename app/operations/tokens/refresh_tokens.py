@@ -185,7 +185,9 @@ def _advance(
     bound = authenticated.dpop_jkt is not None
     rotates = rotates_refresh_tokens(client.document, client.organization.settings, bound=bound)
     refresh_token = (
-        unit.once("refresh_token", lambda: grants.fresh_refresh_token(client, row.id)) if rotates else None
+        unit.stable_value("refresh_token", lambda: grants.fresh_refresh_token(client, row.id))
+        if rotates
+        else None
     )
     of = grants.NewGrant(
         row.id,

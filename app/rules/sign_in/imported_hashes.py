@@ -23,19 +23,19 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 
 from app.rules.fields import Problem
 
-LONGEST = 255
+MAX_STORED_LENGTH = 255
 """Characters of a stored hash: what its column holds."""
 BCRYPT_COSTS = range(8, 15)
 """2^14 rounds take a second of a core."""
 PBKDF2_ITERATIONS = range(1_000, 2_000_001)
 """Of the first block, which is all that is ever derived: 0.25 to 0.8 seconds."""
-MOST_MEMORY_KIB = 128 * 1024
+MAX_MEMORY_KIB = 128 * 1024
 """Every core verifies one password at a time, so a process holds this once a core."""
-MOST_ARGON2_WORK = 1024 * 1024
+MAX_ARGON2_WORK = 1024 * 1024
 """KiB times passes: half a second."""
-MOST_LANES = 8
+MAX_ARGON2_PARALLELISM = 8
 SCRYPT_LOG_N = range(10, 18)
-MOST_SCRYPT_WORK = 256 * 1024
+MAX_SCRYPT_WORK = 256 * 1024
 """KiB times p."""
 SALT_BYTES = range(8, 65)
 DIGEST_BYTES = range(16, 65)
@@ -68,7 +68,7 @@ _DJANGO_WRAPPED = {"argon2": "$argon2", "bcrypt$": "$2", "bcrypt_sha256$": "$2"}
 _DOCUMENT_FIELDS = frozenset({"algorithm", "iterations", "salt", "value"})
 
 
-class UnusableHash(Exception):
+class UnsupportedHash(Exception):
     """Not a hash that is taken over; ``problem`` says why."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -77,14 +77,14 @@ class UnusableHash(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignHash:
+class ImportedHash:
     """A hash in the form that is stored; ``scheme`` names its kind and cost, which its stored form says too."""
 
     stored: str
     scheme: str
 
 
-def parse(sent: Any) -> ForeignHash:
+def parse(sent: Any) -> ImportedHash:
     """The hash to store for what another system exported.
 
     A string in the form of bcrypt, PHC (argon2, PBKDF2, scrypt), passlib, Django or Werkzeug; or Keycloak's as
@@ -94,9 +94,9 @@ def parse(sent: Any) -> ForeignHash:
     if isinstance(sent, Mapping):
         return _of_document(sent)
     if not isinstance(sent, str):
-        raise UnusableHash("wrong_type", "A password hash is a string, or an object as Keycloak has it.")
-    if len(sent) > 2 * LONGEST:
-        raise UnusableHash("too_long", f"A password hash has at most {2 * LONGEST} characters.")
+        raise UnsupportedHash("wrong_type", "A password hash is a string, or an object as Keycloak has it.")
+    if len(sent) > 2 * MAX_STORED_LENGTH:
+        raise UnsupportedHash("too_long", f"A password hash has at most {2 * MAX_STORED_LENGTH} characters.")
     for form, read in _FORMS:
         match = form.fullmatch(sent)
         if match is not None:
@@ -106,34 +106,34 @@ def parse(sent: Any) -> ForeignHash:
             return _of_django(prefix, sent.removeprefix(prefix))
     if sent.startswith(f"{SHA256_FIRST}$2"):
         return _of_django("bcrypt_sha256$", sent.removeprefix(SHA256_FIRST))
-    raise UnusableHash(
+    raise UnsupportedHash(
         "unknown_hash",
         "This is no hash that can be taken over: bcrypt, PBKDF2, argon2 or scrypt as the manual writes them. "
         "Leave it out, and the user chooses a password by a link.",
     )
 
 
-def _of_bcrypt(sent: str, exponent: str) -> ForeignHash:
+def _of_bcrypt(sent: str, exponent: str) -> ImportedHash:
     cost = int(exponent)
     if cost not in BCRYPT_COSTS:
         raise _beyond("bcrypt's cost", cost, BCRYPT_COSTS)
-    return ForeignHash(sent, f"bcrypt {cost}")
+    return ImportedHash(sent, f"bcrypt {cost}")
 
 
-def _of_argon2(sent: str, kind: str, m: str, t: str, p: str, salt: str, digest: str) -> ForeignHash:
+def _of_argon2(sent: str, kind: str, m: str, t: str, p: str, salt: str, digest: str) -> ImportedHash:
     memory, passes, lanes = int(m), int(t), int(p)
-    if not 1 <= lanes <= MOST_LANES:
-        raise _beyond("argon2's p", lanes, range(1, MOST_LANES + 1))
-    if not max(1024, 8 * lanes) <= memory <= MOST_MEMORY_KIB:
-        raise _beyond("argon2's m (KiB)", memory, range(max(1024, 8 * lanes), MOST_MEMORY_KIB + 1))
-    if passes < 1 or memory * passes > MOST_ARGON2_WORK:
-        raise _beyond("argon2's t at this m", passes, range(1, MOST_ARGON2_WORK // memory + 1))
+    if not 1 <= lanes <= MAX_ARGON2_PARALLELISM:
+        raise _beyond("argon2's p", lanes, range(1, MAX_ARGON2_PARALLELISM + 1))
+    if not max(1024, 8 * lanes) <= memory <= MAX_MEMORY_KIB:
+        raise _beyond("argon2's m (KiB)", memory, range(max(1024, 8 * lanes), MAX_MEMORY_KIB + 1))
+    if passes < 1 or memory * passes > MAX_ARGON2_WORK:
+        raise _beyond("argon2's t at this m", passes, range(1, MAX_ARGON2_WORK // memory + 1))
     _require_size(unb64(salt), "salt", SALT_BYTES)
     _require_size(unb64(digest), "digest", DIGEST_BYTES)
-    return ForeignHash(sent, f"argon2{kind} {memory} {passes} {lanes}")
+    return ImportedHash(sent, f"argon2{kind} {memory} {passes} {lanes}")
 
 
-def _of_pbkdf2(name: str, iterations: int, salt: bytes, digest: bytes) -> ForeignHash:
+def _of_pbkdf2(name: str, iterations: int, salt: bytes, digest: bytes) -> ImportedHash:
     if iterations not in PBKDF2_ITERATIONS:
         raise _beyond("PBKDF2's iterations", iterations, PBKDF2_ITERATIONS)
     _require_size(salt, "salt", SALT_BYTES)
@@ -141,72 +141,74 @@ def _of_pbkdf2(name: str, iterations: int, salt: bytes, digest: bytes) -> Foreig
     # Each block is derived by itself: the first one tells a password as surely as all of them, for a part of the cost.
     first = digest[: DIGEST_SIZES[name]]
     stored = f"$pbkdf2-{name}$i={iterations}${b64(salt)}${b64(first)}"
-    return ForeignHash(stored, f"pbkdf2-{name} {iterations}")
+    return ImportedHash(stored, f"pbkdf2-{name} {iterations}")
 
 
-def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> ForeignHash:
+def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> ImportedHash:
     if log_n not in SCRYPT_LOG_N:
         raise _beyond("scrypt's ln", log_n, SCRYPT_LOG_N)
     memory = (r << log_n) // 8
     # N below 2^(16 r) is demanded by RFC 7914 section 2, and by whoever computes it.
     least = log_n // 16 + 1
-    if r < least or memory > MOST_MEMORY_KIB:
-        raise _beyond("scrypt's r at this ln", r, range(least, (MOST_MEMORY_KIB * 8 >> log_n) + 1))
-    if p < 1 or memory * p > MOST_SCRYPT_WORK:
-        raise _beyond("scrypt's p at this ln and r", p, range(1, MOST_SCRYPT_WORK // max(1, memory) + 1))
+    if r < least or memory > MAX_MEMORY_KIB:
+        raise _beyond("scrypt's r at this ln", r, range(least, (MAX_MEMORY_KIB * 8 >> log_n) + 1))
+    if p < 1 or memory * p > MAX_SCRYPT_WORK:
+        raise _beyond("scrypt's p at this ln and r", p, range(1, MAX_SCRYPT_WORK // max(1, memory) + 1))
     _require_size(salt, "salt", SALT_BYTES)
     _require_size(digest, "digest", DIGEST_BYTES)
-    return ForeignHash(f"$scrypt$ln={log_n},r={r},p={p}${b64(salt)}${b64(digest)}", f"scrypt {log_n} {r} {p}")
+    return ImportedHash(
+        f"$scrypt$ln={log_n},r={r},p={p}${b64(salt)}${b64(digest)}", f"scrypt {log_n} {r} {p}"
+    )
 
 
-def _of_phc_pbkdf2(name: str | None, iterations: str, salt: str, digest: str) -> ForeignHash:
+def _of_phc_pbkdf2(name: str | None, iterations: str, salt: str, digest: str) -> ImportedHash:
     return _of_pbkdf2((name or "-sha1")[1:], int(iterations), unb64(salt), unb64(digest))
 
 
-def _of_phc_scrypt(log_n: str, r: str, p: str, salt: str, digest: str) -> ForeignHash:
+def _of_phc_scrypt(log_n: str, r: str, p: str, salt: str, digest: str) -> ImportedHash:
     return _of_scrypt(int(log_n), int(r), int(p), unb64(salt), unb64(digest))
 
 
-def _of_django_pbkdf2(name: str, iterations: str, salt: str, digest: str) -> ForeignHash:
+def _of_django_pbkdf2(name: str, iterations: str, salt: str, digest: str) -> ImportedHash:
     return _of_pbkdf2(name, int(iterations), salt.encode(), unb64(digest))
 
 
-def _of_django_scrypt(salt: str, n: str, r: str, p: str, digest: str) -> ForeignHash:
+def _of_django_scrypt(salt: str, n: str, r: str, p: str, digest: str) -> ImportedHash:
     return _of_scrypt(_log_of(n), int(r), int(p), salt.encode(), unb64(digest))
 
 
-def _of_werkzeug_pbkdf2(name: str, iterations: str, salt: str, digest: str) -> ForeignHash:
+def _of_werkzeug_pbkdf2(name: str, iterations: str, salt: str, digest: str) -> ImportedHash:
     return _of_pbkdf2(name, int(iterations), salt.encode(), _unhex(digest))
 
 
-def _of_werkzeug_scrypt(n: str, r: str, p: str, salt: str, digest: str) -> ForeignHash:
+def _of_werkzeug_scrypt(n: str, r: str, p: str, salt: str, digest: str) -> ImportedHash:
     return _of_scrypt(_log_of(n), int(r), int(p), salt.encode(), _unhex(digest))
 
 
-def _of_django(prefix: str, rest: str) -> ForeignHash:
+def _of_django(prefix: str, rest: str) -> ImportedHash:
     found = parse(rest)
     if prefix != "bcrypt_sha256$":
         return found
-    return ForeignHash(f"{SHA256_FIRST}{found.stored}", found.scheme.replace("bcrypt", "bcrypt-sha256"))
+    return ImportedHash(f"{SHA256_FIRST}{found.stored}", found.scheme.replace("bcrypt", "bcrypt-sha256"))
 
 
-def _of_document(sent: Mapping[str, Any]) -> ForeignHash:
+def _of_document(sent: Mapping[str, Any]) -> ImportedHash:
     name = sent.get("algorithm")
     iterations, salt, digest = sent.get("iterations"), sent.get("salt"), sent.get("value")
     if sent.keys() != _DOCUMENT_FIELDS or not isinstance(salt, str) or not isinstance(digest, str):
         fields = ", ".join(sorted(_DOCUMENT_FIELDS))
-        raise UnusableHash("unknown_hash", f"A hash as an object has exactly the fields {fields}.")
+        raise UnsupportedHash("unknown_hash", f"A hash as an object has exactly the fields {fields}.")
     if name not in ("pbkdf2", "pbkdf2-sha256", "pbkdf2-sha512"):
         message = (
             "The algorithm must be pbkdf2, pbkdf2-sha256 or pbkdf2-sha512; write argon2 in its PHC form."
         )
-        raise UnusableHash("unknown_hash", message)
+        raise UnsupportedHash("unknown_hash", message)
     if isinstance(iterations, bool) or not isinstance(iterations, int):
-        raise UnusableHash("wrong_type", "The iterations of a hash are a number.")
+        raise UnsupportedHash("wrong_type", "The iterations of a hash are a number.")
     return _of_pbkdf2(name.partition("-")[2] or "sha1", iterations, unb64(salt), unb64(digest))
 
 
-_FORMS: tuple[tuple[re.Pattern[str], Callable[..., ForeignHash]], ...] = (
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., ImportedHash]], ...] = (
     (_BCRYPT, _of_bcrypt),
     (_ARGON2, _of_argon2),
     (PBKDF2, _of_phc_pbkdf2),
@@ -218,23 +220,23 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., ForeignHash]], ...] = (
 )
 
 
-def _beyond(what: str, value: int, allowed: range) -> UnusableHash:
+def _beyond(what: str, value: int, allowed: range) -> UnsupportedHash:
     low, high = allowed.start, allowed.stop - 1
     code = "hash_too_cheap" if value < low else "hash_too_expensive"
-    return UnusableHash(code, f"{what} is {value}; hashes with {low} to {high} are taken over.")
+    return UnsupportedHash(code, f"{what} is {value}; hashes with {low} to {high} are taken over.")
 
 
 def _require_size(value: bytes, what: str, allowed: range) -> None:
     if len(value) not in allowed:
         low, high = allowed.start, allowed.stop - 1
         message = f"The hash's {what} has {len(value)} bytes; {low} to {high} are taken over."
-        raise UnusableHash("malformed_hash", message)
+        raise UnsupportedHash("malformed_hash", message)
 
 
 def _log_of(n: str) -> int:
     number = int(n)
     if number < 2 or number & (number - 1):
-        raise UnusableHash("malformed_hash", "scrypt's N must be a power of two.")
+        raise UnsupportedHash("malformed_hash", "scrypt's N must be a power of two.")
     return number.bit_length() - 1
 
 
@@ -244,14 +246,16 @@ def unb64(text: str) -> bytes:
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UnusableHash("malformed_hash", "The salt or the digest of this hash is not base64.") from error
+        raise UnsupportedHash(
+            "malformed_hash", "The salt or the digest of this hash is not base64."
+        ) from error
 
 
 def _unhex(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise UnusableHash("malformed_hash", "The digest of this hash is not hexadecimal.") from error
+        raise UnsupportedHash("malformed_hash", "The digest of this hash is not hexadecimal.") from error
 
 
 def b64(value: bytes) -> str:
@@ -289,7 +293,7 @@ def scheme_of(stored: str) -> str | None:
     """The kind and cost of a stored hash, or None when it is none that is known."""
     try:
         return parse(stored).scheme
-    except UnusableHash:
+    except UnsupportedHash:
         return None
 
 

@@ -20,27 +20,27 @@ from app.rules.sign_in import imported_hashes
 
 DIGEST_PREFIX_BYTES = 5
 """Bytes of a digest that are kept."""
-SHORTEST = 8
+MIN_LISTED_LENGTH = 8
 """Characters of the shortest password on the list: no organization accepts a shorter one."""
 
 
-def is_on_the_list(password: str) -> bool:
+def is_listed(password: str) -> bool:
     """Whether the password, in any case, is on the shipped list."""
-    return len(password) >= SHORTEST and _is_among(_records(), record_of(password))
+    return len(password) >= MIN_LISTED_LENGTH and _is_among(_records(), digest_prefix(password))
 
 
-def record_of(password: str) -> bytes:
+def digest_prefix(password: str) -> bytes:
     """What stands on the list for the password."""
     folded = unicodedata.normalize("NFKC", password).casefold()
     return sha256(folded.encode("utf-8", "surrogatepass")).digest()[:DIGEST_PREFIX_BYTES]
 
 
-def list_of(passwords: Iterable[str]) -> bytes:
+def build_password_list(passwords: Iterable[str]) -> bytes:
     """The content of the file for these passwords; shorter ones are left out."""
-    return b"".join(sorted({record_of(one) for one in passwords if len(one) >= SHORTEST}))
+    return b"".join(sorted({digest_prefix(one) for one in passwords if len(one) >= MIN_LISTED_LENGTH}))
 
 
-def size_of_the_list() -> int:
+def count_listed_passwords() -> int:
     """How many passwords are on it."""
     return len(_records()) // DIGEST_PREFIX_BYTES
 
@@ -63,7 +63,7 @@ def _records() -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-LONGEST = 128
+MAX_LENGTH = 128
 """Characters; longer ones are refused before hashing, never cut (PW-2, PW-6)."""
 MIN_LENGTH = 8
 """No organization may go below this (PW-1)."""
@@ -96,18 +96,18 @@ _LONGEST_ENDING = 4
 
 def hash_password(password: str) -> str:
     """The argon2id hash to store. The caller has checked the length: nothing over ``LONGEST`` comes here."""
-    if len(password) > LONGEST:
+    if len(password) > MAX_LENGTH:
         raise ValueError("a password over the longest length must be refused before it is hashed")
     return _hasher.hash(password)
 
 
-def is_password(stored_hash: str | None, password: str) -> bool:
+def verify_password(stored_hash: str | None, password: str) -> bool:
     """Whether the password is the one behind the hash.
 
     Without a hash (no such user, or one without a password) a dummy of the same cost is verified, so that the
     answer takes as long (EN-2). A password over ``LONGEST`` can be nobody's and costs no hash.
     """
-    if len(password) > LONGEST:
+    if len(password) > MAX_LENGTH:
         return False
     if stored_hash is not None and imported_hashes.is_foreign(stored_hash):
         return imported_hashes.is_password(stored_hash, password)
@@ -137,8 +137,8 @@ def find_password_errors(
     names and addresses. There are no rules about kinds of characters (NIST 800-63B-4: SHALL NOT).
     """
     shortest = max(MIN_LENGTH, int(policy.get("min_length", 12)))
-    if len(password) > LONGEST:
-        return [FieldError(field, "too_long", sentence("Use at most %(most)s characters.", most=LONGEST))]
+    if len(password) > MAX_LENGTH:
+        return [FieldError(field, "too_long", sentence("Use at most %(most)s characters.", most=MAX_LENGTH))]
     if not password.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs") for char in password):
         return [FieldError(field, "invalid_characters", "Leave out line breaks and control characters.")]
     if len(password) < shortest:
@@ -172,7 +172,7 @@ def is_common(password: str) -> bool:
     solid = _SEPARATORS.sub("", lowered)
     if len(solid) < 6 or _is_repetition(solid) or _is_made_of_runs(solid):
         return True
-    if any(is_on_the_list(text) for text in _unchanged(lowered, solid)):
+    if any(is_listed(text) for text in _unchanged(lowered, solid)):
         return True
     if not lowered.isascii():
         return False

@@ -19,7 +19,7 @@ from app.rules.errors import InvalidInput
 from app.rules.fields import MOST_UNKNOWN, Findings, find_unknown, suggestion, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
-from app.rules.sign_in.imported_hashes import UnusableHash, parse
+from app.rules.sign_in.imported_hashes import UnsupportedHash, parse
 from app.rules.strict_json import load_object
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, LONGEST_NAME, STATUSES, checked_profile
 
@@ -150,7 +150,7 @@ def _hash(sent: Any, found: Findings) -> tuple[str | None, str | None]:
     except (ValueError, RecursionError):
         found.add("password_hash", "malformed_hash", "This is not valid JSON.")
         return None, None
-    except UnusableHash as refusal:
+    except UnsupportedHash as refusal:
         found.add_problem("password_hash", refusal.problem)
         return None, None
     return foreign.stored, foreign.scheme if passwords.needs_rehash(foreign.stored) else None

@@ -15,7 +15,7 @@ from app.operations.audit.audit_events import export_audit_events, list_activity
 from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.maintenance.janitor import purge
-from app.operations.organizations.role_holders import RoleInUse, require_unused
+from app.operations.organizations.role_holders import RoleInUse, require_roles_unused
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -60,12 +60,12 @@ def test_an_invitation_older_than_is_allowed_now_has_ended(make: Factory, acme: 
     made_ago(Invitation, 2 * DAY)
     assert find_invitation(token) is not None
     with pytest.raises(RoleInUse):
-        require_unused(acme.id, ["member"])
+        require_roles_unused(acme.id, ["member"])
     change(make, acme, authentication={"registration": {"invitation_ttl_seconds": 86_400}})
     assert find_invitation(token) is None
     assert list_invitations(make.actor(acme), acme.slug).items == ()
     # Nobody could withdraw it either, so it keeps no role.
-    require_unused(acme.id, ["member"])
+    require_roles_unused(acme.id, ["member"])
     with pytest.raises(InvitationEnded):
         accept_invitation(token, name="Grace", password_hash="x")
 

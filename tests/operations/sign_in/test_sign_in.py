@@ -212,13 +212,13 @@ def test_who_is_changed_while_the_password_is_verified_is_not_signed_in(
 def test_no_transaction_is_open_while_a_password_is_hashed(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rule.is_password
+    real = rule.verify_password
 
     def verify(stored_hash: str | None, password: str) -> bool:
-        assert transactions._unit.get() is None
+        assert transactions._current.get() is None
         return real(stored_hash, password)
 
-    monkeypatch.setattr(rule, "is_password", verify)
+    monkeypatch.setattr(rule, "verify_password", verify)
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
 
 

@@ -190,8 +190,8 @@ def test_a_naive_time_and_a_number_for_a_name_never_reach_the_database(
 
 @pytest.mark.parametrize(
     ("code", "meaning"),
-    [(code, ErrorClass.AGAIN) for code in (1213, 1205, 3101, 1020)]
-    + [(code, ErrorClass.ELSEWHERE) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
+    [(code, ErrorClass.RETRY) for code in (1213, 1205, 3101, 1020)]
+    + [(code, ErrorClass.RECONNECT) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]
     + [(code, ErrorClass.UNKNOWN) for code in (2006, 2013, 2055)]
     + [(code, ErrorClass.FINAL) for code in (1062, 1452, 1406, 1264, 1064, 1146)],
 )

@@ -13,7 +13,7 @@ from argon2 import PasswordHasher, Type
 from werkzeug.security import generate_password_hash
 
 from app.rules.sign_in import imported_hashes, passwords
-from app.rules.sign_in.imported_hashes import LONGEST, UnusableHash, parse
+from app.rules.sign_in.imported_hashes import MAX_STORED_LENGTH, UnsupportedHash, parse
 
 RFC_7914 = bytes.fromhex(
     "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
@@ -91,18 +91,18 @@ MADE: dict[str, Any] = {
 @pytest.mark.parametrize(("text", "password"), PUBLISHED)
 def test_what_others_publish_is_verified(text: str, password: str) -> None:
     stored = parse(text).stored
-    assert passwords.is_password(stored, password)
-    assert not passwords.is_password(stored, password + "x")
+    assert passwords.verify_password(stored, password)
+    assert not passwords.verify_password(stored, password + "x")
 
 
 @pytest.mark.parametrize("kind", MADE)
 def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
     """PW-5: whatever it is, a sign-in makes it ours."""
     found = parse(MADE[kind])
-    assert len(found.stored) <= LONGEST
-    assert passwords.is_password(found.stored, PASSWORD)
-    assert not passwords.is_password(found.stored, PASSWORD[:-1])
-    assert not passwords.is_password(found.stored, "")
+    assert len(found.stored) <= MAX_STORED_LENGTH
+    assert passwords.verify_password(found.stored, PASSWORD)
+    assert not passwords.verify_password(found.stored, PASSWORD[:-1])
+    assert not passwords.verify_password(found.stored, "")
     assert passwords.needs_rehash(found.stored)
     assert not passwords.needs_rehash(passwords.hash_password(PASSWORD))
 
@@ -116,15 +116,15 @@ def test_what_is_stored_says_its_kind_and_cost_again(kind: str) -> None:
 def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_all() -> None:
     long = "ä" * 40 + " and the rest of it"
     stored = bcrypt.hashpw(long.encode()[:72], bcrypt.gensalt(8)).decode()
-    assert passwords.is_password(stored, long)
-    assert passwords.is_password(stored, "ä" * 36)
-    assert not passwords.is_password(passwords.hash_password(long), "ä" * 36)
+    assert passwords.verify_password(stored, long)
+    assert passwords.verify_password(stored, "ä" * 36)
+    assert not passwords.verify_password(passwords.hash_password(long), "ä" * 36)
 
 
 @pytest.mark.parametrize("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
 @pytest.mark.parametrize("kind", MADE)
 def test_no_password_breaks_the_verification(kind: str, password: str) -> None:
-    assert passwords.is_password(parse(MADE[kind]).stored, password) is False
+    assert passwords.verify_password(parse(MADE[kind]).stored, password) is False
 
 
 TOO_MUCH = [
@@ -165,7 +165,7 @@ MALFORMED: list[Any] = [
 @pytest.mark.parametrize(("text", "code", "bound"), TOO_MUCH)
 def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: str, bound: str) -> None:
     """PW-6: whoever imports hashes decides what sign-ins cost; a second of a core and 128 MiB at most."""
-    with pytest.raises(UnusableHash) as refusal:
+    with pytest.raises(UnsupportedHash) as refusal:
         parse(text)
     assert refusal.value.problem.code == code
     assert bound in refusal.value.problem.message
@@ -174,7 +174,7 @@ def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: s
 @pytest.mark.parametrize("sent", MALFORMED)
 def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
     started = time.perf_counter()
-    with pytest.raises(UnusableHash) as refusal:
+    with pytest.raises(UnsupportedHash) as refusal:
         parse(sent)
     assert refusal.value.problem.code in {"unknown_hash", "malformed_hash", "wrong_type", "too_long"}
     assert time.perf_counter() - started < 0.1
