@@ -29,7 +29,7 @@ from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -188,7 +188,7 @@ class Factory:
             is_root=organization.is_root,
             user_id=user.id if user is not None else None,
             label=user.email if user is not None else "tests",
-            address="192.0.2.7",
+            ip_address="192.0.2.7",
             request_id="req_00000000000000000000000000",
             authenticated_at=now - timedelta(seconds=authenticated_ago_seconds),
         )
@@ -225,7 +225,7 @@ class Factory:
 @functools.cache
 def _password_hash(password: str) -> str:
     # Hashing is slow by design; every user of the tests has the same password.
-    return new_password_hash(settings.defaults(), password)
+    return hash_new_password(settings.defaults(), password)
 
 
 def forget_hashes() -> None:

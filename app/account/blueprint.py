@@ -8,7 +8,7 @@ from flask import Blueprint, Response, make_response, redirect, render_template,
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.users.email_change import ProofEnded
+from app.operations.users.email_change import EmailVerificationEnded
 from app.operations.users.password_resets import ResetEnded
 from app.rules.errors import DomainError, NotFound
 from app.rules.languages.sentences import sentence
@@ -53,7 +53,7 @@ def _way_on(error: DomainError, slug: str | None) -> tuple[str, str]:
         return f"{home}/account", sentence("Back to my account")
     if not slug or isinstance(error, NotFound) or request.path in {f"{home}/account", f"{home}/login"}:
         return "/login", sentence("Choose an organization")
-    if isinstance(error, ProofEnded):
+    if isinstance(error, EmailVerificationEnded):
         return f"{home}/account/email", sentence("Ask for a new link")
     if isinstance(error, ResetEnded):
         return f"{home}/forgot", sentence("Ask for a new link")

@@ -8,10 +8,15 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
-from app.operations.users.email_change import ProofEnded, ProofView, find_proof, use_proof
+from app.operations.users.email_change import (
+    EmailVerificationEnded,
+    EmailVerificationRecord,
+    find_email_verification,
+    verify_email,
+)
 from app.operations.users.registrations import (
     RegistrationEnded,
-    RegistrationView,
+    RegistrationRecord,
     confirm_registration,
     find_registration,
 )
@@ -51,17 +56,17 @@ def confirm_page(organization: str, token: str) -> Response:
 @own_account
 def confirm_address_page(visit: Visit, token: str) -> Response:
     """A button, so that a program that looks at links in mails changes nothing; whose account it is signs in first."""
-    proof = find_proof(visit.actor, token)
+    proof = find_email_verification(visit.actor, token)
     if proof is None:
-        raise ProofEnded
+        raise EmailVerificationEnded
     if request.method == "GET":
         return _confirm_address(visit.organization, proof)
-    done = use_proof(visit.actor, token, known=known_browser(visit.organization.id))
+    done = verify_email(visit.actor, token, known=known_browser(visit.organization.id))
     return visit.done("/email", "address-first" if done.has_ended else "address")
 
 
 def _confirm(
-    organization: OrganizationSnapshot, registration: RegistrationView, error: DomainError | None = None
+    organization: OrganizationSnapshot, registration: RegistrationRecord, error: DomainError | None = None
 ) -> Response:
     page = render_template(
         "account/confirm.html",
@@ -78,7 +83,7 @@ def _confirm(
     return response
 
 
-def _confirm_address(organization: OrganizationSnapshot, proof: ProofView) -> Response:
+def _confirm_address(organization: OrganizationSnapshot, proof: EmailVerificationRecord) -> Response:
     page = render_template(
         "account/confirm_address.html",
         title=organization.settings["branding"]["display_name"] or organization.name,

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.users.deletion import delete_own_account, preview_own_end
+from app.operations.users.deletion import delete_own_account, preview_account_deletion
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of
@@ -36,7 +36,7 @@ def delete_page(visit: Visit) -> Response:
 def _page(visit: Visit, error: DomainError | None = None) -> Response:
     return visit.render(
         "account/delete.html",
-        end=preview_own_end(visit.actor),
+        end=preview_account_deletion(visit.actor),
         errors=forms.field_errors(error) if error else {},
         code=error.status if error else 200,
     )

@@ -8,8 +8,8 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.directory.users import get_user
-from app.operations.users.email_change import may_prove_addresses, request_proof
-from app.operations.users.own_profile import may_change_profile
+from app.operations.users.email_change import can_verify_emails, request_email_verification
+from app.operations.users.own_profile import can_change_profile
 from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 
@@ -21,7 +21,7 @@ def email_page(visit: Visit) -> Response:
     if request.method == "GET":
         return _page(visit)
     try:
-        request_proof(visit.actor, forms.text("email"))
+        request_email_verification(visit.actor, forms.text("email"))
     except (InvalidInput, TooManyRequests, Conflict) as error:
         return _page(visit, typed=forms.text("email"), error=error)
     return visit.done("/email", "proof")
@@ -34,8 +34,8 @@ def _page(visit: Visit, *, typed: str = "", error: DomainError | None = None) ->
         "account/email.html",
         user=get_user(visit.organization.id, visit.actor.user_id),
         typed=typed,
-        is_possible=may_prove_addresses(),
-        may_change=may_change_profile(visit.actor),
+        is_possible=can_verify_emails(),
+        may_change=can_change_profile(visit.actor),
         errors=forms.field_errors(error) if error else {},
         code=error.status if error else 200,
     )

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
-from app.operations.users.password_resets import is_offered, request_reset
+from app.operations.users.password_resets import is_password_recovery_offered, request_reset
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of
@@ -37,7 +37,7 @@ def _page(organization: OrganizationSnapshot, *, email: str, error: DomainError 
         branding=branding,
         title=branding["display_name"] or organization.name,
         email=email,
-        offered=is_offered(organization),
+        offered=is_password_recovery_offered(organization),
         sent="sent" in request.args and error is None,
         refusal=error.description if isinstance(error, TooManyRequests) else None,
         **branding_of(organization),

@@ -9,16 +9,16 @@ from app.account.blueprint import account
 from app.account.second_step import stranger
 from app.account.sign_in import onward, this_browser
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.sign_in.passkeys import ChallengeEnded, NotVerified
-from app.operations.sign_in.passwords import new_password_hash
-from app.operations.sign_in.sign_in import Refused, sign_in
+from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
+from app.operations.sign_in.passwords import hash_new_password
+from app.operations.sign_in.sign_in import SignInRefused, sign_in
 from app.operations.users.invitations import (
     InvitationEnded,
-    InvitationView,
+    InvitationRecord,
     accept_invitation,
     find_invitation,
 )
-from app.operations.users.invited_passkeys import begin_joining, join_with_passkey
+from app.operations.users.invited_passkeys import accept_invitation_with_passkey, begin_invited_passkey
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.sign_up import require_passwords_to_join
@@ -44,27 +44,27 @@ def accept_page(organization: str, token: str) -> Response:
         return _page(invitation, name=invitation.name)
     try:
         return _join(invitation, token) if "answer" in request.form else _accept(invitation, token)
-    except (InvalidInput, Conflict, InvalidPasskeyResponse, NotVerified, ChallengeEnded) as error:
+    except (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge) as error:
         if isinstance(error, InvitationEnded):
             raise
         return _page(invitation, name=forms.text("name"), error=error)
 
 
-def _join(invitation: InvitationView, token: str) -> Response:
+def _join(invitation: InvitationRecord, token: str) -> Response:
     organization = get_organization_by_id(invitation.organization_id)
     name, answer = forms.text("name"), request.form["answer"]
     browser = this_browser(organization)
-    outcome = join_with_passkey(stranger(organization), invitation, token, answer, name, browser)
+    outcome = accept_invitation_with_passkey(stranger(organization), invitation, token, answer, name, browser)
     return onward(organization, outcome, None)
 
 
-def _accept(invitation: InvitationView, token: str) -> Response:
+def _accept(invitation: InvitationRecord, token: str) -> Response:
     organization = get_organization_by_id(invitation.organization_id)
     # Before the password is judged: it would be of no use, however good.
     require_passwords_to_join(organization.settings)
     name, password = forms.text("name"), request.form.get("password", "")
     personal = (invitation.email, name, organization.name, organization.slug)
-    password_hash = new_password_hash(
+    password_hash = hash_new_password(
         organization.settings,
         password,
         personal=personal,
@@ -83,18 +83,18 @@ def _accept(invitation: InvitationView, token: str) -> Response:
         browser_id=browser_id(),
         known=known_browser(organization.id),
     )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, SignInRefused):
         return redirect(f"/organizations/{organization.slug}/login", 303)
     return onward(organization, outcome, None)
 
 
-def _page(invitation: InvitationView, *, name: str, error: DomainError | None = None) -> Response:
+def _page(invitation: InvitationRecord, *, name: str, error: DomainError | None = None) -> Response:
     organization = get_organization_by_id(invitation.organization_id)
     page = render_template(
         "account/invitation.html",
         invitation=invitation,
         name=name,
-        passkey=begin_joining(stranger(organization), invitation, this_browser(organization)),
+        passkey=begin_invited_passkey(stranger(organization), invitation, this_browser(organization)),
         min_length=organization.settings["authentication"]["password"]["min_length"],
         **branding_of(organization),
         errors=forms.field_errors(error) if error else {},

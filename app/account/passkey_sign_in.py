@@ -20,9 +20,9 @@ from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passkey_registration import finish_registration_at_sign_in
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
-    begin_sign_in,
-    prove_with_passkey,
+    begin_passkey_sign_in,
     sign_in_with_passkey,
+    verify_passkey_second_factor,
 )
 from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.rules.errors import DomainError
@@ -37,7 +37,7 @@ _STATUS = {"expired": 400, "unknown": 400, "copied": 403, "disabled": 403, "susp
 @account.get("/organizations/<organization>/login/passkey")
 def passkey_options(organization: str) -> Response:
     """What the browser is asked, anew: a sign-in page may stay open longer than a challenge lives."""
-    return make_response(jsonify(begin_sign_in(get_organization_by_slug(organization), browser_id())))
+    return make_response(jsonify(begin_passkey_sign_in(get_organization_by_slug(organization), browser_id())))
 
 
 @account.post("/organizations/<organization>/login/passkey")
@@ -64,7 +64,7 @@ def passkey_verify(organization: str) -> Response:
     if waiting is None or waiting.demand is not MfaRequirement.VERIFY:
         return start_again(named, waiting)
     try:
-        outcome = prove_with_passkey(
+        outcome = verify_passkey_second_factor(
             stranger(named), named, token(), request.form.get("answer", ""), this_browser(named)
         )
         if isinstance(outcome, PasskeyRefused):

@@ -10,7 +10,7 @@ from app.account.sign_in import this_browser
 from app.account.visit import Visit, own_account
 from app.operations.sign_in.passkey_registration import (
     begin_registration,
-    can_register,
+    can_register_passkey,
     finish_registration,
     get_passkey,
     list_passkeys,
@@ -30,7 +30,7 @@ _LIST = "/security/passkeys"
 def passkeys_page(visit: Visit) -> Response:
     """Every passkey of the account, the newest first."""
     listed = [(passkey, browser_name(passkey.user_agent)) for passkey in list_passkeys(visit.actor)]
-    return visit.render("account/passkeys.html", passkeys=listed, can_add=can_register(visit.actor))
+    return visit.render("account/passkeys.html", passkeys=listed, can_add=can_register_passkey(visit.actor))
 
 
 @account.route("/organizations/<organization>/account/security/passkeys/add", methods=["GET", "POST"])

@@ -10,8 +10,8 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.directory.users import get_user
-from app.operations.users.deletion import may_delete_account
-from app.operations.users.own_profile import change_profile, may_change_profile
+from app.operations.users.deletion import can_delete_account
+from app.operations.users.own_profile import can_change_profile, change_profile
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS
 from app.web import forms
@@ -50,8 +50,8 @@ def _page(visit: Visit, *, typed: dict[str, Any] | None = None, error: DomainErr
         "account/profile.html",
         user=user,
         values=typed or {"name": user.name, **user.profile},
-        may_edit=may_change_profile(visit.actor),
-        may_delete=may_delete_account(visit.actor),
+        may_edit=can_change_profile(visit.actor),
+        may_delete=can_delete_account(visit.actor),
         errors=forms.field_errors(error) if error else {},
         code=error.status if error else 200,
     )

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
-from app.operations.users.password_resets import ResetEnded, ResetView, find_reset, reset_password
+from app.operations.users.password_resets import PasswordResetRecord, ResetEnded, find_reset, reset_password
 from app.rules.errors import DomainError, InvalidInput
 from app.web import forms
 from app.web.branding import branding_of
@@ -46,7 +46,9 @@ def reset_page(organization: str, token: str) -> Response:
     return response
 
 
-def _page(organization: OrganizationSnapshot, reset: ResetView, error: DomainError | None = None) -> Response:
+def _page(
+    organization: OrganizationSnapshot, reset: PasswordResetRecord, error: DomainError | None = None
+) -> Response:
     page = render_template(
         "account/reset.html",
         title=organization.settings["branding"]["display_name"] or organization.name,

@@ -16,11 +16,15 @@ from app.account.sign_in import destination_of, kept_fields, onward, pending_req
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
 from app.operations.sign_in import factor_enrollment
-from app.operations.sign_in.factor_verification import WrongCode, verify_code
+from app.operations.sign_in.factor_verification import InvalidCode, verify_code
 from app.operations.sign_in.passkey_registration import begin_registration_at_sign_in
-from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_second_factor
-from app.operations.sign_in.pending_sign_ins import SignInEnded, WaitingSignIn, find_waiting
-from app.operations.sign_in.sign_in import SecondStep, postpone_enrolment
+from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_passkey_second_factor
+from app.operations.sign_in.pending_sign_ins import (
+    PendingSignInState,
+    SignInEnded,
+    find_pending_sign_in_state,
+)
+from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
@@ -50,7 +54,7 @@ def verify_page(organization: str) -> Response:
         outcome = verify_code(stranger(named), named, token(), typed, this_browser(named))
     except SignInEnded:
         return start_again(named, None)
-    if not isinstance(outcome, WrongCode):
+    if not isinstance(outcome, InvalidCode):
         return onward(named, outcome, asking)
     status = 429 if outcome.retry_after and not outcome.has_ended else 400
     response = verify_form(named, waiting, asking, wrong=outcome, code=status)
@@ -73,8 +77,10 @@ def enrol_page(organization: str) -> Response:
     try:
         if "later" in request.form:
             browser = this_browser(named)
-            return onward(named, postpone_enrolment(stranger(named), named, waiting.pending, browser), asking)
-        enrolled = factor_enrollment.add_app_at_sign_in(
+            return onward(
+                named, postpone_enrollment(stranger(named), named, waiting.pending, browser), asking
+            )
+        enrolled = factor_enrollment.add_authenticator_app_at_sign_in(
             stranger(named), named, token(), forms.text("secret"), forms.text("code"), this_browser(named)
         )
     except SignInEnded:
@@ -86,11 +92,11 @@ def enrol_page(organization: str) -> Response:
 
 def enrolled_page(
     organization: OrganizationSnapshot,
-    enrolled: factor_enrollment.EnrolledAtSignIn,
+    enrolled: factor_enrollment.EnrollmentAtSignIn,
     asking: AuthorizationRequestView | None,
 ) -> Response:
     """The first recovery codes, in this answer alone, and the way on; straight on where there are none to show."""
-    if isinstance(enrolled.outcome, SecondStep) or not enrolled.codes:
+    if isinstance(enrolled.outcome, SecondStepRequired) or not enrolled.codes:
         return onward(organization, enrolled.outcome, asking)
     page = _page(
         "account/enrolled.html",
@@ -112,12 +118,12 @@ def token() -> str:
     return request.values.get("sign_in", "")
 
 
-def waiting_here(organization: OrganizationSnapshot) -> WaitingSignIn | None:
+def waiting_here(organization: OrganizationSnapshot) -> PendingSignInState | None:
     """The sign-in that waits in this browser, or None when it has ended."""
-    return find_waiting(organization, token(), browser_id())
+    return find_pending_sign_in_state(organization, token(), browser_id())
 
 
-def start_again(organization: OrganizationSnapshot, waiting: WaitingSignIn | None) -> Response:
+def start_again(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
     """The other page, where the settings or another window changed what is missing; the sign-in page at the end."""
     pages = {MfaRequirement.VERIFY: "verify", MfaRequirement.OFFER: "enrol", MfaRequirement.ENROL: "enrol"}
     page = pages.get(waiting.demand) if waiting is not None else None
@@ -130,10 +136,10 @@ def start_again(organization: OrganizationSnapshot, waiting: WaitingSignIn | Non
 
 def verify_form(
     organization: OrganizationSnapshot,
-    waiting: WaitingSignIn,
+    waiting: PendingSignInState,
     asking: AuthorizationRequestView | None,
     *,
-    wrong: WrongCode | None = None,
+    wrong: InvalidCode | None = None,
     refused: PasskeyRefused | None = None,
     missing: bool = False,
     code: int = 200,
@@ -145,7 +151,9 @@ def verify_form(
         organization,
         email=waiting.pending.email,
         methods=waiting.methods,
-        passkey=None if has_ended else begin_second_factor(organization, token(), this_browser(organization)),
+        passkey=None
+        if has_ended
+        else begin_passkey_second_factor(organization, token(), this_browser(organization)),
         by_recovery=request.values.get("use") == "recovery" or "totp" not in waiting.methods,
         wrong=wrong,
         refused=refused,
@@ -158,16 +166,16 @@ def verify_form(
 
 def enrol_form(
     organization: OrganizationSnapshot,
-    waiting: WaitingSignIn,
+    waiting: PendingSignInState,
     asking: AuthorizationRequestView | None,
     refused: DomainError | None = None,
 ) -> Response:
     """The page on which a second factor is set up."""
     person = waiting.person(stranger(organization))
     new = (
-        factor_enrollment.begin_app(person)
+        factor_enrollment.begin_authenticator_app(person)
         if refused is None
-        else factor_enrollment.continue_app(person, forms.text("secret"))
+        else factor_enrollment.continue_authenticator_app(person, forms.text("secret"))
     )
     return _page(
         "account/enrol.html",

@@ -10,7 +10,7 @@ from app.account.visit import Visit, own_account
 from app.operations.directory.users import get_user
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in import factor_enrollment as removal
-from app.operations.sign_in.passkey_registration import can_register, list_passkeys
+from app.operations.sign_in.passkey_registration import can_register_passkey, list_passkeys
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.web import forms
 from app.web.browser_session import known_browser, set_sign_in
@@ -30,12 +30,14 @@ def security_page(visit: Visit) -> Response:
 @own_account
 def app_page(visit: Visit) -> Response:
     """A new authenticator app: scanned, and proved by a code. Asks for a fresh sign-in."""
-    factor_enrollment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh_own_account(visit.actor)
     if request.method == "GET":
         return _app(visit)
     try:
         known = known_browser(visit.organization.id)
-        added = factor_enrollment.add_app(visit.actor, forms.text("secret"), forms.text("code"), known=known)
+        added = factor_enrollment.add_authenticator_app(
+            visit.actor, forms.text("secret"), forms.text("code"), known=known
+        )
     except (InvalidInput, Conflict) as refused:
         return _app(visit, refused)
     response = _codes(visit, added.codes, is_first=True) if added.codes else visit.done(_HOME, "factor-added")
@@ -48,11 +50,11 @@ def app_page(visit: Visit) -> Response:
 @own_account
 def app_remove_page(visit: Visit) -> Response:
     """What the end of the app means, and the button for it. Asks for a fresh sign-in with the second factor."""
-    factor_enrollment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh_own_account(visit.actor)
     if request.method == "GET":
         return visit.render("account/factor_remove.html", own=removal.own_factors(visit.actor), errors={})
     try:
-        token = removal.remove_app(visit.actor)
+        token = removal.remove_authenticator_app(visit.actor)
     except Conflict as refused:
         return visit.render(
             "account/factor_remove.html",
@@ -70,11 +72,11 @@ def app_remove_page(visit: Visit) -> Response:
 @own_account
 def recovery_codes_page(visit: Visit) -> Response:
     """New recovery codes, in the answer to the form and nowhere else. Asks for a fresh sign-in."""
-    factor_enrollment.require_fresh(visit.actor)
+    factor_enrollment.require_fresh_own_account(visit.actor)
     if request.method == "GET":
         return visit.render("account/recovery_codes.html", own=removal.own_factors(visit.actor))
     try:
-        return _codes(visit, removal.renew_codes(visit.actor), is_first=False)
+        return _codes(visit, removal.regenerate_recovery_codes(visit.actor), is_first=False)
     except Conflict as refused:
         return _security(visit, refused)
 
@@ -87,7 +89,7 @@ def _security(visit: Visit, refused: DomainError | None = None) -> Response:
         user=get_user(visit.organization.id, visit.actor.user_id),
         own=removal.own_factors(visit.actor),
         passkeys=len(list_passkeys(visit.actor)),
-        can_add_passkey=can_register(visit.actor),
+        can_add_passkey=can_register_passkey(visit.actor),
         error=refused.description if refused else None,
         code=refused.status if refused else 200,
     )
@@ -95,9 +97,9 @@ def _security(visit: Visit, refused: DomainError | None = None) -> Response:
 
 def _app(visit: Visit, refused: DomainError | None = None) -> Response:
     if refused is None:
-        new = factor_enrollment.begin_app(visit.actor)
+        new = factor_enrollment.begin_authenticator_app(visit.actor)
     else:
-        new = factor_enrollment.continue_app(visit.actor, forms.text("secret"))
+        new = factor_enrollment.continue_authenticator_app(visit.actor, forms.text("secret"))
     return visit.render(
         "account/app_add.html",
         new=new,

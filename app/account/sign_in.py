@@ -15,9 +15,13 @@ from app.operations.authorization.authorization_requests import (
     find_request,
 )
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
-from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_sign_in, is_offered
+from app.operations.sign_in.passkey_sign_in import (
+    PasskeyRefused,
+    begin_passkey_sign_in,
+    is_passkey_sign_in_offered,
+)
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import Browser, Refused, SecondStep, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import what_follows
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.sign_up import is_open
@@ -77,7 +81,7 @@ def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView 
         browser_id=browser_id(),
         known=known_browser(organization.id),
     )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, SignInRefused):
         response = sign_in_form(
             organization, pending, email=email, refused=outcome, code=_STATUS[outcome.reason]
         )
@@ -89,14 +93,14 @@ def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView 
 
 def onward(
     organization: OrganizationSnapshot,
-    outcome: SignedIn | SecondStep,
+    outcome: SignedIn | SecondStepRequired,
     pending: AuthorizationRequestView | None,
 ) -> Response:
     """Off to where the person wanted to go, signed in, or to what the sign-in waits for first.
 
     303, so that no browser sends the password again (RU-7).
     """
-    if isinstance(outcome, SecondStep):
+    if isinstance(outcome, SecondStepRequired):
         page = "verify" if outcome.purpose is MfaRequirement.VERIFY else "enrol"
         query = urlencode({"sign_in": outcome.token, **kept_fields()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
@@ -160,7 +164,7 @@ def sign_in_form(
     pending: AuthorizationRequestView | None,
     *,
     email: str,
-    refused: Refused | None = None,
+    refused: SignInRefused | None = None,
     refused_passkey: PasskeyRefused | None = None,
     missing: bool = False,
     again: bool = False,
@@ -178,7 +182,9 @@ def sign_in_form(
         email=email,
         refused=refused,
         refused_passkey=refused_passkey,
-        passkey=begin_sign_in(organization, browser_id()) if is_offered(organization) else None,
+        passkey=begin_passkey_sign_in(organization, browser_id())
+        if is_passkey_sign_in_offered(organization)
+        else None,
         missing=missing,
         again=again,
         registered=what_follows(organization) if "registered" in request.args else None,

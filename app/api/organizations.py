@@ -12,7 +12,7 @@ from app.api.lists import listed
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import OrganizationRecord
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.users.invitations import InvitationView
+from app.operations.users.invitations import InvitationRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -36,7 +36,7 @@ def organization(record: OrganizationRecord, issuer: str) -> dict[str, Any]:
     }
 
 
-def invitation(view: InvitationView) -> dict[str, Any]:
+def invitation(view: InvitationRecord) -> dict[str, Any]:
     """An invitation, without its link."""
     return {
         "id": view.public_id,

@@ -11,7 +11,7 @@ from app.api.lists import listed
 from app.api.representations import time
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import registrations
-from app.operations.users.registrations import RegistrationView
+from app.operations.users.registrations import RegistrationRecord
 from app.web.bearer import Call, management
 from app.web.idempotency import once
 from app.web.json_api import envelope
@@ -53,7 +53,7 @@ def refuse_registration(call: Call, registration_id: str) -> Response:
     return envelope(registration(registrations.refuse_registration(call.actor, registration_id)))
 
 
-def registration(view: RegistrationView) -> dict[str, Any]:
+def registration(view: RegistrationRecord) -> dict[str, Any]:
     """An account that somebody asked for, as the API shows it."""
     return {
         "id": view.public_id,

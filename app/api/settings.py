@@ -11,7 +11,7 @@ from app.api import representations
 from app.api.blueprint import api
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding, settings
-from app.operations.organizations.settings import SettingsView, UpdatedSettings
+from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.web.bearer import Call, asked_again, management
 from app.web.etag import etag_of, expected_version
 from app.web.json_api import UnsupportedMediaType, envelope, read_object
@@ -65,7 +65,7 @@ def remove_logo(call: Call, slug: str) -> Response:
     return _answer(updated.settings, updated)
 
 
-def _answer(view: SettingsView, updated: UpdatedSettings | None = None) -> Response:
+def _answer(view: SettingsRecord, updated: UpdatedSettings | None = None) -> Response:
     meta: dict[str, Any] = {
         "version": view.version,
         "updated_at": representations.time(view.updated_at),

@@ -13,7 +13,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
 from app.operations.users import import_records as records
 from app.operations.users import import_uploads as uploads
-from app.operations.users.import_records import ImportRecord, RefusedRow
+from app.operations.users.import_records import ImportRecord, RefusedRowRecord
 from app.rules.users.user_import import LONGEST_FILE, ON_EXISTING
 from app.web.bearer import Call, asked_again, management
 from app.web.idempotency import created, once, sent_key
@@ -47,7 +47,7 @@ def user_import(record: ImportRecord) -> dict[str, Any]:
     }
 
 
-def refused_row(row: RefusedRow) -> dict[str, Any]:
+def refused_row(row: RefusedRowRecord) -> dict[str, Any]:
     """A row that was not brought in, as it was sent."""
     return {
         "row": row.number,
@@ -71,7 +71,7 @@ def import_users(call: Call) -> Response:
     """The file is taken; its people come in after the answer."""
     name, on_existing = call.parameters.get("name", ""), call.parameters.get("on_existing", ON_EXISTING[0])
     is_dry_run = flag(call.parameters, "dry_run")
-    uploads.require_options(call.actor, name=name, on_existing=on_existing)
+    uploads.validate_import_options(call.actor, name=name, on_existing=on_existing)
     # Asked before the file is read: a key that can be none must not cost an upload.
     sent_key()
     file_format = _format()
@@ -101,7 +101,7 @@ def import_users(call: Call) -> Response:
         return once(actor, body, work)
     finally:
         # Of a repeated request the first file counts, of a refused one none.
-        import_records.discard(call.actor, upload.id)
+        import_records.discard_upload(call.actor, upload.id)
 
 
 @api.get("/users/imports/<import_id>")

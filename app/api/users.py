@@ -10,7 +10,7 @@ from app.api import representations
 from app.api.blueprint import api
 from app.api.lists import filters_of, listed
 from app.operations.authorization.connected_apps import ConsentRecord
-from app.operations.sign_in.sessions import SignIn
+from app.operations.sign_in.sessions import SessionSummary
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
 from app.operations.users import user_changes as changes
@@ -44,7 +44,7 @@ def user(record: UserDetailRecord) -> dict[str, Any]:
     }
 
 
-def sign_in(entry: SignIn) -> dict[str, Any]:
+def sign_in(entry: SessionSummary) -> dict[str, Any]:
     """A living sign-in of a browser."""
     return {
         "id": entry.public_id,

@@ -32,7 +32,7 @@ from app.operations.authorization.authorization_requests import AuthorizationReq
 from app.operations.authorization.consents import Standing
 from app.operations.authorization.interactions import next_interaction
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import Step, is_local
 from app.rules.clients.redirect_uris import host_of
@@ -146,7 +146,7 @@ def _proceed(
 def _take_step(
     grant: AuthorizationCodeGrant,
     client: ClientSnapshot,
-    session: SessionView | None,
+    session: SessionRecord | None,
     actor: Actor,
     stored: AuthorizationRequestView | None,
     token: str | None,
@@ -182,7 +182,7 @@ def _take_step(
 def _issue(
     grant: AuthorizationCodeGrant,
     client: ClientSnapshot,
-    session: SessionView,
+    session: SessionRecord,
     actor: Actor,
     stored: AuthorizationRequestView | None,
     scopes: tuple[str, ...],
@@ -207,7 +207,7 @@ def _issue(
 def _consent_page(
     grant: AuthorizationCodeGrant,
     client: ClientSnapshot,
-    session: SessionView,
+    session: SessionRecord,
     actor: Actor,
     stored: AuthorizationRequestView,
     token: str,
@@ -227,7 +227,7 @@ def _consent_page(
 
 def _ask_page(
     client: ClientSnapshot,
-    session: SessionView,
+    session: SessionRecord,
     actor: Actor,
     token: str,
     scopes: tuple[str, ...],
@@ -249,7 +249,7 @@ def _is_from_another_site() -> bool:
     return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
-def _actor(client: ClientSnapshot, session: SessionView | None) -> Actor:
+def _actor(client: ClientSnapshot, session: SessionRecord | None) -> Actor:
     if session is not None:
         return session.actor(address=request.remote_addr, request_id=request_id())
     return Actor.anonymous(client.organization.id, request.remote_addr, request_id())

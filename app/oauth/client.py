@@ -5,8 +5,8 @@ from __future__ import annotations
 from authlib.oauth2.rfc6749 import ClientMixin
 
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.rules.clients.grant_use import may_use_grant
-from app.rules.clients.redirect_uris import find_match
+from app.rules.clients.grant_use import can_use_grant
+from app.rules.clients.redirect_uris import match_redirect_uri
 from app.rules.oauth_errors import InvalidClient
 from app.rules.scopes import disallowed_scopes, parse_scope
 
@@ -44,7 +44,7 @@ class ProtocolClient(ClientMixin):
     def check_redirect_uri(self, redirect_uri: str) -> bool:
         """Whether the URI is registered (RU-1, RU-2)."""
         registered = self.view.document["redirect_uris"]
-        return find_match(redirect_uri, registered, client_type=self.view.type) is not None
+        return match_redirect_uri(redirect_uri, registered, client_type=self.view.type) is not None
 
     def check_client_secret(self, client_secret: str) -> bool:
         """Never asked: ``operations/clients/client_authentication`` decides."""
@@ -60,7 +60,7 @@ class ProtocolClient(ClientMixin):
 
     def check_grant_type(self, grant_type: str) -> bool:
         """Whether client and organization both allow the grant type."""
-        return may_use_grant(
+        return can_use_grant(
             grant_type,
             document=self.view.document,
             settings=self.view.organization.settings,

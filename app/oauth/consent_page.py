@@ -10,10 +10,10 @@ from flask import Response, render_template, request
 from app.operations.authorization import approval_requests, authorization_requests
 from app.operations.authorization.consents import Standing, offered_ends
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.consents import LONGEST_REASON, End, end_chosen, longest_life
-from app.rules.clients.redirect_uris import host_of
+from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import InvalidInput, TooManyRequests
 from app.rules.scopes import restrict_scopes
 from app.web.branding import branding_of, logo_of
@@ -24,7 +24,7 @@ from app.web.languages import in_page_language
 def consent_words(
     actor: Actor,
     client: ClientSnapshot,
-    session: SessionView,
+    session: SessionRecord,
     scopes: tuple[str, ...],
     standing: Standing,
     asked_at: datetime,
@@ -75,7 +75,7 @@ def send_request(actor: Actor, client: ClientSnapshot, scopes: tuple[str, ...]) 
 
 
 def asking_words(
-    actor: Actor, client: ClientSnapshot, session: SessionView, *, sent: bool, error: str | None
+    actor: Actor, client: ClientSnapshot, session: SessionRecord, *, sent: bool, error: str | None
 ) -> dict[str, Any]:
     """The variables of the page that sends a person to the administrators, before and after."""
     organization = client.organization
@@ -92,7 +92,7 @@ def asking_words(
     }
 
 
-def account_page(client: ClientSnapshot, session: SessionView, token: str) -> Response:
+def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> Response:
     """The chooser of accounts; ``token`` is the authorization request under way."""
     organization = client.organization
     page = render_template(
@@ -120,7 +120,9 @@ def client_words(client: ClientSnapshot) -> dict[str, Any]:
         "created_by": client.created_by,
         "created_at": client.created_at,
         "is_unreviewed": client.is_unreviewed,
-        "document_host": host_of(client.metadata_document_uri) if client.metadata_document_uri else None,
+        "document_host": get_display_host(client.metadata_document_uri)
+        if client.metadata_document_uri
+        else None,
     }
 
 

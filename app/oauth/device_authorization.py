@@ -50,7 +50,7 @@ def _begin(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
         scopes_for_a_user(sent.get("scope", ""), client.document["scopes"]),
         resources=parse_resources(sent.get("resource", "")),
     )
-    client_usage.note_use(authenticated, call.address)
+    client_usage.record_client_use(authenticated, call.address)
     page, user_code = page_of(client.organization), shown(issued.user_code)
     return {
         "device_code": issued.device_code,

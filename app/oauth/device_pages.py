@@ -26,7 +26,7 @@ from app.operations.authorization.device_codes import DeviceRequest, WrongUserCo
 from app.operations.authorization.interactions import may_allow_client, must_ask, scopes_without_page
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.device_codes import read_user_code, shown
@@ -98,7 +98,7 @@ def decide() -> Response:
         return _entry(organization, session, typed, error=_words(refused), code=400)
 
 
-def _step(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:
+def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: str) -> Response:
     if decision == "deny":
         device_codes.deny_device(actor, found)
         return _page("oauth/device_done.html", found, allowed=False)
@@ -133,7 +133,7 @@ def _asked(found: DeviceRequest) -> AuthorizationParameters:
     return AuthorizationParameters(redirect_uri="", scopes=found.scopes, code_challenge="")
 
 
-def _ask_page(actor: Actor, session: SessionView, found: DeviceRequest, decision: str) -> Response:
+def _ask_page(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: str) -> Response:
     error = send_request(actor, found.client, found.scopes) if decision == "ask" else None
     words = asking_words(actor, found.client, session, sent=decision == "ask" and error is None, error=error)
     page = render_template("oauth/ask.html", user_code=shown(found.user_code), **words)
@@ -142,7 +142,7 @@ def _ask_page(actor: Actor, session: SessionView, found: DeviceRequest, decision
 
 def _entry(
     organization: OrganizationSnapshot,
-    session: SessionView,
+    session: SessionRecord,
     typed: str,
     *,
     error: str | None = None,

@@ -51,7 +51,9 @@ def metadata(call: Call) -> Answer:
 
 def jwks(call: Call) -> Answer:
     """The public keys of the issuer (RFC 7517)."""
-    return _answer(call, "jwks", lambda organization: {"keys": signing_keys.published_keys(organization)})
+    return _answer(
+        call, "jwks", lambda organization: {"keys": signing_keys.list_published_keys(organization)}
+    )
 
 
 def protected_resource(call: Call) -> Answer:

@@ -29,7 +29,7 @@ def introspect(call: Call) -> Answer:
         authenticated, active = _introspected(call, read_form(call))
     except DomainError as error:
         return refusal_of(error, call)
-    client_usage.note_use(authenticated, call.address)
+    client_usage.record_client_use(authenticated, call.address)
     document = INACTIVE if active is None else _document(authenticated, active)
     if not call.accepts(SIGNED):
         return answer(document)

@@ -31,7 +31,7 @@ def register() -> Response:
     """A client registers itself."""
     return _answered(
         lambda call: _document(
-            dynamic_registration.register(_actor(call), _metadata(call), _bearer(call)), 201
+            dynamic_registration.register_dynamic_client(_actor(call), _metadata(call), _bearer(call)), 201
         )
     )
 

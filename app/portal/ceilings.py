@@ -18,7 +18,7 @@ from app.portal.setting_fields import choice_words, in_words
 from app.portal.setting_topics import TOPICS
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.instance_limits import BOUNDABLE, words_of
+from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.organizations.settings_table import SETTINGS
 from app.web.forms import field_errors, text, ticked, version_read
@@ -76,7 +76,9 @@ def ceiling(visit: Visit, setting: str) -> Answer:
         errors = {"": "Somebody changed the ceilings meanwhile. Check and save again."}
     except (InvalidInput, Conflict) as refusal:
         places = {f"{setting}.{name}": name for name in ("min", "max", "allowed")}
-        errors = field_errors(refusal, {**places, setting: "max" if not words_of(setting) else "allowed"})
+        errors = field_errors(
+            refusal, {**places, setting: "max" if not allowed_values(setting) else "allowed"}
+        )
     return _form(visit, setting, view, bound or {}, errors, tried)
 
 
@@ -89,10 +91,10 @@ def _read(visit: Visit) -> InstanceLimitsRecord:
 
 def _typed(setting: str) -> dict[str, Any] | None:
     """What was typed, as the operation wants it; None when nothing is bounded."""
-    if words_of(setting):
+    if allowed_values(setting):
         sent = ticked("allowed")
-        allowed = [word for word in words_of(setting) if _key(word) in sent]
-        return None if len(allowed) == len(words_of(setting)) else {"allowed": allowed}
+        allowed = [word for word in allowed_values(setting) if _key(word) in sent]
+        return None if len(allowed) == len(allowed_values(setting)) else {"allowed": allowed}
     typed = {name: text(name) for name in ("min", "max") if text(name)}
     # What is no number stays the text it is, so that the operation refuses it at its field.
     return {
@@ -113,7 +115,7 @@ def _form(
     tried: UpdatedInstanceLimits | None = None,
 ) -> Answer:
     kind = SETTINGS[setting].kind
-    allowed = bound.get("allowed", list(words_of(setting)))
+    allowed = bound.get("allowed", list(allowed_values(setting)))
     return visit.render(
         "portal/ceilings/ceiling.html",
         code=400 if errors else 200,
@@ -124,7 +126,9 @@ def _form(
         default=in_words(setting, SETTINGS[setting].default),
         bound=bound,
         standing=_in_words(setting, view.bounds.get(setting)),
-        options=[(_key(word), choice_words(setting, word), word in allowed) for word in words_of(setting)],
+        options=[
+            (_key(word), choice_words(setting, word), word in allowed) for word in allowed_values(setting)
+        ],
         least=_bound_words(setting, getattr(kind, "minimum", None)),
         most=_bound_words(setting, getattr(kind, "maximum", None)),
         is_seconds=setting.endswith("_seconds"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.operations.authorization.approval_requests import count_open_requests
-from app.operations.organizations.overview import CEILING, get_overview
+from app.operations.organizations.overview import MAX_COUNT, get_overview
 from app.operations.users.registrations import count_registrations
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
@@ -19,7 +19,7 @@ def overview(visit: Visit) -> Answer:
     return visit.render(
         "portal/overview.html",
         figures=figures,
-        ceiling=CEILING,
+        ceiling=MAX_COUNT,
         requests=count_open_requests(visit.actor),
         registrations=count_registrations(visit.actor),
         happening_words=HAPPENINGS,

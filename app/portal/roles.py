@@ -11,7 +11,7 @@ from app.operations.organizations.roles import (
     create_role,
     delete_role,
     get_role,
-    list_holders,
+    list_role_holders,
     list_roles,
     update_role,
 )
@@ -131,7 +131,9 @@ def _form(visit: Visit, record: RoleRecord | None, values: dict[str, Any], error
         values=values,
         more=[name for name in values["permissions"] if name not in listed],
         groups=groups,
-        holders=list_holders(visit.actor, key) if key and visit.actor.has_permission("admins:read") else None,
+        holders=list_role_holders(visit.actor, key)
+        if key and visit.actor.has_permission("admins:read")
+        else None,
         errors=errors,
         version=record.version if record else 1,
     )

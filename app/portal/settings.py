@@ -12,7 +12,12 @@ from app.operations.organizations.organizations import (
     get_organization,
     update_organization,
 )
-from app.operations.organizations.settings import SettingsView, UpdatedSettings, get_settings, update_settings
+from app.operations.organizations.settings import (
+    SettingsRecord,
+    UpdatedSettings,
+    get_settings,
+    update_settings,
+)
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.blueprint import portal
 from app.portal.setting_fields import (
@@ -145,7 +150,7 @@ def _update(
 def _form(
     visit: Visit,
     page: Topic,
-    view: SettingsView,
+    view: SettingsRecord,
     values: dict[str, Any],
     errors: dict[str, str],
     *,
@@ -166,7 +171,7 @@ def _form(
     )
 
 
-def _conflict(visit: Visit, page: Topic, view: SettingsView, mine: dict[str, Any]) -> Answer:
+def _conflict(visit: Visit, page: Topic, view: SettingsRecord, mine: dict[str, Any]) -> Answer:
     """Somebody saved in between: what was, what is, what was typed; the visitor says which holds."""
     was, now = base_values(page), values_of(page, view.document)
     rows = [

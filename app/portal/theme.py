@@ -8,7 +8,7 @@ from flask import Response
 
 from app.portal.blueprint import portal
 from app.rules.errors import NotFound
-from app.rules.organizations.branding import accent_of
+from app.rules.organizations.branding import readable_accent
 
 _DIGITS = re.compile(r"[0-9a-f]{6}")
 
@@ -18,7 +18,7 @@ def theme(digits: str) -> Response:
     """The tokens of ``static/app.css`` that the colour replaces, made readable on light and dark pages."""
     if _DIGITS.fullmatch(digits) is None:
         raise NotFound("There is no such style sheet.")
-    accent = accent_of(f"#{digits}")
+    accent = readable_accent(f"#{digits}")
     text = (
         f":root {{ --accent: light-dark({accent.light}, {accent.dark}); "
         f"--on-accent: light-dark({accent.on_light}, {accent.on_dark}) }}\n"

@@ -41,7 +41,7 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
         return
     try:
         actor = actor_for(get_organization_by_slug((values or {})["organization"]))
-        uploads.require_options(actor)
+        uploads.validate_import_options(actor)
     except (Forbidden, NotFound):
         return
     hold_place(actor.organization_id)
@@ -141,7 +141,7 @@ def _page(
     visit: Visit, import_id: str, *, code: int = 200, refusal: DomainError | None = None
 ) -> BaseResponse:
     record = records.get_import(visit.actor, import_id)
-    refused: tuple[records.RefusedRow, ...] = ()
+    refused: tuple[records.RefusedRowRecord, ...] = ()
     if record.refused and visit.actor.has_permission("users:write"):
         refused = records.list_refused_rows(visit.actor, import_id, limit=FIRST_ERRORS).items
     page = visit.render(

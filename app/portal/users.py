@@ -10,7 +10,7 @@ from flask import request
 from app.operations.directory.users import UserSnapshot
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
-from app.operations.users.password_resets import is_mailable
+from app.operations.users.password_resets import can_email_reset_links
 from app.operations.users.registrations import count_registrations
 from app.operations.users.user_changes import (
     end_user_session,
@@ -179,7 +179,7 @@ def _page(visit: Visit, user_id: str, *, code: int = 200, errors: dict[str, str]
         apps=list_user_consents(visit.actor, user_id)
         if visit.actor.has_permission("consents:read")
         else None,
-        mails_reset=is_mailable(visit.organization),
+        mails_reset=can_email_reset_links(visit.organization),
         errors=errors or {},
     )
 

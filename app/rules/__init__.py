@@ -1,1 +1,1 @@
-"""Rules decide from plain values: no Flask, no SQLAlchemy, no Authlib, no clock."""
+"""Domain rules over plain values: no Flask, no SQLAlchemy, no Authlib, no clock."""

@@ -1,4 +1,4 @@
-"""Actor: who asks, in which organization, with which permissions. Always an argument, never fetched."""
+"""Actor: the caller of an operation, the organization it acts in, and its permissions there."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ActorKind = Literal["user", "client", "system", "anonymous"]
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks.
+    """The caller of an operation. It is always passed as an argument.
 
-    ``organization_id`` is the organization acted in (its routing key), ``home_organization_id`` the one the
-    user or client belongs to; they differ only for root. ``permissions`` are what the actor may do *now* in
-    ``organization_id``: for a token, its scopes cut down to its subject's rights. ``amr`` is how the person signed in.
-    ``session_id`` is the sign-in of a browser, ``token_id`` the access token by which somebody acts: work that goes on
-    after the answer asks whether it still stands.
+    ``organization_id`` is the routing key of the organization it acts in, ``home_organization_id`` the one that the
+    user or client belongs to. They differ only for root. ``permissions`` are the actor's current permissions in
+    ``organization_id``; for a token these are its scopes limited to the permissions of its subject. ``amr`` lists how
+    the user authenticated. ``session_id`` is the sign-in session of a browser and ``token_id`` the access token, so
+    that work that continues after the response can check whether they are still valid.
     """
 
     kind: ActorKind
@@ -32,7 +32,7 @@ class Actor:
     client_id: UUID | None = None
     session_id: UUID | None = None
     label: str = ""
-    address: str | None = None
+    ip_address: str | None = None
     request_id: str | None = None
     authenticated_at: datetime | None = None
     amr: tuple[str, ...] = ()
@@ -41,42 +41,44 @@ class Actor:
 
     @classmethod
     def system(cls, organization_id: str, label: str = "gatehouse") -> Actor:
-        """The service itself: set-up, janitor, command line. It holds every permission."""
+        """Return an actor for the service itself: setup, janitor, command line. It has every permission."""
         return cls("system", organization_id, organization_id, label=label)
 
     @classmethod
     def anonymous(
-        cls, organization_id: str, address: str | None = None, request_id: str | None = None
+        cls, organization_id: str, ip_address: str | None = None, request_id: str | None = None
     ) -> Actor:
-        """Somebody who has not signed in."""
-        return cls("anonymous", organization_id, organization_id, address=address, request_id=request_id)
+        """Return an actor for a caller who is not signed in."""
+        return cls(
+            "anonymous", organization_id, organization_id, ip_address=ip_address, request_id=request_id
+        )
 
     def acting_in(self, organization_id: str, permissions: frozenset[str]) -> Actor:
-        """The same person, acting in another organization that was named explicitly (root alone)."""
+        """Return the same actor in another organization that was named explicitly. Only root may do this."""
         return replace(self, organization_id=organization_id, permissions=permissions)
 
-    def own_account(self) -> UUID:
-        """The id of the person whose account it is: one is reached from its own sign-in alone. Raises Forbidden."""
+    def require_own_account(self) -> UUID:
+        """Return the id of the signed-in user for pages of their own account. Raises Forbidden."""
         if self.user_id is None or self.organization_id != self.home_organization_id:
             raise Forbidden("This is a page of one's own account.")
         return self.user_id
 
-    def may(self, permission: str, *, owner_id: UUID | None = None) -> bool:
-        """Whether the permission is held, or its ``:own`` form for a thing that ``owner_id`` registered."""
+    def has_permission(self, permission: str, *, owner_id: UUID | None = None) -> bool:
+        """Return whether the actor has the permission, or its ``:own`` form for an object of ``owner_id``."""
         if self.kind == "system" or permission in self.permissions:
             return True
         return owner_id is not None and owner_id == self.user_id and f"{permission}:own" in self.permissions
 
-    def may_some(self, permission: str) -> bool:
-        """Whether the permission is held at least for the actor's own things."""
-        return self.may(permission) or f"{permission}:own" in self.permissions
+    def has_permission_for_own(self, permission: str) -> bool:
+        """Return whether the actor has the permission at least for objects it registered itself."""
+        return self.has_permission(permission) or f"{permission}:own" in self.permissions
 
     def require(self, permission: str, *, owner_id: UUID | None = None) -> None:
-        """Raise Forbidden, naming the permission, unless ``may`` says yes."""
-        if not self.may(permission, owner_id=owner_id):
+        """Raise Forbidden, naming the permission, unless the actor has it."""
+        if not self.has_permission(permission, owner_id=owner_id):
             raise Forbidden(f"This needs the permission {permission}.", permission=permission)
 
-    def require_some(self, permission: str) -> None:
-        """Raise Forbidden unless the permission is held at least for own things."""
-        if not self.may_some(permission):
+    def require_for_own(self, permission: str) -> None:
+        """Raise Forbidden unless the actor has the permission at least for objects it registered itself."""
+        if not self.has_permission_for_own(permission):
             raise Forbidden(f"This needs the permission {permission}.", permission=permission)

@@ -1,4 +1,4 @@
-"""Refusals: each has a stable code, a status and words that a stranger may read."""
+"""Domain errors: each has a stable code, an HTTP status and a description that any caller may read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One wrong field of a request: its path (``redirect_uris[1]``), a stable code, and the fix in words."""
+    """One invalid field of a request: its path (``redirect_uris[1]``), a stable code, and how to fix it."""
 
     field: str
     code: str
@@ -18,10 +18,11 @@ class FieldError:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a request of a client was refused, for its makers: kept in the log of failed requests, never on the wire.
+    """Why a client's request was rejected, for the client's developers. It is logged and never part of the OAuth
+    response.
 
-    ``code`` is one of ``rules/audit/failed_requests``. ``received`` is what came, without anything secret in it;
-    ``expected`` is what would have been right, any one of them.
+    ``code`` is one of ``rules/audit/failed_requests``. ``received`` is what was sent, without secrets. ``expected``
+    lists values any of which would have been accepted.
     """
 
     code: str
@@ -30,10 +31,10 @@ class Cause:
 
 
 class DomainError(Exception):
-    """A refusal that may be told to the caller.
+    """An error whose description may be shown to the caller.
 
-    ``description`` is public: never the text of another exception, a secret or SQL. What belongs to
-    the log alone is passed as the exception's ``__cause__``.
+    ``description`` is public: never the text of another exception, a secret or SQL. Pass details for the log as the
+    exception's ``__cause__``.
     """
 
     status = 400
@@ -58,39 +59,41 @@ class DomainError(Exception):
             self.errors = (FieldError(field, self.code, description),)
         self.details = dict(details or {})
 
-    def because(self, cause: str, *, received: str | None = None, expected: str | Iterable[str] = ()) -> Self:
-        """The refusal itself, with its cause for the log of failed requests: ``raise InvalidGrant().with_cause(…)``."""
+    def with_cause(
+        self, cause: str, *, received: str | None = None, expected: str | Iterable[str] = ()
+    ) -> Self:
+        """Attach the cause for the log of failed requests, as in ``raise InvalidGrant().with_cause(…)``."""
         self.cause = Cause(cause, received, (expected,) if isinstance(expected, str) else tuple(expected))
         return self
 
     @property
     def field(self) -> str | None:
-        """The first wrong field, for a form that can mark one."""
+        """The first invalid field, for a form that marks only one."""
         return self.errors[0].field if self.errors else None
 
 
 class InvalidInput(DomainError):
-    """Something in the request's content is wrong; every wrong field is named at once."""
+    """The content of the request is invalid. Every invalid field is listed at once."""
 
     code = "invalid_input"
 
     @classmethod
     def of(cls, errors: Iterable[FieldError]) -> InvalidInput:
-        """The refusal for a list of wrong fields; its description is the first one's message."""
+        """Return the error for a list of invalid fields, described by the message of the first."""
         listed = tuple(errors)
         first = listed[0]
         return cls(f"{first.field}: {first.message}", errors=listed)
 
 
 class Unauthenticated(DomainError):
-    """Nobody, or nobody we know, is asking."""
+    """The caller is not authenticated."""
 
     status = 401
     code = "invalid_token"
 
 
 class Forbidden(DomainError):
-    """The caller is known and may not; ``permission`` is what is missing."""
+    """The caller is known but lacks ``permission``."""
 
     status = 403
     code = "insufficient_scope"
@@ -101,28 +104,28 @@ class Forbidden(DomainError):
 
 
 class NotFound(DomainError):
-    """It does not exist, was deleted, or belongs to another organization: one answer for all three."""
+    """The object does not exist, was deleted, or belongs to another organization. Callers cannot tell which."""
 
     status = 404
     code = "not_found"
 
 
 class Conflict(DomainError):
-    """The state that stands does not allow it."""
+    """The current state does not allow the operation."""
 
     status = 409
     code = "conflict"
 
 
 class PreconditionFailed(DomainError):
-    """Somebody changed it since the caller read it (RFC 9110 section 15.5.13)."""
+    """The object was changed since the caller read it (RFC 9110 section 15.5.13)."""
 
     status = 412
     code = "precondition_failed"
 
 
 class TooManyRequests(DomainError):
-    """A limit is reached; ``retry_after`` is in seconds."""
+    """A rate limit was reached. ``retry_after`` is in seconds."""
 
     status = 429
     code = "too_many_requests"
@@ -133,7 +136,7 @@ class TooManyRequests(DomainError):
 
 
 class Unavailable(DomainError):
-    """A passing fault: trying again later is safe; ``retry_after`` is in seconds."""
+    """A temporary fault. The caller can safely try again after ``retry_after`` seconds."""
 
     status = 503
     code = "temporarily_unavailable"

@@ -1,4 +1,4 @@
-"""Identifiers: routing keys, time-ordered row ids, and the prefixed forms that people and programs see."""
+"""Identifiers: routing keys, time-ordered row ids, and their public forms with a prefix."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from datetime import datetime
 from uuid import UUID
 
-# Crockford's base32, lower case: no i, l, o, u, so that a key read aloud survives.
+# Crockford's base32 in lower case has no i, l, o or u, so that a key can be read aloud.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
-# Two characters at a time: every request makes an id, and most answers encode several.
+# Encode two characters at a time: every request makes an id, and most responses encode several.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _PAIR_SHIFTS = tuple(range(120, -1, -10))
-# Version 7 and the variant of RFC 9562, and the bits beside them.
-_FIXED = 0x7 << 76 | 0x2 << 62
-_UNFIXED = (1 << 128) - 1 & ~(0xF << 76) & ~(0x3 << 62)
+# The version and variant bits of RFC 9562, and the mask of all other bits.
+_VERSION_BITS = 0x7 << 76 | 0x2 << 62
+_OTHER_BITS = (1 << 128) - 1 & ~(0xF << 76) & ~(0x3 << 62)
 ROUTING_KEY_LENGTH = 8
 ENCODED_UUID_LENGTH = 26
 
@@ -29,39 +29,39 @@ _CLIENT_ID = re.compile(
 
 
 def new_routing_key() -> str:
-    """A fresh organization key: 40 random bits, eight characters. Its table's primary key settles collisions."""
+    """Return a new organization key: 40 random bits, eight characters. The primary key detects collisions."""
     number = secrets.randbits(40)
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(35, -1, -5))
 
 
 def is_routing_key(text: str) -> bool:
-    """Whether the text has the form of an organization key."""
+    """Return whether the text has the form of an organization key."""
     return _ROUTING_KEY.fullmatch(text) is not None
 
 
 def new_id() -> UUID:
-    """A UUIDv7 (RFC 9562 section 5.7): 48 bits of milliseconds, 74 random bits, so that inserts append."""
+    """Return a UUIDv7 (RFC 9562 section 5.7): 48 bits of milliseconds and 74 random bits, so that inserts append."""
     return UUID(int=_new_number())
 
 
-def first_id_at(moment: datetime) -> UUID:
-    """The bound that no id made at the moment or later is below: a time as a range of the primary key."""
-    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
+def first_id_at(at: datetime) -> UUID:
+    """Return the lower bound of the ids made at this time or later, to use a time as a range of the primary key."""
+    return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
 def new_public_id(prefix: str) -> str:
-    """The public form of an id that no row has: of a request."""
+    """Return a new public id that belongs to no row, such as a request id."""
     return f"{prefix}_{_encode(_new_number())}"
 
 
 def encode_uuid(value: UUID) -> str:
-    """The 26 base32 characters of an id; they sort as the id does."""
+    """Encode an id in 26 base32 characters, which sort as the id does."""
     return _encode(value.int)
 
 
 def _new_number() -> int:
     value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
-    return value & _UNFIXED | _FIXED
+    return value & _OTHER_BITS | _VERSION_BITS
 
 
 def _encode(number: int) -> str:
@@ -69,7 +69,7 @@ def _encode(number: int) -> str:
 
 
 def decode_uuid(text: str) -> UUID | None:
-    """The id in 26 base32 characters, or None when it is none."""
+    """Decode 26 base32 characters, or return None if the text is not an id."""
     if len(text) != ENCODED_UUID_LENGTH:
         return None
     number = 0
@@ -82,24 +82,24 @@ def decode_uuid(text: str) -> UUID | None:
 
 
 def public_id(prefix: str, value: UUID) -> str:
-    """``usr_01jd…``: what the API and pages call a row."""
+    """Return the public id of a row, such as ``usr_01jd…``."""
     return f"{prefix}_{encode_uuid(value)}"
 
 
 def parse_public_id(prefix: str, text: str) -> UUID | None:
-    """The row's id in its public form, or None when the text is not one of this prefix."""
+    """Return the row id, or None if the text is not a public id with this prefix."""
     head = f"{prefix}_"
     return decode_uuid(text[len(head) :]) if text.startswith(head) else None
 
 
 def format_client_id(organization_id: str, value: UUID) -> str:
-    """The public ``client_id``; it names its organization and can never equal a ``sub`` (RFC 9700 section 4.15)."""
+    """Return the public ``client_id``. It names its organization and never equals a ``sub`` (RFC 9700 section 4.15)."""
     return f"cli_{organization_id}_{encode_uuid(value)}"
 
 
 @functools.lru_cache(maxsize=4096)
 def parse_client_id(text: str) -> tuple[str, UUID] | None:
-    """(organization key, client row id) of a ``client_id``, or None when it cannot be one of ours."""
+    """Return (organization key, client row id), or None if the text cannot be a ``client_id`` of this server."""
     match = _CLIENT_ID.fullmatch(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Refusals of the OAuth wire: the registered error code, and words that quote no input (RFC 6749 section 5.2)."""
+"""Errors of the OAuth endpoints: registered codes, and descriptions that quote no input (RFC 6749 section 5.2)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from app.rules.languages.sentences import sentence
 
 
 class OAuthError(DomainError):
-    """A refusal with a registered code; the face decides whether it travels in a body or by redirect."""
+    """An error with a registered code. The interface decides whether it is sent in a body or by redirect."""
 
     code = "invalid_request"
 
 
 class InvalidClient(OAuthError):
-    """Client authentication failed; the same words whatever was wrong (CA-3)."""
+    """Client authentication failed. The description is the same whatever was wrong (CA-3)."""
 
     status = 401
     code = "invalid_client"
@@ -23,7 +23,7 @@ class InvalidClient(OAuthError):
 
 
 class InvalidGrant(OAuthError):
-    """The code or refresh token is not one that this client can use."""
+    """The client cannot use this code or refresh token."""
 
     code = "invalid_grant"
 
@@ -32,19 +32,19 @@ class InvalidGrant(OAuthError):
 
 
 class InvalidScope(OAuthError):
-    """More was asked for than this client may have, or nothing at all."""
+    """The request asks for no scope, or for scopes that the client may not have."""
 
     code = "invalid_scope"
 
 
 class InvalidTarget(OAuthError):
-    """A resource is unknown, not this client's to ask for, or beyond what was authorized (RFC 8707 section 2)."""
+    """A resource is unknown, not allowed for the client, or beyond the authorization (RFC 8707 section 2)."""
 
     code = "invalid_target"
 
 
 class UnauthorizedClient(OAuthError):
-    """The client may not use this grant or response type."""
+    """The client may not use this grant type or response type."""
 
     code = "unauthorized_client"
 
@@ -54,18 +54,18 @@ class UnauthorizedClient(OAuthError):
 
 
 class AuthorizationError(OAuthError):
-    """An authorization request that is refused by redirect: client and redirect URI were right."""
+    """An authorization request that is rejected by redirect: client and redirect URI are valid."""
 
     def __init__(self, code: str, description: str) -> None:
         super().__init__(description, code=code)
 
 
 class UnredirectableError(OAuthError):
-    """An authorization request that is refused on a page of ours: client or redirect URI is wrong (law 9)."""
+    """An authorization request that is rejected on an error page: client or redirect URI is invalid."""
 
 
 class ClientBlocked(UnredirectableError):
-    """An authorization request of a client that administrators blocked."""
+    """An authorization request of a client that an administrator blocked."""
 
     code = "client_blocked"
 

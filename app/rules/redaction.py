@@ -1,14 +1,14 @@
-"""What no log may hold: secrets of ours, signed tokens, passwords, Authorization headers."""
+"""Redaction of secrets from logs: credentials of this service, signed tokens, passwords, Authorization headers."""
 
 from __future__ import annotations
 
 import re
 
-# Each pattern keeps what tells a reader which kind of secret stood there, and nothing of the secret.
+# Each pattern keeps the kind of the secret for the reader, and no part of the secret.
 _PATTERNS = (
-    # Our own: any kind, whole or cut off in the middle.
+    # Secrets of this service, complete or truncated.
     (re.compile(r"\bgth_([a-z]{2})_[A-Za-z0-9_-]+"), r"gth_\1_[redacted]"),
-    # Signing secrets of webhooks.
+    # Webhook signing secrets.
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), "whsec_[redacted]"),
     # JWTs: ID tokens, RFC 9068 access tokens, client assertions.
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,4}"), "[redacted JWT]"),
@@ -25,15 +25,15 @@ _PATTERNS = (
         r"\1\2[redacted]",
     ),
 )
-# What every secret above has near it: most lines have none of these and are left alone by one search.
-_SUSPECT = re.compile(
+# A cheap first check: a line without any of these contains no secret, and most lines contain none.
+_HINTS = re.compile(
     r"(?i)gth_|whsec_|eyJ|basic\s|bearer\s|dpop\s|pass(?:word|wd|phrase)|secret|assertion|verifier|_key|token|cookie|authoriz"
 )
 
 
 def redact(text: str) -> str:
-    """The text with every secret in it replaced by a mark that says what stood there."""
-    if _SUSPECT.search(text) is None:
+    """Replace every secret in the text by a marker that names its kind."""
+    if _HINTS.search(text) is None:
         return text
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)

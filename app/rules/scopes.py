@@ -1,4 +1,4 @@
-"""Scopes: their form (RFC 6749 section 3.3), how one narrows another, and which kinds there are."""
+"""Scopes: their syntax (RFC 6749 section 3.3), how one list restricts another, and the default scopes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 MAX_SCOPE_LENGTH = 128
 MAX_SCOPES = 100
 
-# What a new organization starts with (OpenID Connect Core sections 5.4 and 11).
+# The scopes of a new organization (OpenID Connect Core sections 5.4 and 11).
 IDENTITY_SCOPES: tuple[str, ...] = ("openid", "profile", "email", "address", "phone", "offline_access")
 DEFAULT_SCOPES: tuple[str, ...] = ("openid", "profile", "email")
 
@@ -17,42 +17,42 @@ _LIST = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
 
 
 def is_scope(text: str) -> bool:
-    """Whether the text is one scope: printable ASCII without space, quote and backslash, at most 128 long."""
+    """Return whether the text is one scope: printable ASCII without space, quote or backslash, at most 128 long."""
     return len(text) <= MAX_SCOPE_LENGTH and _TOKEN.fullmatch(text) is not None
 
 
 def parse_scope(text: str) -> tuple[str, ...] | None:
-    """The scopes of a ``scope`` parameter in their order, each once; None when its form is wrong.
+    """Parse a ``scope`` parameter into its scopes in order and without duplicates, or return None if it is malformed.
 
-    An empty text is no scope at all, which the grammar does not know and clients send nevertheless.
+    An empty text has no scopes. The grammar does not allow it, but clients send it.
     """
     if text == "":
         return ()
     if _LIST.fullmatch(text) is None:
         return None
-    listed = tuple(dict.fromkeys(text.split(" ")))
-    if len(listed) > MAX_SCOPES or any(len(scope) > MAX_SCOPE_LENGTH for scope in listed):
+    scopes = tuple(dict.fromkeys(text.split(" ")))
+    if len(scopes) > MAX_SCOPES or any(len(scope) > MAX_SCOPE_LENGTH for scope in scopes):
         return None
-    return listed
+    return scopes
 
 
 def format_scope(scopes: Iterable[str]) -> str:
-    """The ``scope`` parameter for the scopes, in their order."""
+    """Format scopes as a ``scope`` parameter, in their order."""
     return " ".join(scopes)
 
 
-def restrict_scopes(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Those asked for that are allowed, in the order asked."""
+def restrict_scopes(requested: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+    """Return the requested scopes that are allowed, in the requested order."""
     permitted = frozenset(allowed)
-    return tuple(scope for scope in asked if scope in permitted)
+    return tuple(scope for scope in requested if scope in permitted)
 
 
-def disallowed_scopes(asked: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Those asked for that are not allowed: what an invalid_scope answer is about."""
+def disallowed_scopes(requested: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
+    """Return the requested scopes that are not allowed."""
     permitted = frozenset(allowed)
-    return tuple(scope for scope in asked if scope not in permitted)
+    return tuple(scope for scope in requested if scope not in permitted)
 
 
-def is_subset(asked: Iterable[str], allowed: Iterable[str]) -> bool:
-    """Whether nothing is asked for beyond what is allowed."""
-    return not disallowed_scopes(asked, allowed)
+def is_subset(requested: Iterable[str], allowed: Iterable[str]) -> bool:
+    """Return whether every requested scope is allowed."""
+    return not disallowed_scopes(requested, allowed)

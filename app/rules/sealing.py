@@ -1,4 +1,4 @@
-"""Sealing: AES-256-GCM with associated data, so that a sealed copy opens only in the place it was made for."""
+"""Sealing: AES-256-GCM with associated data, so that sealed bytes can be unsealed only in the place they belong to."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _NONCE_LENGTH = 12
 
 
 class UnsealError(Exception):
-    """The key, the associated data or the sealed bytes are not the ones that belong together."""
+    """The key, the associated data and the sealed bytes do not belong together."""
 
 
 def seal(key: bytes, plaintext: bytes, associated_data: bytes) -> bytes:
-    """The sealed form: version, 96-bit random nonce, ciphertext and tag. ``key`` has 32 bytes."""
+    """Return version, 96-bit random nonce, ciphertext and tag. ``key`` has 32 bytes."""
     nonce = os.urandom(_NONCE_LENGTH)
     return _VERSION + nonce + AESGCM(key).encrypt(nonce, plaintext, associated_data)
 
 
 def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
-    """The plaintext; raises CannotOpen when anything about it was changed or moved."""
+    """Return the plaintext. Raises UnsealError if the bytes were changed or moved."""
     if sealed[:1] != _VERSION or len(sealed) <= 1 + _NONCE_LENGTH:
         raise UnsealError
     try:
@@ -36,15 +36,15 @@ def unseal(key: bytes, sealed: bytes, associated_data: bytes) -> bytes:
 
 
 def wrap_data_key(master_key: bytes, organization_id: str, data_key: bytes) -> bytes:
-    """An organization's data key under the master key."""
+    """Seal an organization's data key with the master key."""
     return seal(master_key, data_key, f"data-key|1|{organization_id}".encode())
 
 
 def unwrap_data_key(master_key: bytes, organization_id: str, wrapped: bytes) -> bytes:
-    """The data key; raises CannotOpen when another master key wrapped it, or for another organization."""
+    """Return the data key. Raises UnsealError if another master key wrapped it, or for another organization."""
     return unseal(master_key, wrapped, f"data-key|1|{organization_id}".encode())
 
 
 def derive(key: bytes, label: str, length: int = 32) -> bytes:
-    """A subkey for one purpose (HKDF-SHA-256, RFC 5869); ``label`` names the purpose."""
+    """Derive a subkey for one purpose, named by ``label`` (HKDF-SHA-256, RFC 5869)."""
     return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=label.encode()).derive(key)

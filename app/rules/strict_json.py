@@ -1,4 +1,4 @@
-"""Strict JSON: the one reading of a request body; what RFC 8259 leaves ambiguous is refused."""
+"""Strict parsing of JSON request bodies: whatever RFC 8259 leaves ambiguous is rejected."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ MAX_DEPTH = 32
 MAX_INTEGER = 2**53
 MAX_BODY_BYTES = 64 * 1024
 
-# Only what stands outside strings counts for depth, so strings are skipped whole.
+# Only brackets outside of strings count for the depth, so strings are skipped.
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class InvalidJson(InvalidInput):
-    """The body is not JSON as this service takes it."""
+    """The body is not JSON that this service accepts."""
 
     code = "invalid_json"
 
 
 def load_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body. Raises InvalidJson as ``load_value`` does, and for a top level that is no object."""
+    """Parse a body that must be a JSON object. Raises InvalidJson as ``load_value`` does, and for other top-level
+    values.
+    """
     value = load_value(body)
     if not isinstance(value, dict):
         raise InvalidJson("The body must be a JSON object, {…}.")
@@ -32,10 +34,10 @@ def load_object(body: bytes) -> dict[str, Any]:
 
 
 def load_value(body: bytes) -> Any:
-    """The JSON value in a body.
+    """Parse a JSON body.
 
-    Raises InvalidJson for bytes that are not UTF-8, a byte order mark, duplicate keys, NaN and Infinity, NUL,
-    lone surrogates, numbers that do not survive a double, and nesting over 32.
+    Raises InvalidJson for bytes that are not UTF-8, a byte order mark, duplicate keys, NaN and Infinity, NUL, lone
+    surrogates, numbers that do not fit a double, and nesting deeper than 32 levels.
     """
     text = _decode(body)
     if not text.strip():
@@ -82,21 +84,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            _refuse_key(key)
+            _reject_duplicate_key(key)
         result[key] = value
     return result
 
 
-def _refuse_key(key: str) -> NoReturn:
+def _reject_duplicate_key(key: str) -> NoReturn:
     if _has_surrogate(key) or "\x00" in key:
-        raise InvalidJson("A key stands twice in one object.")
-    raise InvalidJson("This key stands twice in one object.", field=key[:100])
+        raise InvalidJson("An object has a duplicate key.")
+    raise InvalidJson("This key appears twice in one object.", field=key[:100])
 
 
 def _integer(text: str) -> int:
-    # The length first: turning a million digits into a number is itself an attack.
+    # Check the length first: converting a million digits to a number is itself an attack.
     if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
-        raise InvalidJson("A number is larger than 2^53 and would not arrive as it was sent.")
+        raise InvalidJson("A number is larger than 2^53 and would lose precision.")
     return int(text)
 
 
@@ -108,15 +110,15 @@ def _number(text: str) -> float:
 
 
 def _constant(text: str) -> NoReturn:
-    raise InvalidJson(f"{text} is not JSON.")
+    raise InvalidJson(f"{text} is not valid JSON.")
 
 
 def _require_plain_strings(value: Any) -> None:
     if isinstance(value, str):
         if "\x00" in value:
-            raise InvalidJson("A string holds a NUL character.")
+            raise InvalidJson("A string contains a NUL character.")
         if _has_surrogate(value):
-            raise InvalidJson("A string holds half of a surrogate pair, which is no character.")
+            raise InvalidJson("A string contains half of a surrogate pair.")
     elif isinstance(value, dict):
         for key, item in value.items():
             _require_plain_strings(key)

@@ -1,10 +1,10 @@
-"""The form of every secret this service hands out, and what it stores of one.
+"""Format of the secrets that this service issues, and the digests that it stores.
 
-``gth_<kind>_<routing key><random><checksum>``: the prefix is what secret scanners look for, the routing key says
-whose it is without a query, 256 random bits are the secret, and the checksum tells a typing error from a wrong
-secret. A refresh token also names its grant and carries a keyed tag, so that a forged one is told from an old
-one without keeping every old one. Only the SHA-256 digest of the whole string is stored: at 256 bits of entropy
-a slow hash would protect nothing (ASVS 6.5.2) and would cost every token request (CA-4).
+``gth_<kind>_<routing key><random><checksum>``: secret scanners search for the prefix, the routing key tells the
+organization without a query, 256 random bits are the secret, and the checksum tells a typing error from a wrong secret.
+A refresh token also names its grant and carries a keyed tag, so that a forged token can be told from an old one without
+storing every old one. Only the SHA-256 digest of the whole string is stored: at 256 bits of entropy a slow hash would
+protect nothing (ASVS 6.5.2) and would slow down every token request (CA-4).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_TOKEN_LENGTH = 160
 
 @dataclass(frozen=True, slots=True)
 class ParsedToken:
-    """What a well-formed secret says of itself; nothing in it is proof of anything yet."""
+    """The claims of a well-formed secret. None of them is verified yet."""
 
     kind: str
     organization_id: str
@@ -57,35 +57,35 @@ class ParsedToken:
 
 
 def digest(text: str) -> bytes:
-    """SHA-256 of the whole string: the only form that is stored."""
+    """Return the SHA-256 digest of the whole string, the only form that is stored."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def keyed_digest(key: bytes, text: str) -> bytes:
-    """HMAC-SHA256: what is stored of something that is short enough to be tried out."""
+    """Return the HMAC-SHA256, which is stored for values that are short enough to be guessed."""
     return hmac.digest(key, text.encode(), "sha256")
 
 
 def hint(text: str) -> str:
-    """The last four characters of the random part, to tell two secrets apart on a page."""
+    """Return the last four characters of the random part, to tell two secrets apart on a page."""
     return text[-12:-8]
 
 
 def new_token(kind: str, organization_id: str) -> str:
-    """A fresh secret of the kind for the organization: 256 random bits."""
+    """Return a new secret of the kind for the organization, with 256 random bits."""
     body = f"gth_{kind}_{organization_id}{secrets.token_urlsafe(32)}"
     return body + _checksum(body)
 
 
 def new_refresh_token(organization_id: str, grant_id: UUID, tag_key: bytes) -> str:
-    """A fresh refresh token of the grant; ``tag_key`` is the instance's key for refresh-token tags."""
+    """Return a new refresh token of the grant. ``tag_key`` is the key for refresh token tags."""
     body = f"gth_rt_{organization_id}{encode_uuid(grant_id)}{secrets.token_urlsafe(32)}"
     body += _tag(body, tag_key)
     return body + _checksum(body)
 
 
 def parse_token(text: str) -> ParsedToken | None:
-    """What the string says of itself, or None when its form or checksum is wrong. Asks no database."""
+    """Parse a secret, or return None if its format or checksum is wrong. This uses no database."""
     if len(text) > MAX_TOKEN_LENGTH or not text.startswith("gth_"):
         return None
     match = _SIMPLE.fullmatch(text)
@@ -99,7 +99,7 @@ def parse_token(text: str) -> ParsedToken | None:
 
 
 def has_valid_tag(refresh_token: str, tag_key: bytes) -> bool:
-    """Whether the key's organization made the refresh token: an old one is reuse, a forged one is merely unknown."""
+    """Return whether the organization issued the refresh token: an old one is reuse, a forged one is merely unknown."""
     return hmac.compare_digest(_tag(refresh_token[:-19], tag_key), refresh_token[-19:-8])
 
 

@@ -24,7 +24,7 @@ from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
-from app.operations.users.import_uploads import may_be_due
+from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
 from app.rules.audit.chain import checkpoint_line
 from app.web import failed_requests
@@ -46,7 +46,7 @@ def start(app: Flask) -> None:
     logout.register()
     credential_revocation.register()
     delivery.register()
-    password_resets.register()
+    password_resets.register_recovery_delivery()
     registrations.register()
     logos.register()
     root_access.register()
@@ -108,11 +108,11 @@ def _import(app: Flask) -> None:
     me = secrets.token_hex(8)
     while True:
         # Workers that started together do not look together.
-        may_be_due.wait(import_runner.LOOKS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
-        may_be_due.clear()
+        import_ready.wait(import_runner.POLL_INTERVAL_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311
+        import_ready.clear()
         with app.app_context():
             try:
-                import_runner.work_on_imports(Actor.system("", "importer"), holder=me)
+                import_runner.process_due_imports(Actor.system("", "importer"), holder=me)
             except Exception as error:  # noqa: BLE001 - the position stands in the database: the next turn goes on
                 _log.warning("imports could not go on: %s", type(error).__name__)
                 _log.debug("the fault of the importer", exc_info=True)

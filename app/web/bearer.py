@@ -11,7 +11,7 @@ from flask import Response, request
 
 from app.config import current
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.actor_access import acting_in
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id
 from app.operations.tokens.introspection import find_token_actor
 from app.rules.actor import Actor
@@ -49,7 +49,7 @@ def management(
             sent = query_parameters(known)
             named = sent.pop(ACTING, None)
             if named is not None:
-                actor, organization = acting_in(actor, named)
+                actor, organization = enter_organization(actor, named)
             return view(Call(actor, organization, sent), **values)
 
         return run
@@ -64,7 +64,7 @@ def asked_again(call: Call) -> Call:
     """
     actor, organization = caller(is_proven=True)
     if call.organization.id != organization.id:
-        actor, organization = acting_in(actor, call.organization.slug)
+        actor, organization = enter_organization(actor, call.organization.slug)
     return Call(actor, organization, call.parameters)
 
 

@@ -14,8 +14,8 @@ from app.config import Config
 from app.extensions import csrf, login_manager
 from app.operations.directory.lookups import OrganizationSnapshot, get_root_organization
 from app.operations.directory.permissions import get_user_permissions
-from app.operations.sign_in.known_browsers import LIFE
-from app.operations.sign_in.sessions import SessionView, find_session
+from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
+from app.operations.sign_in.sessions import SessionRecord, find_session
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import is_routing_key, public_id
@@ -46,9 +46,9 @@ def register(app: Flask) -> None:
     app.after_request_funcs[None].remove(login_manager._update_remember_cookie)
 
 
-def session_for(organization_id: str) -> SessionView | None:
+def session_for(organization_id: str) -> SessionRecord | None:
     """This browser's living sign-in at the organization, or None. Asked once a request, unless it is forgotten."""
-    known: dict[str, SessionView | None] = g.setdefault("sign_ins", {})
+    known: dict[str, SessionRecord | None] = g.setdefault("sign_ins", {})
     if organization_id not in known:
         token = sign_in_token(organization_id)
         view = find_session(token) if token else None
@@ -63,7 +63,7 @@ def forget_sign_ins() -> None:
     g.pop("sign_ins", None)
 
 
-def current_sessions() -> list[SessionView]:
+def current_sessions() -> list[SessionRecord]:
     """All living sign-ins of this browser, by the organization's name."""
     prefix = f"{_prefix(_config())}-"
     names = (name.removeprefix(prefix) for name in request.cookies if name.startswith(prefix))
@@ -136,7 +136,7 @@ def set_known_browser(response: Response, organization_id: str, value: str) -> N
     response.set_cookie(
         known_cookie_name(organization_id),
         value,
-        max_age=LIFE,
+        max_age=KNOWN_BROWSER_LIFETIME,
         secure=_config().is_https,
         httponly=True,
         samesite="Lax",

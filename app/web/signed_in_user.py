@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flask_login import UserMixin
 
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 
 
 class SignedInUser(UserMixin):
     """``current_user`` of views: who is signed in at the organization of the URL."""
 
-    def __init__(self, session: SessionView) -> None:
+    def __init__(self, session: SessionRecord) -> None:
         self.session = session
 
     @property

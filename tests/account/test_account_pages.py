@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from app.operations.sign_in.sessions import find_session
-from app.operations.users.invitations import invite
+from app.operations.users.invitations import create_invitation
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
 
@@ -137,7 +137,7 @@ def test_signing_out_without_a_sign_in_is_no_fault(visitor: Visitor, acme: Any) 
 
 def test_an_invitation_is_accepted_once_and_signs_its_holder_in(make: Any, app: Flask, acme: Any) -> None:
     with app.app_context():
-        link = invite(
+        link = create_invitation(
             make.actor(acme), acme.slug, email="grace@acme.example", name="Grace", role="developer"
         ).link
     path = link.removeprefix(app.config["TEST_BASE_URL"])
@@ -155,7 +155,7 @@ def test_an_invitation_is_accepted_once_and_signs_its_holder_in(make: Any, app: 
 def test_an_invitation_is_unknown_at_another_organization_s_address(make: Any, app: Flask, acme: Any) -> None:
     globex = make.organization()
     with app.app_context():
-        link = invite(make.actor(acme), acme.slug, email="grace@acme.example").link
+        link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
     path = link.removeprefix(app.config["TEST_BASE_URL"]).replace(acme.slug, globex.slug)
     assert Visitor(app).get(path).status_code == 409
 

@@ -12,9 +12,9 @@ import pytest
 from flask import Flask
 
 from app.operations.organizations.settings import update_settings
-from app.operations.sign_in.second_factors import remove_app
+from app.operations.sign_in.second_factors import delete_authenticator_app
 from app.operations.users.factor_resets import reset_user_factors
-from app.operations.users.invitations import invite
+from app.operations.users.invitations import create_invitation
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.authorization.authorization_request import challenge_of
 from tests.account.conftest import Visitor
@@ -179,7 +179,9 @@ def test_an_invited_person_sets_up_the_factor_that_is_demanded(world: World) -> 
     """MF-6."""
     demand(world, "required", 0)
     with world.app.app_context():
-        link = invite(world.make.system(world.acme), world.acme.slug, email="new@acme.example").link
+        link = create_invitation(
+            world.make.system(world.acme), world.acme.slug, email="new@acme.example"
+        ).link
     assert link is not None
     path = link.removeprefix(BASE_URL)
     world.visitor.get(path)
@@ -244,7 +246,7 @@ def test_who_signs_in_anew_without_waiting_goes_on(world: World) -> None:
     """A factor that an administrator takes away meanwhile is asked for no more."""
     step = from_the_sign_in_page(world)
     with world.app.app_context():
-        remove_app(world.acme.id, world.ada.id)
+        delete_authenticator_app(world.acme.id, world.ada.id)
     assert world.visitor.get(step.location).location == f"{world.home}/login?ended=1"
     assert from_the_sign_in_page(world).location == f"/portal/{world.acme.slug}"
 

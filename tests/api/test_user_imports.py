@@ -38,7 +38,7 @@ def send(
 
 def work(app: Flask) -> None:
     with app.app_context():
-        import_runner.work_on_imports(Actor.system("", "tests"), holder="tests")
+        import_runner.process_due_imports(Actor.system("", "tests"), holder="tests")
 
 
 def test_a_file_larger_than_other_bodies_comes_in(

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.overview import get_overview
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users.password_resets import reset_password
 from tests.factories import PASSWORD, Factory, bearer_header
 
@@ -35,7 +35,7 @@ class Desk:
         assert answer.status_code == 200, answer.text
         return [entry["email"] for entry in answer.get_json()["data"]]
 
-    def sign_in(self, email: str, password: str = PASSWORD) -> SignedIn | Refused:
+    def sign_in(self, email: str, password: str = PASSWORD) -> SignedIn | SignInRefused:
         with self.app.app_context():
             return sign_in(self.organization.id, email, password)
 
@@ -101,7 +101,7 @@ def test_another_address_is_unverified_and_another_spelling_is_not_another(desk:
     moved = desk.call("PUT", path, json={"email": "ada@new.example"}).get_json()["data"]
     assert (moved["email"], moved["email_verified"]) == ("ada@new.example", False)
     assert isinstance(desk.sign_in("ada@new.example"), SignedIn)
-    assert isinstance(desk.sign_in("ada@acme.example"), Refused)
+    assert isinstance(desk.sign_in("ada@acme.example"), SignInRefused)
 
 
 def test_a_change_of_an_old_version_is_refused(desk: Desk) -> None:
@@ -125,7 +125,7 @@ def test_disabling_ends_sign_ins_at_once_and_enabling_brings_none_back(desk: Des
     assert disabled.get_json()["data"]["status"] == "disabled"
     assert desk.call("GET", f"{path}/sessions").get_json()["data"] == []
     refused = desk.sign_in(user.email)
-    assert isinstance(refused, Refused) and refused.reason == "disabled"
+    assert isinstance(refused, SignInRefused) and refused.reason == "disabled"
     assert desk.call("POST", f"{path}/reset").get_json()["error"] == "user_disabled"
     assert desk.call("PUT", path, json={"status": None}).get_json()["meta"]["changed"] == ["status"]
     assert desk.call("GET", f"{path}/sessions").get_json()["data"] == []
@@ -158,7 +158,7 @@ def test_a_deleted_user_is_erased_and_the_address_is_free_again_for_somebody_els
     with desk.app.app_context():
         assert get_overview(desk.make.actor(desk.organization)).users == 0
     refused = desk.sign_in("ada@acme.example")
-    assert isinstance(refused, Refused) and refused.reason == "mismatch"
+    assert isinstance(refused, SignInRefused) and refused.reason == "mismatch"
     with desk.app.app_context():
         row = db.session.get_one(User, (desk.organization.id, user.id))
         assert (row.email, row.name, row.profile, row.password_hash) == ("", "", {}, None)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.operations.users.invitations import invite
+from app.operations.users.invitations import create_invitation
 from tests.factories import Factory, MadeUser
 from tests.support.browser import LOOKS, check, watched
 from tests.support.databases import MariaDBDatabase
@@ -225,7 +225,9 @@ def test_who_is_invited_where_there_are_no_passwords_joins_with_a_passkey(
     without = {"authentication": {"password": {"enabled": False}}}
     acme = make.organization(name="Acme", settings=without)
     with server.app.app_context():
-        link = invite(make.actor(acme), acme.slug, email="grace@acme.example", role="developer").link
+        link = create_invitation(
+            make.actor(acme), acme.slug, email="grace@acme.example", role="developer"
+        ).link
     assert link is not None
     with person(chromium, server, MadeUser(acme, uuid4(), "grace@acme.example"), **options) as at:
         page = at.page

@@ -52,7 +52,7 @@ def test_an_administrator_adds_tries_and_deletes_a_webhook(
                 break
             page.wait_for_timeout(250)
             page.reload()
-        assert page.inner_text("#fault") == "The server's name was not found."
+        assert page.inner_text("#fault") == "The server's host name could not be resolved."
         check(page, audited=audited)
         page.click("nav.crumbs a >> nth=-1")
         page.wait_for_selector("#deliveries")

@@ -10,7 +10,7 @@ import pytest
 from app.operations.audit.leaked_secrets import KINDS
 from app.operations.clients.initial_access_tokens import create_registration_token
 from app.operations.sign_in.sessions import find_session
-from app.operations.users.invitations import find_invitation, invite
+from app.operations.users.invitations import create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link
 from app.rules import token_values
 from tests.factories import Factory, bearer_header
@@ -90,7 +90,9 @@ def registration_access(flow: Flow, make: Factory) -> Case:
 
 def invitation(flow: Flow, make: Factory) -> Case:
     with flow.app.app_context():
-        link = invite(make.actor(flow.organization), flow.organization.slug, email="new@example.com").link
+        link = create_invitation(
+            make.actor(flow.organization), flow.organization.slug, email="new@example.com"
+        ).link
     token = str(link).rpartition("/")[2]
 
     def lives() -> bool:

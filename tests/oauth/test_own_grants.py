@@ -86,7 +86,7 @@ def test_the_account_page_shows_and_removes_it(flow: Flow) -> None:
 
 def test_one_grant_too_many_ends_the_oldest(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """scale.md rule 13."""
-    monkeypatch.setattr(grants, "MOST_LIVING", 3)
+    monkeypatch.setattr(grants, "MAX_ACTIVE_GRANTS", 3)
     given = [flow.tokens() for _ in range(4)]
     assert [flow.is_alive(tokens["access_token"]) for tokens in given] == [False, True, True, True]
     elsewhere = flow.other_client(trust="first_party", redirect_uris=[flow.parameters()["redirect_uri"]])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.sign_in.factor_enrollment import remove_app
+from app.operations.sign_in.factor_enrollment import remove_authenticator_app
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import find_session, start_session
 from app.operations.users.factor_resets import reset_user_factors
@@ -39,7 +39,10 @@ CHANGES: dict[str, tuple[bool, Callable[[Flow], object]]] = {
     "the password is changed": (False, lambda flow: change_password(person(flow.user), PASSWORD, NEW)),
     "the password is reset": (False, _reset_by_link),
     "a second factor is added": (False, lambda flow: with_app(flow.app, flow.user)),
-    "the second factor is removed": (True, lambda flow: remove_app(person(flow.user, amr=BOTH))),
+    "the second factor is removed": (
+        True,
+        lambda flow: remove_authenticator_app(person(flow.user, amr=BOTH)),
+    ),
     "an administrator resets the factors": (
         True,
         lambda flow: reset_user_factors(flow.make.actor(flow.organization), flow.user.public_id),

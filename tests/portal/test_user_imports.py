@@ -20,7 +20,7 @@ from tests.support.importing import people
 
 def work(app: Flask) -> None:
     with app.app_context():
-        import_runner.work_on_imports(Actor.system("", "tests"), holder="tests")
+        import_runner.process_due_imports(Actor.system("", "tests"), holder="tests")
 
 
 def upload(person: Any, text: str, name: str = "people.csv", **fields: str) -> int:

@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.sign_in import passkeys
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
-from app.operations.sign_in.passkey_sign_in import begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.passkey_sign_in import begin_passkey_sign_in, sign_in_with_passkey
 from app.operations.sign_in.sign_in import Browser
 from app.rules.actor import Actor
 from tests.factories import Factory
@@ -30,7 +30,7 @@ def test_passkey_response_signs_in_once(app: Flask, make: Factory, database: Dat
     key = Authenticator(counter=None)
     with app.app_context():
         finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
-        answer = key.get(begin_sign_in(acme, HERE.id))
+        answer = key.get(begin_passkey_sign_in(acme, HERE.id))
     calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
     assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
     assert database.count("sessions") == 1
@@ -46,7 +46,7 @@ def test_signature_counter_is_accepted_once(
     key = Authenticator()
     with app.app_context():
         finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
-        answer = key.get(begin_sign_in(acme, HERE.id))
+        answer = key.get(begin_passkey_sign_in(acme, HERE.id))
     monkeypatch.setattr("app.operations.sign_in.passkey_sign_in.use_challenge", lambda *_: None)
     calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
     assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
@@ -61,7 +61,7 @@ def test_passkey_response_registers_once(app: Flask, make: Factory, database: Da
     def register() -> object:
         try:
             return finish_registration(actor, answer, "", HERE)
-        except passkeys.ChallengeEnded:
+        except passkeys.InvalidChallenge:
             return None
 
     results = Counter(at_once(app, [register] * CROWD))

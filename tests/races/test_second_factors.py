@@ -9,7 +9,7 @@ from flask import Flask
 
 from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in.factor_verification import verify_code
-from app.operations.sign_in.sign_in import Browser, SecondStep, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, sign_in
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from tests.factories import PASSWORD, Factory
@@ -26,7 +26,7 @@ def waiting(app: Flask, user: object, number: int) -> list[str]:
         found = [
             sign_in(user.organization.id, user.email, PASSWORD, browser_id=f"b{n}") for n in range(number)
         ]
-    return [step.token for step in found if isinstance(step, SecondStep)]
+    return [step.token for step in found if isinstance(step, SecondStepRequired)]
 
 
 def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]:
@@ -44,9 +44,7 @@ def race(app: Flask, user: object, tokens: list[str], code: str) -> Counter[str]
 
 
 @pytest.mark.parametrize("browsers", [1, 40])
-def test_totp_code_signs_in_once(
-    app: Flask, make: Factory, database: Database, browsers: int
-) -> None:
+def test_totp_code_signs_in_once(app: Flask, make: Factory, database: Database, browsers: int) -> None:
     """MF-1: in one browser as in many; and it does sign in."""
     ada = make.user(make.organization())
     phone = with_app(app, ada)
@@ -64,7 +62,9 @@ def test_correct_totp_code_is_accepted_once(
     code = phone.code()
     accepted: list[bool] = []
     at_once(
-        app, [lambda: accepted.append(second_factors.accept_code(ada.organization.id, ada.id, code))] * 30
+        app,
+        [lambda: accepted.append(second_factors.use_authenticator_code(ada.organization.id, ada.id, code))]
+        * 30,
     )
     assert accepted.count(True) == 1
 
@@ -84,5 +84,5 @@ def test_concurrent_guesses_share_five_attempts(app: Flask, make: Factory, datab
     with_app(app, ada)
     race(app, ada, waiting(app, ada, 40), "000000")
     [(failures,)] = database.query("SELECT failures FROM second_factor_tries")
-    assert failures == pending_sign_ins.MOST_WRONG
+    assert failures == pending_sign_ins.MAX_CONSECUTIVE_FAILURES
     assert database.count("sessions") == 0

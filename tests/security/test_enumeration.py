@@ -22,7 +22,7 @@ from app.models.user import User
 from app.operations.sign_in.sign_in import sign_in
 from app.operations.store import clock
 from app.operations.users import password_resets, sign_up
-from app.operations.users.invitations import find_invitation, invite, revoke_invitation
+from app.operations.users.invitations import create_invitation, find_invitation, revoke_invitation
 from app.operations.users.password_resets import request_reset
 from app.operations.users.sign_up import register_user
 from app.rules.sign_in import passwords as rule
@@ -121,7 +121,7 @@ def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any
 
 def test_en1_forgotten_password_is_uniform(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, whoever asked."""
-    assert password_resets.is_offered(acme)
+    assert password_resets.is_password_recovery_offered(acme)
     assert are_alike(lambda email: request_reset(acme, email, address="203.0.113.9", request_id=None))
 
 
@@ -139,7 +139,7 @@ def test_en1_sign_up_is_uniform(acme: Any, box: Mailbox) -> None:
 
 def test_en1_expired_and_unknown_invitations_are_uniform(acme: Any, make: Any) -> None:
     actor = make.actor(acme)
-    invited = invite(actor, acme.slug, email="new@acme.example")
+    invited = create_invitation(actor, acme.slug, email="new@acme.example")
     revoke_invitation(actor, acme.slug, invited.invitation.public_id)
     assert invited.link is not None
     ended, never = invited.link.rpartition("/")[2], new_token(INVITATION, acme.id)

@@ -55,7 +55,7 @@ def person(user: MadeUser, *, amr: tuple[str, ...] = ("pwd",), ago_seconds: int 
         user.organization.id,
         user_id=user.id,
         label=user.email,
-        address="192.0.2.7",
+        ip_address="192.0.2.7",
         authenticated_at=clock.now() - timedelta(seconds=ago_seconds),
         amr=amr,
     )
@@ -71,9 +71,9 @@ def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> A
 
     def act() -> Authenticator:
         who = replace(person(user), session_id=session_id)
-        new = factor_enrollment.begin_app(who)
+        new = factor_enrollment.begin_authenticator_app(who)
         made = Authenticator(app, user, secret_in(new.address))
-        made.codes = factor_enrollment.add_app(who, new.sealed, made.shown()).codes
+        made.codes = factor_enrollment.add_authenticator_app(who, new.sealed, made.shown()).codes
         return made
 
     if has_app_context():

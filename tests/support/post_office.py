@@ -25,7 +25,7 @@ def box(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     """Everything that is due is delivered; returns how many messages were tried."""
     delivery.register()
-    password_resets.register()
+    password_resets.register_recovery_delivery()
     registrations.register()
 
     def run() -> int:

@@ -91,7 +91,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         signing_key_lists.rotate_signing_key(
             Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True
         )
-        invited = invitations.invite(actor, slug, email="gone@example.com").invitation.public_id
+        invited = invitations.create_invitation(actor, slug, email="gone@example.com").invitation.public_id
         invitations.revoke_invitation(actor, slug, invited)
         spent = initial_access_tokens.create_registration_token(actor, {"name": "Gone"}).record.public_id
         initial_access_tokens.revoke_registration_token(actor, spent)
@@ -149,7 +149,9 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         member = make.user(organization)
         admins = administrators.list_administrators(make.actor(organization), slug).items
         kid = signing_keys.active_key(organization, "EdDSA").kid
-        invited = invitations.invite(make.actor(organization), slug, email=f"new@{slug}.example").invitation
+        invited = invitations.create_invitation(
+            make.actor(organization), slug, email=f"new@{slug}.example"
+        ).invitation
         fields = {"identifier": "urn:api", "name": "API", "scopes": [{"name": f"{slug}:read"}]}
         failed = refused(client, datetime.now(UTC))
         resource = resources.define_resource(make.actor(organization), fields)

@@ -31,7 +31,7 @@ from app.operations.directory.lookups import (
 from app.operations.directory.users import get_user
 from app.operations.mail import letters
 from app.operations.mail.to_administrators import addresses_of_administrators
-from app.operations.organizations.setup import withdraw_setup_token
+from app.operations.organizations.setup import revoke_setup_token
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import bucket_key, network_limits
@@ -278,7 +278,7 @@ def _act_on(actor: Actor, report: LeakReport) -> None:
         return
     organization_id, kind = place
     if kind == SETUP:
-        withdraw_setup_token(report.token)
+        revoke_setup_token(report.token)
         return
     try:
         # What leaks while an organization is deleted must not be alive again when it is restored.
@@ -286,7 +286,7 @@ def _act_on(actor: Actor, report: LeakReport) -> None:
     except NotFound:
         return
     system = Actor.system(organization.id, LABEL)
-    inside = replace(system, address=actor.ip_address, request_id=actor.request_id)
+    inside = replace(system, ip_address=actor.ip_address, request_id=actor.request_id)
     ended = _end(inside, organization, kind, report)
     if ended is not None:
         end_grants_of(inside, ended.follow_up)

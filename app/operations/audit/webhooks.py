@@ -21,7 +21,7 @@ from app.models.webhook import DISABLED, ENABLED, Webhook
 from app.operations.audit.webhook_announcements import note_change
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.to_administrators import write_to_administrators
-from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
@@ -228,7 +228,7 @@ def update_webhook(
     if not values:
         return record_of(row), ()
     if "url" in values:
-        require_fresh_person(actor)
+        require_fresh_user_sign_in(actor)
     changed = tuple(sorted(values))
     before = shown(row)
     if "status" in values:
@@ -301,7 +301,7 @@ def require_writer(actor: Actor) -> None:
 def require_fresh_writer(actor: Actor) -> None:
     """As ``require_writer``, and FreshSignInRequired for a person who signed in too long ago."""
     require_writer(actor)
-    require_fresh_person(actor)
+    require_fresh_user_sign_in(actor)
 
 
 def place_of(webhook_id: UUID) -> str:

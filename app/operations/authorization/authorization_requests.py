@@ -20,7 +20,7 @@ from app.operations.clients.client_authentication import find_wire_client
 from app.operations.clients.scopes import ScopeRecord
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
@@ -269,7 +269,7 @@ def note_shown(actor: Actor, request: AuthorizationRequestView, shown: bytes) ->
 
 
 @transaction
-def note_selected(actor: Actor, request: AuthorizationRequestView, session: SessionView) -> None:
+def note_selected(actor: Actor, request: AuthorizationRequestView, session: SessionRecord) -> None:
     """The person goes on with this sign-in: ``prompt=select_account`` is met."""
     _note(actor, request, selected_session_id=session.id)
 
@@ -285,7 +285,9 @@ def _note(actor: Actor, request: AuthorizationRequestView, **values: Any) -> Non
     )
 
 
-def shown_digest(client: ClientSnapshot, session: SessionView, parameters: AuthorizationParameters) -> bytes:
+def shown_digest(
+    client: ClientSnapshot, session: SessionRecord, parameters: AuthorizationParameters
+) -> bytes:
     """The digest of all that the consent page says."""
     asked = (*parameters.consent_scopes, *parameters.bare_resources)
     return page_digest(client.client_id, client.version, session.public_id, asked)
@@ -303,7 +305,7 @@ def allow(
     actor: Actor,
     client: ClientSnapshot,
     parameters: AuthorizationParameters,
-    session: SessionView,
+    session: SessionRecord,
     *,
     scopes: tuple[str, ...],
     request: AuthorizationRequestView | None,

@@ -147,7 +147,7 @@ def redeem_code(
     anything it rests on has ended (CD-8). Audit: ``grant.created``,
     ``code.replayed``.
     """
-    grants.ready_keys(authenticated.client)
+    grants.ensure_signing_keys(authenticated.client)
     return _redeem(authenticated, presented, address, request_id)
 
 
@@ -178,7 +178,7 @@ def _redeem(
         if row.used_at is None:
             raise InvalidGrant().with_cause("code_expired")
         return _own_answer(unit, row) or _second_use(actor, row)
-    answer = unit.values["answer"] = grants.create(
+    answer = unit.values["answer"] = grants.create_grant(
         actor,
         authenticated,
         grants.NewGrant(

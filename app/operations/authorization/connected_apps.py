@@ -18,7 +18,7 @@ from app.models.user import User
 from app.operations.authorization.consents import end_access
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import columns_of, conditions, visible
-from app.operations.grants.grants import CONSENT_OF_GRANT, is_living
+from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
@@ -129,7 +129,7 @@ def _trusted(actor: Actor, settings: Mapping[str, Any]) -> list[ConsentRecord]:
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.user_id == actor.user_id,
-            is_living(settings),
+            is_active_grant(settings),
             Client.status != DELETED,
             ~consented,
         )
@@ -283,7 +283,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
     columns: tuple[Any, ...] = (Consent, Client.name, User.email)
     settings = _settings(actor.organization_id)
     # One that ended is there, and can be withdrawn, as long as the client may do something by a grant.
-    living = exists().where(CONSENT_OF_GRANT, is_living(settings)).correlate(Consent)
+    living = exists().where(CONSENT_OF_GRANT, is_active_grant(settings)).correlate(Consent)
     return (
         visible(actor, select(*columns), Consent, permission)
         .where(Client.status != DELETED, or_(stands(settings), living))

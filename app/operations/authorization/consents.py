@@ -16,7 +16,7 @@ from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
-from app.operations.grants.grants import outlives_moments
+from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.statements import Statement
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key, transaction
@@ -102,7 +102,7 @@ def _living(actor: Actor, user_id: UUID | None, client_id: UUID) -> Sequence[Any
             Grant.client_id == client_id,
             Grant.revoked_at.is_(None),
             Grant.expires_at > clock.now(),
-            outlives_moments(),
+            grant_issued_after_cutoffs(),
         )
     ).all()
 

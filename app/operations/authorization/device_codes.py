@@ -15,7 +15,7 @@ from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.operations.authorization import consents
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import (
@@ -196,7 +196,7 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
 
 
 @transaction
-def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> None:
+def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionRecord) -> None:
     """What the consent page displays is remembered: the decision counts for exactly that (IN-3)."""
     count_changed(
         update(DeviceCode)
@@ -205,7 +205,7 @@ def note_device_shown(actor: Actor, request: DeviceRequest, session: SessionView
     )
 
 
-def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> bool:
+def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionRecord) -> bool:
     """Whether the person sees on the consent page what would be allowed now."""
     return request.shown_digest == _shown(request, session)
 
@@ -214,7 +214,7 @@ def is_as_shown(actor: Actor, request: DeviceRequest, session: SessionView) -> b
 def allow_device(
     actor: Actor,
     request: DeviceRequest,
-    session: SessionView,
+    session: SessionRecord,
     scopes: tuple[str, ...],
     *,
     remember: bool,
@@ -301,6 +301,6 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     return DeviceRequest(row.id, client, user_code, scopes, row.address, row.created_at, row.shown_digest)
 
 
-def _shown(request: DeviceRequest, session: SessionView) -> bytes:
+def _shown(request: DeviceRequest, session: SessionRecord) -> bytes:
     client = request.client
     return page_digest(client.client_id, client.version, session.public_id, request.scopes)

@@ -88,7 +88,7 @@ def redeem_device_code(
         )
     if poll.state == PENDING:
         raise _not_yet(client, poll)
-    grants.ready_keys(client)
+    grants.ensure_signing_keys(client)
     actor = grants.client_actor(client, address, request_id)
     return _redeem(actor, authenticated, poll.id, resources)
 
@@ -123,7 +123,7 @@ def _redeem(
     )
     if claimed != 1:
         raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
-    issued = unit.values["answer"] = grants.create(
+    issued = unit.values["answer"] = grants.create_grant(
         actor,
         authenticated,
         grants.NewGrant(

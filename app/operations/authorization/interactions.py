@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from app.operations.authorization.authorization_requests import AuthorizationRequestView
 from app.operations.authorization.consents import NOTHING_STANDS, Standing, standing_consent
 from app.operations.directory.lookups import ClientSnapshot
-from app.operations.sign_in.second_factors import methods_of
-from app.operations.sign_in.sessions import SessionView
+from app.operations.sign_in.second_factors import find_methods_of_user
+from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import clock
 from app.operations.tokens import logout
 from app.operations.tokens.id_tokens import subject_of
@@ -44,7 +44,7 @@ class Interaction:
 def next_interaction(
     client: ClientSnapshot,
     parameters: AuthorizationParameters,
-    session: SessionView | None,
+    session: SessionRecord | None,
     stored: AuthorizationRequestView | None,
 ) -> Interaction:
     """What the request needs next; ``stored`` is its record, None when it has just arrived.
@@ -100,7 +100,7 @@ def scopes_without_page(
     return tuple(scope for scope in parameters.consent_scopes if scope not in standing.declined)
 
 
-def may_allow_client(client: ClientSnapshot, session: SessionView) -> bool:
+def may_allow_client(client: ClientSnapshot, session: SessionRecord) -> bool:
     """Whether the person who is signed in may allow the client something without asking an administrator."""
     return may_allow(
         approval=client.approval,
@@ -113,7 +113,7 @@ def may_allow_client(client: ClientSnapshot, session: SessionView) -> bool:
 def _sign_in(
     client: ClientSnapshot,
     parameters: AuthorizationParameters,
-    session: SessionView | None,
+    session: SessionRecord | None,
     stored: AuthorizationRequestView | None,
 ) -> SignIn | None:
     if session is None:
@@ -128,11 +128,11 @@ def _sign_in(
     )
 
 
-def _within_reach(client: ClientSnapshot, session: SessionView) -> tuple[str, ...]:
+def _within_reach(client: ClientSnapshot, session: SessionRecord) -> tuple[str, ...]:
     """What the person would reach by signing in with the second factor that they have."""
     if used_second_factor(session.amr) or not is_mfa_offered(client.organization.settings):
         return ()
-    return (MULTI_FACTOR,) if methods_of(client.organization.id, session.user_id) else ()
+    return (MULTI_FACTOR,) if find_methods_of_user(client.organization.id, session.user_id) else ()
 
 
 def _subject_meant(client: ClientSnapshot, parameters: AuthorizationParameters) -> tuple[str | None, bool]:

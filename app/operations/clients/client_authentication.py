@@ -177,7 +177,7 @@ def _judged(
 
 def _is_first_use(client: ClientSnapshot, judged: Judged) -> bool:
     return single_use.claim(
-        client.organization.id, "client assertion", client.client_id, judged.jti, until=judged.until
+        client.organization.id, "client assertion", client.client_id, judged.jti, expires_at=judged.until
     )
 
 

@@ -44,7 +44,7 @@ from app.operations.clients.credential_rows import (
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
-from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
@@ -307,7 +307,7 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: int | None 
         row = get_row(actor, client_id, "clients:write")
         require_version(row, expected_version)
         require_not_above(actor, row)
-        require_fresh_person(actor)
+        require_fresh_user_sign_in(actor)
         if actor.kind == "client" and actor.client_id == row.id:
             raise Conflict(
                 "A client cannot delete itself: nobody would be left to say so.", code="own_client"

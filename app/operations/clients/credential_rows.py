@@ -17,7 +17,7 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.grants import grants
-from app.operations.grants.grants import outlives_moments, token_outlives_moments
+from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
@@ -262,8 +262,8 @@ def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Selec
             AccessToken.revoked_at.is_(None),
             Grant.revoked_at.is_(None),
             Credential.tokens_revoked_at.is_(None),
-            token_outlives_moments(),
-            or_(Grant.id.is_(None), outlives_moments()),
+            token_issued_after_cutoffs(),
+            or_(Grant.id.is_(None), grant_issued_after_cutoffs()),
         )
     )
 

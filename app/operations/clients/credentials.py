@@ -33,7 +33,7 @@ from app.operations.clients.credential_rows import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.administrator_notices import notify_administrators
-from app.operations.sign_in.reauthentication import require_fresh_person, require_fresh_sign_in
+from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
 from app.operations.store.transactions import count_changed, read, transaction
@@ -229,7 +229,7 @@ def create_credential(
         client = get_row(actor, client_id, "credentials:write")
         require_not_above(actor, client)
         # What it makes can replace every secret that works today: who is at the keyboard counts (PO-4).
-        require_fresh_person(actor)
+        require_fresh_user_sign_in(actor)
         settings = _settings(actor)
         rules = settings["oauth"]["clients"]
         now = clock.now()

@@ -9,7 +9,7 @@ import hmac
 from base64 import urlsafe_b64encode
 
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.grants.token_snapshots import TokenView
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import clock, keyring, single_use
 from app.rules.clients import dpop
 from app.rules.clients.client_requirements import needs_dpop, needs_dpop_nonce
@@ -61,7 +61,7 @@ def key_of_request(
     return judged.jkt
 
 
-def require_holder(view: TokenView, presented: PresentedToken) -> None:
+def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
     """Raise unless whoever presents the token holds the key that it is bound to, if it is bound to one (DC-6).
 
     Raises Unauthenticated for a bound token as Bearer and for an unbound one with a proof (RFC 9449 section 7.1),
@@ -97,7 +97,7 @@ def _spend(organization_id: str, proof: Proof, *, needs_nonce: bool) -> None:
         good = [_nonce_of(at).encode() for at in (slot, slot - 1)]
         if not any(hmac.compare_digest(proof.nonce.encode(), nonce) for nonce in good):
             raise NonceNeeded
-    if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, until=proof.until):
+    if not single_use.claim(organization_id, "dpop", proof.jkt, proof.jti, expires_at=proof.until):
         raise InvalidProof("The DPoP proof was used before: its jti counts once.").with_cause("dpop_replayed")
 
 

@@ -8,7 +8,7 @@ from app.operations.clients.client_records import ClientRecord, get_row, record_
 from app.operations.clients.clients import ClientRecord as clients_ClientRecord
 from app.operations.clients.clients import get_client
 from app.operations.clients.credentials import CredentialRecord, list_credentials
-from app.operations.sign_in.reauthentication import require_fresh_person, require_fresh_sign_in
+from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -27,7 +27,7 @@ def preview_deletion(actor: Actor, client_id: str) -> ClientEnding:
     """What ``delete_client`` would end. Raises NotFound, Forbidden and FreshSignInRequired, as that would."""
     row = get_row(actor, client_id, "clients:write")
     require_not_above(actor, row)
-    require_fresh_person(actor)
+    require_fresh_user_sign_in(actor)
     may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
     listed = list_credentials(actor, client_id) if may_see else []
     return ClientEnding(record_of(row), tuple(entry for entry in listed if entry.is_live))

@@ -19,7 +19,7 @@ from app.models.grant import Grant
 from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
-from app.operations.grants.grants import is_consented, is_living
+from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
@@ -195,7 +195,7 @@ def _not_found() -> NotFound:
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     columns = (*_COLUMNS, is_consented(settings).label("is_consented"))
-    return visible(actor, select(*columns), Grant, permission).where(is_living(settings))
+    return visible(actor, select(*columns), Grant, permission).where(is_active_grant(settings))
 
 
 def _record(row: Any) -> GrantRecord:

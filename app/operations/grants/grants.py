@@ -46,7 +46,7 @@ CONSENT_OF_GRANT = and_(
 
 
 @cache
-def outlives_moments() -> ColumnElement[bool]:
+def grant_issued_after_cutoffs() -> ColumnElement[bool]:
     """No moment of its organization, client, user or secret came after the grant was allowed (IT-3)."""
     grant, allowed = Grant, Grant.allowed_at
     organization = aliased(Organization)
@@ -69,7 +69,7 @@ def outlives_moments() -> ColumnElement[bool]:
     )
 
 
-def still_refreshes(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
     """Its refresh tokens have not ended by age or for want of use: ``lifetimes.end_of_family`` as a condition."""
     limits = settings["oauth"]["refresh_token"]
     now = clock.now()
@@ -87,13 +87,13 @@ def still_refreshes(settings: Mapping[str, Any]) -> ColumnElement[bool]:
     )
 
 
-def is_living(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+def is_active_grant(settings: Mapping[str, Any]) -> ColumnElement[bool]:
     """A grant by which its client may still do something, as lists and counts have it."""
     return and_(
         Grant.revoked_at.is_(None),
         Grant.expires_at > clock.now(),
-        or_(Grant.refresh_digest.is_(None), still_refreshes(settings)),
-        outlives_moments(),
+        or_(Grant.refresh_digest.is_(None), can_refresh(settings)),
+        grant_issued_after_cutoffs(),
     )
 
 
@@ -119,7 +119,7 @@ def _within_consent(settings: Mapping[str, Any], given_after: datetime) -> Colum
 
 
 @cache
-def token_outlives_moments() -> ColumnElement[bool]:
+def token_issued_after_cutoffs() -> ColumnElement[bool]:
     """The same of an access token by itself; its grant is asked beside it."""
     token, issued = AccessToken, AccessToken.issued_at
     organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
@@ -154,9 +154,9 @@ def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
 
 
 # Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
-LONGEST_ACCESS = timedelta(days=1)
+MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
 # A user has so many sign-ins at one client at a time; one more ends the oldest (scale.md rule 13).
-MOST_LIVING = 100
+MAX_ACTIVE_GRANTS = 100
 
 
 _INSERT = Statement(insert_into(Grant))
@@ -228,12 +228,12 @@ def client_actor(client: ClientSnapshot, address: str | None, request_id: str | 
         client.organization.id,
         client_id=client.id,
         label=client.name,
-        address=address,
+        ip_address=address,
         request_id=request_id,
     )
 
 
-def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
+def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
     """The grant stands with its first tokens; part of the transaction under way. Audit: ``grant.created``."""
     client = authenticated.client
     now = clock.now()
@@ -244,7 +244,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
             "refresh_token", lambda: fresh_refresh_token(client, new.id)
         )
     prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
-    ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else LONGEST_ACCESS)
+    ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else MAX_ACCESS_TOKEN_LIFETIME)
     ends = min(ends, new.ends_at or ends)
     idle_ends = min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
     _INSERT.write(
@@ -269,7 +269,7 @@ def create(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> T
         generation=0,
         refresh_digest=digest(refresh_token) if refresh_token else None,
     )
-    store_token(authenticated, new, prepared)
+    store_access_token(authenticated, new, prepared)
     if new.session_id is not None and "openid" in new.scopes:
         logout.add_listener(client, new.session_id, new.user_id)
     _end_oldest(actor, client, new.user_id)
@@ -289,13 +289,13 @@ def _end_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
         user_id=user_id,
         client_id=client.id,
         now=clock.now(),
-        most=MOST_LIVING,
+        most=MAX_ACTIVE_GRANTS,
     )
     for (grant_id,) in surplus:
         revoke(actor, grant_id, reason="too_many_grants")
 
 
-def ready_keys(client: ClientSnapshot) -> None:
+def ensure_signing_keys(client: ClientSnapshot) -> None:
     """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
     organization = client.organization
     if "openid" in client.document["scopes"]:
@@ -355,7 +355,7 @@ def _asked_by_name(client: ClientSnapshot, of: NewGrant) -> dict[str, Any]:
     return claims_for(get_user(client.organization.id, of.user_id).claims, (), asked) if asked else {}
 
 
-def store_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
+def store_access_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
     """The access token's row stands, with the grant and the secret that minted it."""
     _INSERT_TOKEN.write(
         organization_id=authenticated.client.organization.id,
@@ -408,5 +408,5 @@ def log_revocation(
         kind=kind,
         subject=subject,
         not_before=not_before or now,
-        expires_at=now + LONGEST_ACCESS,
+        expires_at=now + MAX_ACCESS_TOKEN_LIFETIME,
     )

@@ -12,7 +12,7 @@ from app.operations.directory.lookups import ClientSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class TokenView:
+class TokenSnapshot:
     """A living access token, the client it was issued to, and what it rests on."""
 
     id: UUID
@@ -30,7 +30,7 @@ class TokenView:
     act: Mapping[str, Any] | None
     acr: str | None
     claims: Mapping[str, Any] | None
-    parent: TokenView | None = None
+    parent: TokenSnapshot | None = None
 
     @property
     def origin(self) -> ClientSnapshot:

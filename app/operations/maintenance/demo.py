@@ -22,7 +22,7 @@ from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization
 from app.operations.organizations.setup import complete_setup, is_set_up
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sign_in import sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -158,7 +158,7 @@ def _make_person(
     organization: OrganizationSnapshot, local_part: str, name: str, role: str | None
 ) -> SignInMade:
     password, email = _password(), f"{local_part}@acme.example"
-    password_hash = new_password_hash(settings.defaults(), password)
+    password_hash = hash_new_password(settings.defaults(), password)
     user_id = create_user(
         organization.id, email=email, name=name, password_hash=password_hash, email_verified=True
     )

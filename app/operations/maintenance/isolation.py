@@ -27,7 +27,7 @@ from app.operations.mail.sealed_payloads import seal_payload
 from app.operations.organizations import organizations, roles
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
@@ -36,8 +36,8 @@ from app.operations.store.transactions import read, transaction
 from app.operations.tokens.bulk_revocation import revoke_widely
 from app.operations.users import import_uploads, registrations
 from app.operations.users import registrations as waiting
-from app.operations.users.email_verification import KIND
-from app.operations.users.invitations import invite
+from app.operations.users.email_verification import REGISTRATION_MESSAGE
+from app.operations.users.invitations import create_invitation
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS
 from app.rules.errors import NotFound, Unavailable
@@ -111,8 +111,10 @@ def _ask_for_account(organization: OrganizationSnapshot, marker: str, password_h
         "request_id": None,
     }
     now = clock.now()
-    payload = seal_payload(organization.id, KIND, asked)
-    registrations.answer(Message(organization.id, uuid4(), KIND, "isolation check", payload, 1, now, now))
+    payload = seal_payload(organization.id, REGISTRATION_MESSAGE, asked)
+    registrations.answer(
+        Message(organization.id, uuid4(), REGISTRATION_MESSAGE, "isolation check", payload, 1, now, now)
+    )
 
 
 @transaction
@@ -166,14 +168,14 @@ def build_corner(actor: Actor) -> Corner:
     organization = get_organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
-    hashed = new_password_hash(organization.settings, password)
+    hashed = hash_new_password(organization.settings, password)
     people = [
         create_user(key, email=email, name=marker, password_hash=hashed, email_verified=True)
         for email in (f"{marker}@isolation.invalid", f"other-{marker}@isolation.invalid")
     ]
     for user_id in people:
         add_administrator(system, slug, user_id=public_id("usr", user_id), role="admin")
-    invite(system, slug, email=f"new-{marker}@isolation.invalid", name=marker)
+    create_invitation(system, slug, email=f"new-{marker}@isolation.invalid", name=marker)
     app = clients.register_client(
         system,
         {

@@ -15,18 +15,18 @@ from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, vouch_for_user
 from app.operations.mail.administrator_notices import notify_administrators
-from app.operations.sign_in.actor_access import acting_in, require_holding
+from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
 from app.operations.store.pagination import DEFAULT_LIMIT, Page
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users.invitations import NewInvitation, invite
+from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import Findings, find_unknown, type_name
 from app.rules.identifiers import decode_uuid, encode_uuid, parse_public_id, public_id
-from app.rules.organizations.organizations import email_and_name
+from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.versions import compute_version
 
 ADDITION_FIELDS = ("user_id", "email", "name", "role")
@@ -82,7 +82,7 @@ def list_administrators(
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
     """Who holds a role in the organization, in the order in which they got it."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     order = RoleAssignment.id.desc() if descending else RoleAssignment.id
     statement = _assignments(organization).order_by(order).limit(limit + 1)
@@ -101,7 +101,7 @@ def list_administrators(
 @read
 def get_administrator(actor: Actor, slug: str, admin_id: str) -> AdministratorRecord:
     """One role assignment. Raises NotFound."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     return _find(organization, admin_id)
 
@@ -121,7 +121,7 @@ def add_administrator(
     Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned,
     Conflict for an address that its user has not confirmed. Audit: ``administrator.added`` or ``invitation.created``.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
     role = ADMIN if role is None else role
     found = Findings()
@@ -132,14 +132,14 @@ def add_administrator(
     if user_id is not None and name is not None:
         found.add("name", "not_allowed", "A user who is there has a name already.")
     if email is not None:
-        email_and_name({"email": email, "name": name}, found)
+        parse_email_and_name({"email": email, "name": name}, found)
     require_grantable(inside, organization, role, found)
     if user_id is not None:
         user = _user(inside, organization, user_id)
     else:
         known = find_user_by_email(organization.id, str(email))
         if known is None:
-            invitation = invite(inside, slug, email=str(email), name=name or "", role=role)
+            invitation = create_invitation(inside, slug, email=str(email), name=name or "", role=role)
             return AddedAdministrator(None, invitation)
         if not known.email_verified:
             # Whoever signed up with somebody's address must not get the role meant for its owner.
@@ -169,7 +169,7 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
             found.add(field, "wrong_type", f"This must be a string, not {type_name(value)}.")
     if found.errors:
         # Whoever may not add anybody is told so first.
-        acting_in(actor, slug)[0].require("admins:write")
+        enter_organization(actor, slug)[0].require("admins:write")
     found.raise_if_any()
     return add_administrator(actor, slug, **{field: fields.get(field) for field in ADDITION_FIELDS})
 
@@ -183,10 +183,10 @@ def remove_administrator(
     Raises NotFound, Forbidden when the actor lacks what the role holds, LastAdministrator, PreconditionFailed.
     Audit: ``administrator.removed``.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
     record = _find(organization, admin_id)
-    require_holding(inside, organization, record.role)
+    require_role_permissions(inside, organization, record.role)
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The administrator was changed since you read them. Read them again.")
     assignment = db.session.get_one(RoleAssignment, (organization.id, record.id))

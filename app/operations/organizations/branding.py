@@ -15,7 +15,7 @@ from app.models.client import OrganizationLogo
 from app.models.organization import ACTIVE, SUSPENDED, Organization
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.settings import LOGO, UpdatedSettings, store_settings
-from app.operations.sign_in.actor_access import acting_in
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -40,7 +40,7 @@ _PICTURE = Statement(
 
 def require_logo_permission(actor: Actor, slug: str) -> None:
     """The actor may give the organization a logo: asked before a picture is read. Raises NotFound, Forbidden."""
-    inside, _ = acting_in(actor, slug)
+    inside, _ = enter_organization(actor, slug)
     inside.require("settings:write")
 
 
@@ -52,7 +52,7 @@ def set_logo(
     Raises InvalidInput for what is no PNG, JPEG or WebP within the limits, PreconditionFailed, Forbidden, NotFound.
     Audit: ``settings.updated`` with the address before and after.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
     # Unpacking takes longer than a transaction should.
     try:
@@ -70,7 +70,7 @@ def set_logo(
 @transaction
 def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None) -> UpdatedSettings:
     """The organization has no logo: its initials stand there. As setting ``branding.logo`` to null."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
     return store_settings(
         inside, organization, {"branding": {"logo": None}}, expected_version=expected_version
@@ -98,7 +98,7 @@ def _store(
         organization,
         {"branding": {"logo": address}},
         expected_version=expected_version,
-        made_here=frozenset({LOGO}),
+        server_managed=frozenset({LOGO}),
     )
     if updated.changed:
         # The rows before went with the setting before.

@@ -15,14 +15,14 @@ from app.models import organization as organization_model
 from app.models.organization import InstanceLimits, Organization
 from app.operations import view_changes
 from app.operations.directory.lookups import get_root_organization
-from app.operations.sign_in.actor_access import caller_of, somebody_has_passkey
+from app.operations.sign_in.actor_access import can_any_user_sign_in_with_passkey, find_caller
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
-from app.rules.organizations.lock_out import require_way_back
+from app.rules.organizations.lockout_prevention import require_no_lockout
 
 MAX_ORGANIZATIONS_COUNTED = 20_000
 """Organizations that a dry run looks at; it says how many these were."""
@@ -84,11 +84,11 @@ def update_instance_limits(
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
     root = get_root_organization()
     own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
-    require_way_back(
+    require_no_lockout(
         settings.effective(own, before.bounds),
         settings.effective(own, bounds),
-        caller_of(actor),
-        somebody_has_passkey=somebody_has_passkey(root.id),
+        find_caller(actor),
+        somebody_has_passkey=can_any_user_sign_in_with_passkey(root.id),
     )
     if dry_run:
         after = InstanceLimitsRecord(bounds, before.version, before.updated_at, before.updated_by)
@@ -141,7 +141,7 @@ def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...])
     ).all()
     touched = sum(
         any(
-            rules.value_within(overrides, path, before) != rules.value_within(overrides, path, after)
+            rules.effective_value(overrides, path, before) != rules.effective_value(overrides, path, after)
             for path in changed
         )
         for overrides in rows

@@ -16,8 +16,8 @@ from app.operations import view_changes
 from app.operations.clients.scopes import seed_identity_scopes
 from app.operations.directory.lookups import get_root_organization
 from app.operations.grants.grants import log_revocation
-from app.operations.sign_in.actor_access import acting_in
-from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.pagination import DEFAULT_LIMIT, Page
 from app.operations.store.transactions import (
@@ -27,11 +27,15 @@ from app.operations.store.transactions import (
     read,
     transaction,
 )
-from app.operations.users.invitations import NewInvitation, invite
+from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_routing_key
-from app.rules.organizations.organizations import new_organization, organization_changes, slug_candidates
+from app.rules.organizations.organizations import (
+    parse_new_organization,
+    parse_organization_changes,
+    slug_candidates,
+)
 
 
 class SlugTaken(Conflict):
@@ -182,7 +186,7 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     """
     actor.require("organizations:write")
     _require_at_root(actor)
-    wanted = new_organization(fields)
+    wanted = parse_new_organization(fields)
     slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
     free = [slug for slug in slugs if not is_slug_taken(slug)]
     if not free:
@@ -200,7 +204,9 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     invitation = None
     if wanted.admin_email is not None:
         inside = actor.acting_in(organization_id, actor.permissions)
-        invitation = invite(inside, free[0], email=wanted.admin_email, name=wanted.admin_name, role="admin")
+        invitation = create_invitation(
+            inside, free[0], email=wanted.admin_email, name=wanted.admin_name, role="admin"
+        )
     return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation)
 
 
@@ -266,7 +272,7 @@ def update_organization(
         actor.require("organizations:write")
     if row.status != DELETED and ("name" in fields or "status" not in fields):
         inside.require("organization:write")
-    changes = organization_changes(fields)
+    changes = parse_organization_changes(fields)
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
@@ -298,7 +304,7 @@ def delete_organization(
     if row.status == DELETED:
         raise NotFound("There is no such organization.")
     inside.require("organization:delete")
-    require_fresh_person(inside)
+    require_fresh_user_sign_in(inside)
     if row.is_root:
         raise RootProtected("The root organization cannot be deleted.")
     _require_version(row, expected_version)
@@ -323,7 +329,7 @@ def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
     no more, since what they hold in root is nothing that they hold in it.
     """
     try:
-        inside, view = acting_in(actor, slug)
+        inside, view = enter_organization(actor, slug)
         return inside, _row(Organization.id == view.id)
     except NotFound:
         found = _find(Organization.slug == slug)

@@ -24,13 +24,13 @@ from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, format_client_id
 
-CEILING = 10_000
+MAX_COUNT = 10_000
 _NEWEST_SECRETS = 1_000
 _SOON = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class EndingSecret:
+class ExpiringSecret:
     """A client secret that stops working soon."""
 
     client_id: str
@@ -41,7 +41,7 @@ class EndingSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class RecentEvent:
     """One line of the audit log."""
 
     at: datetime
@@ -62,13 +62,13 @@ class Overview:
     sign_ins_last_week: int
     administrators: int
     has_invited: bool
-    ending_secrets: tuple[EndingSecret, ...]
-    happenings: tuple[Happening, ...] | None
+    expiring_secrets: tuple[ExpiringSecret, ...]
+    recent_events: tuple[RecentEvent, ...] | None
 
 
 @read
 def get_overview(actor: Actor) -> Overview:
-    """The figures of the actor's organization; ``happenings`` is None for who may not read the audit log.
+    """The figures of the actor's organization; ``recent_events`` is None for who may not read the audit log.
 
     Raises Forbidden without ``organization:read``.
     """
@@ -95,17 +95,17 @@ def get_overview(actor: Actor) -> Overview:
             select(Invitation.id).where(Invitation.organization_id == here).limit(1)
         )
         is not None,
-        ending_secrets=_ending_secrets(here, now) if actor.has_permission("clients:read") else (),
-        happenings=_happenings(here) if actor.has_permission("audit:read") else None,
+        expiring_secrets=_ending_secrets(here, now) if actor.has_permission("clients:read") else (),
+        recent_events=_happenings(here) if actor.has_permission("audit:read") else None,
     )
 
 
 def _count(rows: Select[Any]) -> int:
-    bounded = rows.limit(CEILING).subquery()
+    bounded = rows.limit(MAX_COUNT).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
 
 
-def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, ...]:
+def _ending_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret, ...]:
     newest = (
         select(
             Credential.client_id,
@@ -138,7 +138,7 @@ def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, 
         .limit(5)
     )
     return tuple(
-        EndingSecret(
+        ExpiringSecret(
             format_client_id(organization_id, row.client_id),
             row.client,
             row.name,
@@ -149,7 +149,7 @@ def _ending_secrets(organization_id: str, now: datetime) -> tuple[EndingSecret, 
     )
 
 
-def _happenings(organization_id: str) -> tuple[Happening, ...]:
+def _happenings(organization_id: str) -> tuple[RecentEvent, ...]:
     rows = db.session.scalars(
         select(AuditEvent)
         .where(AuditEvent.organization_id == organization_id)
@@ -157,7 +157,7 @@ def _happenings(organization_id: str) -> tuple[Happening, ...]:
         .limit(8)
     )
     return tuple(
-        Happening(
+        RecentEvent(
             row.at,
             row.action,
             row.actor_label,

@@ -11,7 +11,7 @@ from app.extensions import db
 from app.models.user import Invitation, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store.transactions import read
-from app.operations.users.invitations import open_invitations
+from app.operations.users.invitations import open_invitation_condition
 from app.rules.errors import Conflict
 from app.rules.organizations.settings import ROLES_PATH
 
@@ -74,7 +74,7 @@ def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
         )
     invited = db.session.scalar(
         select(Invitation.role)
-        .where(open_invitations(get_organization_by_id(organization_id)), Invitation.role.in_(roles))
+        .where(open_invitation_condition(get_organization_by_id(organization_id)), Invitation.role.in_(roles))
         .limit(1)
     )
     if invited is not None:

@@ -61,7 +61,7 @@ def get_role(actor: Actor, key: str) -> RoleRecord:
 
 
 @read
-def list_holders(actor: Actor, key: str) -> RoleHolders:
+def list_role_holders(actor: Actor, key: str) -> RoleHolders:
     """Who has the role. Raises NotFound, Forbidden."""
     actor.require("admins:read")
     return find_role_holders(actor.organization_id, get_role(actor, key).key)

@@ -20,18 +20,22 @@ from app.operations import view_changes
 from app.operations.directory.lookups import OrganizationSnapshot, current_limits
 from app.operations.mail import letters
 from app.operations.organizations.role_holders import require_roles_unused
-from app.operations.sign_in.actor_access import acting_in, caller_of, somebody_has_passkey
-from app.operations.sign_in.second_factors import note_policy
+from app.operations.sign_in.actor_access import (
+    can_any_user_sign_in_with_passkey,
+    enter_organization,
+    find_caller,
+)
+from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users.factor_resets import count_without_factor
+from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
 from app.rules.clients.client_requirements import requires
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
-from app.rules.organizations.lock_out import require_way_back
+from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_effects import warnings_for
 
@@ -50,11 +54,11 @@ _NARROWING = frozenset(
     }
 )
 # Registrations are documents that the database cannot search, so at most so many are read.
-MOST_CLIENTS = 5000
+MAX_CLIENTS_CHECKED = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Impact:
+class SettingsImpact:
     """What would follow from a change."""
 
     users_without_second_factor: int
@@ -63,12 +67,12 @@ class Impact:
     secrets_wiped: int = 0
 
 
-def impact_of(
+def calculate_impact(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], changed: Iterable[str]
-) -> Impact:
+) -> SettingsImpact:
     """The impact of the change between two effective documents, whose ``changed`` paths are given."""
     paths = frozenset(changed)
-    return Impact(
+    return SettingsImpact(
         users_without_second_factor=_users(organization_id, after)
         if "authentication.mfa.policy" in paths
         else 0,
@@ -86,7 +90,7 @@ def _users(organization_id: str, after: Mapping[str, Any]) -> int:
     policy = value_at(after, "authentication.mfa.policy")
     if policy not in {"required", "required_for_admins"}:
         return 0
-    return count_without_factor(organization_id, admins_alone=policy == "required_for_admins")
+    return count_users_without_factor(organization_id, admins_alone=policy == "required_for_admins")
 
 
 def _secrets(organization_id: str, after: Mapping[str, Any]) -> int:
@@ -122,7 +126,7 @@ def _clients(
     own = (Client.organization_id == organization_id, Client.status == client_model.ACTIVE)
     if paths - _NARROWING:
         return db.session.scalar(select(func.count()).where(*own)) or 0
-    documents = db.session.scalars(select(Client.document).where(*own).limit(MOST_CLIENTS))
+    documents = db.session.scalars(select(Client.document).where(*own).limit(MAX_CLIENTS_CHECKED))
     return sum(
         (_may(document, before) and not _may(document, after)) or _must_more(document, before, after)
         for document in documents
@@ -158,14 +162,14 @@ def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
 
 LOGO = "branding.logo"
 DEFAULT_ROLES = "authentication.registration.default_roles"
-WAITS_FOR_ADMINISTRATORS = (
+NO_MAIL_SERVER_WARNING = (
     "authentication.registration.verify_email: No mail server is set up here, so nobody can prove an address. Who asks "
     "for an account waits until an administrator lets them in."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsView:
+class SettingsRecord:
     """The effective document, and what belongs to it: version, the paths set here, and what values may be.
 
     ``limited`` are the paths at which a ceiling of the instance keeps it from what it would have.
@@ -185,9 +189,9 @@ class SettingsView:
 class UpdatedSettings:
     """The settings after the change, the paths that changed, and for a dry run what would follow."""
 
-    settings: SettingsView
+    settings: SettingsRecord
     changed: tuple[str, ...]
-    impact: Impact | None = None
+    impact: SettingsImpact | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -199,13 +203,13 @@ class UpdatedSettings:
             and registration["verify_email"]
             and not letters.is_possible()
         )
-        return (*warnings_for(self.changed), *((WAITS_FOR_ADMINISTRATORS,) if waits else ()))
+        return (*warnings_for(self.changed), *((NO_MAIL_SERVER_WARNING,) if waits else ()))
 
 
 @read
-def get_settings(actor: Actor, slug: str) -> SettingsView:
+def get_settings(actor: Actor, slug: str) -> SettingsRecord:
     """The settings of the organization. Raises NotFound for every one that is not the actor's."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:read")
     row = _row(organization.id)
     return _view(row, row.settings)
@@ -228,7 +232,7 @@ def update_settings(
     lacks, would be everybody's who signs up, or is changed without ``roles:write``. Audit: ``settings.updated`` with
     the changed paths.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
     return store_settings(inside, organization, partial, expected_version=expected_version, dry_run=dry_run)
 
@@ -241,29 +245,32 @@ def store_settings(
     *,
     expected_version: int | None = None,
     dry_run: bool = False,
-    made_here: frozenset[str] = frozenset(),
+    server_managed: frozenset[str] = frozenset(),
 ) -> UpdatedSettings:
     """As ``update_settings``, for whoever has been let: the doors to settings, to roles and to the logo lead here.
 
-    ``made_here`` are the paths whose value this service has just made.
+    ``server_managed`` are the paths whose value this service has just made.
     """
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
     bounds = current_limits()
-    overrides = rules.merge(row.settings, partial, bounds, made_here=made_here)
+    overrides = rules.merge(row.settings, partial, bounds, server_managed=server_managed)
     before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
     _require_grantable(actor, before, after)
     require_roles_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
-    require_way_back(
-        before, after, caller_of(actor), somebody_has_passkey=somebody_has_passkey(organization.id)
+    require_no_lockout(
+        before,
+        after,
+        find_caller(actor),
+        somebody_has_passkey=can_any_user_sign_in_with_passkey(organization.id),
     )
     if dry_run:
         return UpdatedSettings(
-            _view(row, overrides), changed, impact_of(organization.id, before, after, changed)
+            _view(row, overrides), changed, calculate_impact(organization.id, before, after, changed)
         )
     if not changed:
         return UpdatedSettings(_view(row, row.settings), ())
@@ -286,7 +293,7 @@ def store_settings(
         _wipe_sealed_secrets(organization.id)
     if LOGO in changed:
         _forget_logo(organization.id)
-    note_policy(organization.id, before, after)
+    record_mfa_policy_change(organization.id, before, after)
     audit.record(
         actor,
         "settings.updated",
@@ -363,9 +370,9 @@ def _row(organization_id: str) -> Organization:
     return db.session.get_one(Organization, organization_id, populate_existing=True)
 
 
-def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsView:
+def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsRecord:
     bounds = current_limits()
-    return SettingsView(
+    return SettingsRecord(
         organization_slug=row.slug,
         document=rules.effective(overrides, bounds),
         version=row.settings_version,
@@ -373,5 +380,5 @@ def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsView:
         updated_by=row.settings_updated_by,
         overridden=tuple(rules.overridden(overrides)),
         limited=tuple(rules.limited(overrides, bounds)),
-        limits=instance_limits.limits(bounds),
+        limits=instance_limits.setting_limits(bounds),
     )

@@ -22,7 +22,7 @@ from app.operations.clients.clients import register_client
 from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization, insert_organization
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, clock
 from app.operations.store.transactions import read, transaction
 from app.rules import token_values
@@ -87,7 +87,7 @@ def is_setup_token(token: str) -> bool:
 
 
 @transaction
-def withdraw_setup_token(token: str) -> bool:
+def revoke_setup_token(token: str) -> bool:
     """The token sets nothing up any more; says whether it would have. A restart of the service makes another."""
     if not is_setup_token(token):
         return False
@@ -116,7 +116,7 @@ def complete_setup(
         raise _not_found()
     slug = _check_fields(email, name, password, organization_name, organization_id)
     # Hashing takes longer than a transaction may; its place is before.
-    password_hash = new_password_hash(
+    password_hash = hash_new_password(
         settings.defaults(), password, personal=(email, name, organization_name)
     )
     root_id, user_id = _make_root(token, email, name, password_hash, address, request_id)
@@ -128,7 +128,7 @@ def complete_setup(
         is_root=True,
         user_id=user_id,
         label=email.strip(),
-        address=address,
+        ip_address=address,
         request_id=request_id,
         authenticated_at=clock.now(),
     )
@@ -174,7 +174,7 @@ def _make_root(
     stranger = Actor.system(_NO_ORGANIZATION, "set-up")
     root_id = insert_organization(stranger, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
     system = Actor(
-        "system", root_id, root_id, is_root=True, label="set-up", address=address, request_id=request_id
+        "system", root_id, root_id, is_root=True, label="set-up", ip_address=address, request_id=request_id
     )
     # The token came by the terminal, and the address was typed by whoever holds it: nobody else could prove it.
     user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)

@@ -15,17 +15,21 @@ from app.operations.directory.permissions import (
     get_user_roles_everywhere,
 )
 from app.operations.directory.users import UserSnapshot, get_user
-from app.operations.sign_in.passkeys import find_party, has_passkey_that_signs_in, some_passkey_signs_in
-from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.passkeys import (
+    any_user_has_passwordless_passkey,
+    find_relying_party,
+    has_passwordless_passkey,
+)
+from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions, missing_permissions, permissions_of_role
 from app.rules.errors import Forbidden, NotFound
-from app.rules.organizations.lock_out import Caller
+from app.rules.organizations.lockout_prevention import Caller
 
 
 @read
-def acting_in(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
+def enter_organization(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
     """The actor as they act in the named organization, and that organization.
 
     Raises NotFound for every other organization than the actor's own, whether it exists or not, unless the actor
@@ -57,7 +61,7 @@ def _unknown() -> NotFound:
 
 
 @read
-def caller_of(actor: Actor) -> Caller | None:
+def find_caller(actor: Actor) -> Caller | None:
     """How the actor signs in, and the roles that bring them here; None for a client and for the service itself."""
     if actor.kind != "user" or actor.user_id is None:
         return None
@@ -67,18 +71,18 @@ def caller_of(actor: Actor) -> Caller | None:
         # Root's people sign in at root, so nothing set here keeps them out.
         is_root=actor.home_organization_id != actor.organization_id,
         has_password=user.has_password,
-        has_passkey=has_passkey_that_signs_in(actor.home_organization_id, actor.user_id),
-        has_second_factor=bool(methods_of(actor.home_organization_id, actor.user_id)),
+        has_passkey=has_passwordless_passkey(actor.home_organization_id, actor.user_id),
+        has_second_factor=bool(find_methods_of_user(actor.home_organization_id, actor.user_id)),
     )
 
 
 @read
-def somebody_has_passkey(organization_id: str) -> bool:
+def can_any_user_sign_in_with_passkey(organization_id: str) -> bool:
     """Whether anybody of the organization could sign in by a passkey alone, at the address that is configured."""
-    return find_party() is not None and some_passkey_signs_in(organization_id)
+    return find_relying_party() is not None and any_user_has_passwordless_passkey(organization_id)
 
 
-def require_reach(actor: Actor, user_id: UUID) -> UserSnapshot:
+def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor.
 
     Wherever that is: whoever could choose the password of one of root's people would hold their roles elsewhere, too.
@@ -90,19 +94,19 @@ def require_reach(actor: Actor, user_id: UUID) -> UserSnapshot:
             organization = get_organization_by_id(organization_id)
         except NotFound:
             continue  # It was deleted, and its roles with it.
-        require_holding(_as_known_in(organization, actor), organization, role)
+        require_role_permissions(_as_known_in(organization, actor), organization, role)
     return user
 
 
 def _as_known_in(organization: OrganizationSnapshot, actor: Actor) -> Actor:
     """The actor with what they may do in the organization."""
     try:
-        return acting_in(actor, organization.slug)[0]
+        return enter_organization(actor, organization.slug)[0]
     except NotFound:
         return actor.acting_in(organization.id, frozenset())
 
 
-def require_holding(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
+def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
     """The actor holds all that the role holds. Raises Forbidden naming the first permission that is lacking."""
     if actor.kind == "system":
         return

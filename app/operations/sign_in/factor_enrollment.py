@@ -16,12 +16,16 @@ from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import second_factors
 from app.operations.sign_in import second_factors as totp
-from app.operations.sign_in.known_browsers import note_factor
-from app.operations.sign_in.pending_sign_ins import PendingView, SignInEnded, get_pending
-from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_standing_sign_in
-from app.operations.sign_in.second_factors import AppView, methods_of, verdict_of
-from app.operations.sign_in.sessions import end_sessions_of_user, renew_session
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_second_proof
+from app.operations.sign_in.known_browsers import record_second_factor
+from app.operations.sign_in.pending_sign_ins import PendingSignInRecord, SignInEnded, get_pending_sign_in
+from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
+from app.operations.sign_in.second_factors import (
+    AuthenticatorAppRecord,
+    decide_mfa_of_user,
+    find_methods_of_user,
+)
+from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_second_factor
 from app.operations.store import audit, clock
 from app.operations.store.transactions import read, transaction
 from app.rules import sealing
@@ -32,12 +36,12 @@ from app.rules.languages.sentences import sentence
 from app.rules.sign_in import second_factors as one_time_codes
 from app.rules.sign_in.second_factors import TOTP, MfaRequirement, allowed_methods, combine_amr
 
-LIFE = timedelta(minutes=30)
+SETUP_LIFETIME = timedelta(minutes=30)
 _PLACE = "enrolment"
 
 
 @dataclass(frozen=True, slots=True)
-class NewApp:
+class AuthenticatorAppSetup:
     """What the page of a new app holds: the secret to scan or type, and the same sealed, for the form to bring back."""
 
     address: str
@@ -46,7 +50,7 @@ class NewApp:
 
 
 @dataclass(frozen=True, slots=True)
-class FactorAdded:
+class AddedFactor:
     """``token`` is the new value of this browser's cookie; ``codes`` are the recovery codes, if these are the first."""
 
     token: str | None
@@ -54,93 +58,95 @@ class FactorAdded:
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolling:
+class PendingEnrollment:
     """A sign-in that waits for a factor to be set up. Made by ``enrolling`` alone, before anything is stored: a sign-in
     that waits for a factor that is there already must not go on with another one (MF-6).
     """
 
     organization: OrganizationSnapshot
-    pending: PendingView
+    pending: PendingSignInRecord
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolledAtSignIn:
+class EnrollmentAtSignIn:
     """How the sign-in went on, and the recovery codes, if these are the first."""
 
-    outcome: SignedIn | SecondStep
+    outcome: SignedIn | SecondStepRequired
     codes: tuple[str, ...]
 
 
 @read
-def require_fresh(actor: Actor) -> None:
+def require_fresh_own_account(actor: Actor) -> None:
     """The actor may change what protects their own account now. Raises Forbidden, FreshSignInRequired."""
-    own_account_of(actor)
+    get_own_account(actor)
     require_fresh_sign_in(actor)
 
 
 @read
-def begin_app(actor: Actor) -> NewApp:
+def begin_authenticator_app(actor: Actor) -> AuthenticatorAppSetup:
     """A new secret for the actor's authenticator app; nothing is kept of it until the app has shown a code.
 
     The actor is signed in, or the person of a sign-in that waits.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     secret = one_time_codes.new_secret()
     return _shown(organization, actor.label, secret, _seal(organization.id, user_id, secret))
 
 
 @read
-def continue_app(actor: Actor, sealed: str) -> NewApp:
+def continue_authenticator_app(actor: Actor, sealed: str) -> AuthenticatorAppSetup:
     """The same secret again, after a wrong code; a new one when that page is too old."""
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     try:
         return _shown(organization, actor.label, _open(organization.id, user_id, sealed), sealed)
     except InvalidInput:
-        return begin_app(actor)
+        return begin_authenticator_app(actor)
 
 
 @transaction
-def add_app(actor: Actor, sealed: str, typed: str, *, known: str = "") -> FactorAdded:
+def add_authenticator_app(actor: Actor, sealed: str, typed: str, *, known: str = "") -> AddedFactor:
     """The actor has the authenticator app, whose code was typed; other sign-ins and what apps hold have ended (SS-6).
 
     ``known`` is the value of the browser's cookie of known browsers.
     Raises FreshSignInRequired, InvalidInput naming ``code``, Conflict when there is an app already or the organization
     does not take them. Audit: ``second_factor.added``.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     _add(organization, user_id, sealed, typed)
-    return finish_adding(actor, organization, user_id, TOTP, proved=("otp",), known=known)
+    return complete_enrollment(actor, organization, user_id, TOTP, proved=("otp",), known=known)
 
 
 @transaction
-def add_app_at_sign_in(
+def add_authenticator_app_at_sign_in(
     actor: Actor, organization: OrganizationSnapshot, token: str, sealed: str, typed: str, browser: Browser
-) -> EnrolledAtSignIn:
+) -> EnrollmentAtSignIn:
     """As ``add_app``, for somebody whose sign-in waits for it; it goes on.
 
     Raises SignInEnded, InvalidInput naming ``code``, Conflict. Audit: ``second_factor.added`` and that of
     ``complete_second_proof``.
     """
-    waiting = enrolling(organization, token, browser.id)
+    waiting = get_pending_enrollment(organization, token, browser.id)
     _add(organization, waiting.pending.user_id, sealed, typed)
-    return finish_adding_at_sign_in(actor, waiting, TOTP, proved=("otp",), browser=browser)
+    return complete_enrollment_at_sign_in(actor, waiting, TOTP, proved=("otp",), browser=browser)
 
 
 @read
-def enrolling(organization: OrganizationSnapshot, token: str, browser_id: str) -> Enrolling:
+def get_pending_enrollment(
+    organization: OrganizationSnapshot, token: str, browser_id: str
+) -> PendingEnrollment:
     """The sign-in of the token, if it waits for a factor to be set up. Raises SignInEnded."""
-    pending = get_pending(organization, token, browser_id)
-    if verdict_of(organization, pending.user_id, pending.amr).demand not in {
+    pending = get_pending_sign_in(organization, token, browser_id)
+    if decide_mfa_of_user(organization, pending.user_id, pending.amr).demand not in {
         MfaRequirement.OFFER,
         MfaRequirement.ENROL,
     }:
         raise SignInEnded
-    return Enrolling(organization, pending)
+    return PendingEnrollment(organization, pending)
 
 
 @transaction
-def finish_adding(
+def complete_enrollment(
     actor: Actor,
     organization: OrganizationSnapshot,
     user_id: UUID,
@@ -148,7 +154,7 @@ def finish_adding(
     *,
     proved: tuple[str, ...],
     known: str,
-) -> FactorAdded:
+) -> AddedFactor:
     """What every new factor of a signed-in person brings; in the unit that stored it.
 
     The present sign-in was made by it too, and has a new cookie (SS-2). Raises FreshSignInRequired when that sign-in
@@ -157,39 +163,39 @@ def finish_adding(
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
     codes = _note_added(actor, organization, user_id, method, ended)
     _raise_session(actor, proved)
-    note_factor(organization.id, user_id, known)
-    require_standing_sign_in(actor)
-    return FactorAdded(renew_session(actor), codes)
+    record_second_factor(organization.id, user_id, known)
+    require_active_session(actor)
+    return AddedFactor(rotate_session_token(actor), codes)
 
 
 @transaction
-def finish_adding_at_sign_in(
-    actor: Actor, waiting: Enrolling, method: str, *, proved: tuple[str, ...], browser: Browser
-) -> EnrolledAtSignIn:
+def complete_enrollment_at_sign_in(
+    actor: Actor, waiting: PendingEnrollment, method: str, *, proved: tuple[str, ...], browser: Browser
+) -> EnrollmentAtSignIn:
     """As ``finish_adding``, for a sign-in that waits and goes on with it. Raises SignInEnded."""
     organization, pending = waiting.organization, waiting.pending
-    outcome = complete_second_proof(actor, organization, pending, proved, browser)
+    outcome = complete_second_factor(actor, organization, pending, proved, browser)
     keep = outcome.session_id if isinstance(outcome, SignedIn) else None
     # A sign-in that waits for yet another step would end with the others.
     ended = end_sessions_of_user(organization.id, pending.user_id, keep=keep) if keep is not None else 0
     person = replace(pending.person(actor), session_id=keep)
-    return EnrolledAtSignIn(outcome, _note_added(person, organization, pending.user_id, method, ended))
+    return EnrollmentAtSignIn(outcome, _note_added(person, organization, pending.user_id, method, ended))
 
 
-def own_account_of(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
+def get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
     """The actor's own organization and id: an account is changed from its own sign-in alone. Raises Forbidden."""
     user_id = actor.require_own_account()
     return get_organization_by_id(actor.organization_id), user_id
 
 
-def require_allowed(organization: OrganizationSnapshot, method: str) -> None:
+def require_method_allowed(organization: OrganizationSnapshot, method: str) -> None:
     """People of the organization may set up second factors of the method. Raises Conflict."""
     if method not in allowed_methods(organization.settings):
         raise Conflict("This organization does not take such a second factor.", code="method_not_allowed")
 
 
 def _add(organization: OrganizationSnapshot, user_id: UUID, sealed: str, typed: str) -> None:
-    require_allowed(organization, TOTP)
+    require_method_allowed(organization, TOTP)
     secret = _open(organization.id, user_id, sealed)
     step = one_time_codes.matching_step(secret, typed, clock.now())
     if step is None:
@@ -198,13 +204,13 @@ def _add(organization: OrganizationSnapshot, user_id: UUID, sealed: str, typed: 
             field="code",
             code="wrong_code",
         )
-    totp.add_app(organization.id, user_id, secret, step)
+    totp.store_authenticator_app(organization.id, user_id, secret, step)
 
 
 def _note_added(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str, ended_sessions: int
 ) -> tuple[str, ...]:
-    codes = second_factors.make_first_codes(organization, user_id)
+    codes = second_factors.create_first_recovery_codes(organization, user_id)
     grants = revoke_grants_of_user(actor, user_id, reason="second_factor_added")
     audit.record(
         actor,
@@ -231,14 +237,16 @@ def _raise_session(actor: Actor, proved: tuple[str, ...]) -> None:
     )
 
 
-def _shown(organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str) -> NewApp:
+def _shown(
+    organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
+) -> AuthenticatorAppSetup:
     issuer = organization.settings["branding"]["display_name"] or organization.name
     address = one_time_codes.otpauth_uri(secret, issuer=issuer, account=account)
-    return NewApp(address, one_time_codes.format_secret(secret), sealed)
+    return AuthenticatorAppSetup(address, one_time_codes.format_secret(secret), sealed)
 
 
 def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
-    until = int((clock.now() + LIFE).timestamp()).to_bytes(8, "big")
+    until = int((clock.now() + SETUP_LIFETIME).timestamp()).to_bytes(8, "big")
     return urlsafe_b64encode(totp.seal_secret(organization_id, user_id, _PLACE, until + secret)).decode()
 
 
@@ -252,7 +260,7 @@ def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
     return opened[8:]
 
 
-class FactorDemanded(Conflict):
+class SecondFactorRequired(Conflict):
     """The organization asks this person for a second factor, and it would be the last."""
 
     code = "second_factor_demanded"
@@ -264,38 +272,38 @@ class OwnFactors:
 
     allowed: tuple[str, ...]
     methods: tuple[str, ...]
-    app: AppView | None
+    app: AuthenticatorAppRecord | None
     codes_left: int
 
 
 @read
 def own_factors(actor: Actor) -> OwnFactors:
     """The actor's own second factors. Raises Forbidden for anybody but a person in their own organization."""
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     return OwnFactors(
         allowed_methods(organization.settings),
-        methods_of(organization.id, user_id),
-        totp.find_app(organization.id, user_id),
-        second_factors.count_left(organization.id, user_id),
+        find_methods_of_user(organization.id, user_id),
+        totp.find_authenticator_app(organization.id, user_id),
+        second_factors.count_recovery_codes(organization.id, user_id),
     )
 
 
 @transaction
-def remove_app(actor: Actor) -> str | None:
+def remove_authenticator_app(actor: Actor) -> str | None:
     """The actor's authenticator app counts no more. Returns the new value of this browser's cookie.
 
     Raises FreshSignInRequired, which asks for the second factor too, NotFound, FactorDemanded. Audit:
     ``second_factor.removed``.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    if not totp.remove_app(organization.id, user_id):
+    if not totp.delete_authenticator_app(organization.id, user_id):
         raise NotFound("You have no authenticator app.")
-    return finish_removing(actor, organization, user_id, TOTP)
+    return complete_factor_removal(actor, organization, user_id, TOTP)
 
 
 @transaction
-def finish_removing(
+def complete_factor_removal(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
 ) -> str | None:
     """What the end of every factor brings, in the unit that removed it; returns the new value of the cookie.
@@ -304,10 +312,10 @@ def finish_removing(
     sign in without another one. Other sign-ins and what apps hold have ended (SS-6). Audit:
     ``second_factor.removed``.
     """
-    if not methods_of(organization.id, user_id):
-        second_factors.remove_codes(organization.id, user_id)
-        if verdict_of(organization, user_id, ()).demand is MfaRequirement.ENROL:
-            raise FactorDemanded(
+    if not find_methods_of_user(organization.id, user_id):
+        second_factors.delete_recovery_codes(organization.id, user_id)
+        if decide_mfa_of_user(organization, user_id, ()).demand is MfaRequirement.ENROL:
+            raise SecondFactorRequired(
                 sentence(
                     "%(organization)s asks you for a second factor. Set up another one first.",
                     organization=organization.name,
@@ -324,23 +332,23 @@ def finish_removing(
         after={"ended_sessions": ended, "ended_grants": grants},
     )
     notify_user(actor, user_id, "second_factor_removed")
-    require_standing_sign_in(actor)
-    return renew_session(actor)
+    require_active_session(actor)
+    return rotate_session_token(actor)
 
 
 @transaction
-def renew_codes(actor: Actor) -> tuple[str, ...]:
+def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
     """New recovery codes, clear in this answer alone; those before are void (MF-4), and the person is told by mail.
 
     Raises FreshSignInRequired, Conflict for somebody without a second factor. Audit: ``recovery_codes.renewed``.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    if not methods_of(organization.id, user_id):
+    if not find_methods_of_user(organization.id, user_id):
         raise Conflict(
             "Recovery codes stand in for a second factor. Set one up first.", code="no_second_factor"
         )
-    codes = second_factors.make_codes(organization, user_id)
+    codes = second_factors.create_recovery_codes(organization, user_id)
     audit.record(
         actor,
         "recovery_codes.renewed",
@@ -349,5 +357,5 @@ def renew_codes(actor: Actor) -> tuple[str, ...]:
         after={"recovery_codes": len(codes)},
     )
     notify_user(actor, user_id, "recovery_codes_renewed")
-    require_standing_sign_in(actor)
+    require_active_session(actor)
     return codes

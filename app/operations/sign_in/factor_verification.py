@@ -8,18 +8,22 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in import second_factors as totp
-from app.operations.sign_in.pending_sign_ins import PendingView, end_pending_like, get_pending
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_second_proof
+from app.operations.sign_in.pending_sign_ins import (
+    PendingSignInRecord,
+    delete_similar_pending_sign_ins,
+    get_pending_sign_in,
+)
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_second_factor
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
 
-AMR = "otp"
+OTP_AMR = "otp"
 
 
 @dataclass(frozen=True, slots=True)
-class WrongCode:
+class InvalidCode:
     """The code does not count. ``retry_after`` seconds have to pass before the next, which needs a new sign-in when
     the present one ``has_ended``; ``is_capped`` says that waiting is not what helps.
     """
@@ -33,33 +37,33 @@ class WrongCode:
 @transaction
 def verify_code(
     actor: Actor, organization: OrganizationSnapshot, token: str, typed: str, browser: Browser
-) -> SignedIn | SecondStep | WrongCode:
+) -> SignedIn | SecondStepRequired | InvalidCode:
     """The sign-in that waits goes on by a code of the app or a recovery code, each of which counts once.
 
     Wrong ones are counted as ``tries`` says: the fifth in a row ends what waits (MF-3). A recovery code has no wait:
     nobody guesses one, and whoever knows the password shall not keep its owner from it. ``actor`` is the anonymous one.
     Raises SignInEnded. Audit: that of ``complete_second_proof``, ``recovery_code.used``, or ``second_factor.failed``.
     """
-    pending = get_pending(organization, token, browser.id)
-    if second_factors.use_code(organization.id, pending.user_id, typed):
+    pending = get_pending_sign_in(organization, token, browser.id)
+    if second_factors.use_recovery_code(organization.id, pending.user_id, typed):
         _note_recovery(actor, organization, pending)
-        return complete_second_proof(actor, organization, pending, (AMR,), browser)
-    claim = pending_sign_ins.claim_try(organization, pending)
+        return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
+    claim = pending_sign_ins.claim_code_attempt(organization, pending)
     if claim.retry_after:
-        return WrongCode(0, claim.retry_after, is_capped=claim.is_capped)
-    if totp.accept_code(organization.id, pending.user_id, typed):
-        return complete_second_proof(actor, organization, pending, (AMR,), browser)
+        return InvalidCode(0, claim.retry_after, is_capped=claim.is_capped)
+    if totp.use_authenticator_code(organization.id, pending.user_id, typed):
+        return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
     audit.record(
         actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
     )
     if claim.left:
-        return WrongCode(claim.left)
-    end_pending_like(pending)
-    return WrongCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
+        return InvalidCode(claim.left)
+    delete_similar_pending_sign_ins(pending)
+    return InvalidCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 
 
-def _note_recovery(actor: Actor, organization: OrganizationSnapshot, pending: PendingView) -> None:
-    left = second_factors.count_left(organization.id, pending.user_id)
+def _note_recovery(actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord) -> None:
+    left = second_factors.count_recovery_codes(organization.id, pending.user_id)
     audit.record(
         actor,
         "recovery_code.used",

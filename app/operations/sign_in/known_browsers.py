@@ -26,16 +26,16 @@ from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.token_values import KNOWN_BROWSER, digest, new_token, parse_token
 
-MOST_PER_USER = 20
+MAX_BROWSERS_PER_USER = 20
 """Whoever signs in again and again without cookies must not fill the table: the ones used longest ago go."""
-MOST_IN_A_COOKIE = 4
+MAX_USERS_PER_COOKIE = 4
 """People of one organization whom a browser remembers."""
-LIFE = timedelta(days=365)
+KNOWN_BROWSER_LIFETIME = timedelta(days=365)
 _SEPARATOR = "."
 
 
 @dataclass(frozen=True, slots=True)
-class KnownBrowserView:
+class KnownBrowserRecord:
     """A known browser as its owner sees it in a list."""
 
     public_id: str
@@ -47,7 +47,7 @@ class KnownBrowserView:
 
 
 @read
-def find_known(organization_id: str, email_canonical: str, cookie: str) -> UUID | None:
+def find_known_browser(organization_id: str, email_canonical: str, cookie: str) -> UUID | None:
     """The known browser of the account with the address that the cookie's value speaks of, or None."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id)
@@ -65,7 +65,7 @@ def find_known(organization_id: str, email_canonical: str, cookie: str) -> UUID 
 
 
 @read
-def find_with_factor(organization_id: str, user_id: UUID, cookie: str) -> UUID | None:
+def find_browser_with_second_factor(organization_id: str, user_id: UUID, cookie: str) -> UUID | None:
     """The user's known browser that the cookie's value speaks of, if a second factor was given in it; or None."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id).where(
@@ -80,7 +80,7 @@ def find_with_factor(organization_id: str, user_id: UUID, cookie: str) -> UUID |
 
 
 @transaction
-def note_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
+def record_second_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
     """A second factor was given, or set up, in the browser of the cookie; nothing for one that is not known."""
     count_changed(
         update(KnownBrowser)
@@ -94,7 +94,7 @@ def note_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
 
 
 @transaction
-def forget_factors(organization_id: str, user_id: UUID) -> None:
+def clear_second_factors(organization_id: str, user_id: UUID) -> None:
     """No second factor was ever given in any browser of the user: those that were are gone."""
     count_changed(
         update(KnownBrowser)
@@ -104,7 +104,7 @@ def forget_factors(organization_id: str, user_id: UUID) -> None:
 
 
 @transaction
-def recognise(
+def remember_browser(
     actor: Actor,
     user_id: UUID,
     cookie: str,
@@ -122,7 +122,7 @@ def recognise(
     now = clock.now()
     seen: dict[str, Any] = {
         "last_used_at": now,
-        "expires_at": now + LIFE,
+        "expires_at": now + KNOWN_BROWSER_LIFETIME,
         "address": (actor.ip_address or "")[:64] or None,
         "user_agent": "".join(char for char in user_agent if char.isprintable())[:255],
     }
@@ -151,7 +151,7 @@ def recognise(
     )
     if has_signed_in_before:
         notify_user(actor, user_id, "new_browser", browser=browser_name(user_agent))
-    return _SEPARATOR.join((token, *_tokens_of(here, cookie)[: MOST_IN_A_COOKIE - 1]))
+    return _SEPARATOR.join((token, *_tokens_of(here, cookie)[: MAX_USERS_PER_COOKIE - 1]))
 
 
 @transaction
@@ -166,7 +166,7 @@ def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | 
 
 
 @read
-def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
+def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserRecord]:
     """The actor's own known browsers, the one of the cookie first, then by last use."""
     here, user_id = actor.organization_id, actor.require_own_account()
     rows = db.session.scalars(
@@ -177,11 +177,11 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserView]:
             KnownBrowser.expires_at > clock.now(),
         )
         .order_by(KnownBrowser.last_used_at.desc())
-        .limit(MOST_PER_USER)
+        .limit(MAX_BROWSERS_PER_USER)
     )
     current = _digests_of(here, cookie)
     listed = [
-        KnownBrowserView(
+        KnownBrowserRecord(
             public_id("kbr", row.id),
             row.digest in current,
             row.created_at,
@@ -216,7 +216,7 @@ def _make_room(organization_id: str, user_id: UUID) -> None:
         select(KnownBrowser.id)
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
         .order_by(KnownBrowser.last_used_at.desc())
-        .offset(MOST_PER_USER - 1)
+        .offset(MAX_BROWSERS_PER_USER - 1)
         .limit(100)
     ).all()
     if standing:
@@ -229,7 +229,7 @@ def _make_room(organization_id: str, user_id: UUID) -> None:
 
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:
     """The well-formed values of the organization in a cookie, whatever a browser sent."""
-    parts = cookie[:1000].split(_SEPARATOR)[:MOST_IN_A_COOKIE]
+    parts = cookie[:1000].split(_SEPARATOR)[:MAX_USERS_PER_COOKIE]
     parsed = [(part, parse_token(part)) for part in parts]
     return [
         part

@@ -17,32 +17,32 @@ from app.models.second_factor import Passkey, PasskeyHandle
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.sign_in.factor_enrollment import (
-    EnrolledAtSignIn,
-    FactorAdded,
-    enrolling,
-    finish_adding,
-    finish_adding_at_sign_in,
-    finish_removing,
-    own_account_of,
-    require_allowed,
+    AddedFactor,
+    EnrollmentAtSignIn,
+    complete_enrollment,
+    complete_enrollment_at_sign_in,
+    complete_factor_removal,
+    get_own_account,
+    get_pending_enrollment,
+    require_method_allowed,
 )
 from app.operations.sign_in.passkeys import (
-    PREFIX,
+    PUBLIC_ID_PREFIX,
     REGISTER,
-    MadePasskey,
-    PasskeyView,
-    challenge_of,
-    count_of_users,
-    descriptors_of,
-    find_party,
-    get_party,
-    has_passkey_that_signs_in,
+    CreatedPasskey,
+    PasskeyRecord,
+    challenge_in_response,
+    consume_challenge,
+    count_passkeys_of_users,
+    find_relying_party,
+    get_relying_party,
+    has_passwordless_passkey,
     issue_challenge,
-    passkeys_of,
-    require_challenge,
-    use_challenge,
-    verify_created,
-    view_of,
+    list_descriptors,
+    list_passkeys_of_user,
+    passkey_record,
+    validate_challenge,
+    verify_registration,
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser
@@ -68,7 +68,7 @@ from app.rules.sign_in.second_factors import PASSKEY, allowed_methods
 class VerifiedPasskey:
     """A passkey that may be stored, under the name that it shall have."""
 
-    made: MadePasskey
+    made: CreatedPasskey
     answer: RegistrationResponse
     name: str
     user_agent: str
@@ -79,10 +79,10 @@ class VerifiedPasskey:
 
 
 @read
-def can_register(actor: Actor) -> bool:
+def can_register_passkey(actor: Actor) -> bool:
     """Whether the actor may have one more passkey, at this address. Raises Forbidden."""
-    organization, user_id = own_account_of(actor)
-    return find_party() is not None and _why_not(organization, user_id) is None
+    organization, user_id = get_own_account(actor)
+    return find_relying_party() is not None and _why_not(organization, user_id) is None
 
 
 def begin_registration(actor: Actor, browser: Browser) -> Mapping[str, Any]:
@@ -90,23 +90,23 @@ def begin_registration(actor: Actor, browser: Browser) -> Mapping[str, Any]:
 
     Raises FreshSignInRequired, Conflict where there may be no more, Forbidden.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     _require_room(organization, user_id)
     return _options(organization, user_id, browser)
 
 
-def finish_registration(actor: Actor, text: str, name: str, browser: Browser) -> FactorAdded:
+def finish_registration(actor: Actor, text: str, name: str, browser: Browser) -> AddedFactor:
     """The actor has the passkey of the browser's answer; other sign-ins and what apps hold have ended (SS-6).
 
     Without a ``name`` it is called after the browser. Raises FreshSignInRequired, BadAnswer, NotVerified,
     ChallengeEnded, InvalidInput naming ``name``, Conflict when it is registered already. Audit:
     ``passkey.registered`` and ``second_factor.added``.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     _require_room(organization, user_id)
-    verified = verified_passkey(organization, REGISTER, str(user_id), text, name, browser)
+    verified = verify_new_passkey(organization, REGISTER, str(user_id), text, name, browser)
     return _add(actor, organization, user_id, verified, browser.known)
 
 
@@ -117,58 +117,58 @@ def begin_registration_at_sign_in(
 
     Raises SignInEnded.
     """
-    user_id = enrolling(organization, token, browser.id).pending.user_id
+    user_id = get_pending_enrollment(organization, token, browser.id).pending.user_id
     is_taken = PASSKEY in allowed_methods(organization.settings)
-    if not is_taken or find_party() is None or _why_not(organization, user_id) is not None:
+    if not is_taken or find_relying_party() is None or _why_not(organization, user_id) is not None:
         return None
     return _options(organization, user_id, browser)
 
 
 def finish_registration_at_sign_in(
     actor: Actor, organization: OrganizationSnapshot, token: str, text: str, name: str, browser: Browser
-) -> EnrolledAtSignIn:
+) -> EnrollmentAtSignIn:
     """As ``finish_registration``, for a sign-in that waits for it, which goes on. Raises SignInEnded too."""
-    waiting = enrolling(organization, token, browser.id)
-    require_allowed(organization, PASSKEY)
+    waiting = get_pending_enrollment(organization, token, browser.id)
+    require_method_allowed(organization, PASSKEY)
     user_id = waiting.pending.user_id
     _require_room(organization, user_id)
-    verified = verified_passkey(organization, REGISTER, str(user_id), text, name, browser)
+    verified = verify_new_passkey(organization, REGISTER, str(user_id), text, name, browser)
     return _add_at_sign_in(actor, organization, token, verified, browser)
 
 
 @transaction
 def _add(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, verified: VerifiedPasskey, known: str
-) -> FactorAdded:
+) -> AddedFactor:
     store_passkey(actor, organization, user_id, verified)
-    return finish_adding(actor, organization, user_id, PASSKEY, proved=verified.proved, known=known)
+    return complete_enrollment(actor, organization, user_id, PASSKEY, proved=verified.proved, known=known)
 
 
 @transaction
 def _add_at_sign_in(
     actor: Actor, organization: OrganizationSnapshot, token: str, verified: VerifiedPasskey, browser: Browser
-) -> EnrolledAtSignIn:
+) -> EnrollmentAtSignIn:
     # Asked again within the unit, before anything is stored: a sign-in goes on once.
-    waiting = enrolling(organization, token, browser.id)
+    waiting = get_pending_enrollment(organization, token, browser.id)
     person = waiting.pending.person(actor)
     store_passkey(person, organization, waiting.pending.user_id, verified)
-    return finish_adding_at_sign_in(actor, waiting, PASSKEY, proved=verified.proved, browser=browser)
+    return complete_enrollment_at_sign_in(actor, waiting, PASSKEY, proved=verified.proved, browser=browser)
 
 
-def verified_passkey(
+def verify_new_passkey(
     organization: OrganizationSnapshot, purpose: str, whose: str, text: str, name: str, browser: Browser
 ) -> VerifiedPasskey:
     """The answer is right and its challenge, made for the purpose and for ``whose``, is used.
 
     Not in a unit of work, for it takes time and counts once. Raises as ``finish_registration``.
     """
-    party = get_party()
+    party = get_relying_party()
     chosen = normalize_passkey_name(name if name.strip() else browser_name(browser.user_agent))
     answer = parse_registration_response(text)
-    challenge = challenge_of(answer)
-    require_challenge(organization, purpose, browser.id, challenge, whose)
-    made = verify_created(party, answer, challenge)
-    use_challenge(organization, challenge)
+    challenge = challenge_in_response(answer)
+    validate_challenge(organization, purpose, browser.id, challenge, whose)
+    made = verify_registration(party, answer, challenge)
+    consume_challenge(organization, challenge)
     return VerifiedPasskey(made, answer, chosen, browser.user_agent)
 
 
@@ -206,12 +206,16 @@ def store_passkey(
         "passkey.registered",
         target_type="user",
         target_id=public_id("usr", user_id),
-        after={"passkey": public_id(PREFIX, passkey_id), "name": verified.name, "synced": made.is_synced},
+        after={
+            "passkey": public_id(PUBLIC_ID_PREFIX, passkey_id),
+            "name": verified.name,
+            "synced": made.is_synced,
+        },
     )
 
 
 def _options(organization: OrganizationSnapshot, user_id: UUID, browser: Browser) -> Mapping[str, Any]:
-    party = get_party()
+    party = get_relying_party()
     user = get_user(organization.id, user_id)
     return creation_options(
         party,
@@ -220,7 +224,7 @@ def _options(organization: OrganizationSnapshot, user_id: UUID, browser: Browser
         handle=_handle_of(organization.id, user_id),
         email=user.email,
         name=user.name,
-        known=descriptors_of(organization.id, user_id),
+        known=list_descriptors(organization.id, user_id),
     )
 
 
@@ -235,7 +239,7 @@ def _why_not(organization: OrganizationSnapshot, user_id: UUID) -> Conflict | No
     """Why no passkey may be registered. Those who come at one moment may be a few more than the bound."""
     if not is_passkey_registration_enabled(organization.settings):
         return Conflict("This organization does not let people register passkeys.", code="passkeys_off")
-    if count_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
+    if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
         return Conflict(
             f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",
             code="too_many_passkeys",
@@ -266,23 +270,23 @@ def _handle_of(organization_id: str, user_id: UUID) -> str:
     return made
 
 
-class LastWayIn(Conflict):
+class LastSignInMethod(Conflict):
     """Nobody signs in with a password here, and without this passkey its owner never would again."""
 
     code = "last_way_in"
 
 
 @read
-def list_passkeys(actor: Actor) -> tuple[PasskeyView, ...]:
+def list_passkeys(actor: Actor) -> tuple[PasskeyRecord, ...]:
     """The actor's own passkeys, the newest first. Raises Forbidden."""
-    organization, user_id = own_account_of(actor)
-    return passkeys_of(organization.id, user_id)
+    organization, user_id = get_own_account(actor)
+    return list_passkeys_of_user(organization.id, user_id)
 
 
 @read
-def get_passkey(actor: Actor, passkey_id: str) -> PasskeyView:
+def get_passkey(actor: Actor, passkey_id: str) -> PasskeyRecord:
     """The actor's own passkey ``pky_…``. Raises NotFound for anybody else's, Forbidden."""
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     row = db.session.scalar(
         select(Passkey).where(
             Passkey.organization_id == organization.id,
@@ -292,7 +296,7 @@ def get_passkey(actor: Actor, passkey_id: str) -> PasskeyView:
     )
     if row is None:
         raise NotFound("There is no such passkey.")
-    return view_of(row)
+    return passkey_record(row)
 
 
 @transaction
@@ -326,7 +330,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     Returns the new value of this browser's cookie. Raises FreshSignInRequired, which asks for the second factor too,
     NotFound, FactorDemanded, LastWayIn. Audit: ``passkey.removed`` and ``second_factor.removed``.
     """
-    organization, user_id = own_account_of(actor)
+    organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
     _changed_one(
@@ -335,8 +339,8 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
         )
     )
     by_password = organization.settings["authentication"]["password"]["enabled"]
-    if not by_password and not has_passkey_that_signs_in(organization.id, user_id):
-        raise LastWayIn(
+    if not by_password and not has_passwordless_passkey(organization.id, user_id):
+        raise LastSignInMethod(
             "Nobody signs in with a password here, so this is your only way in. Register another passkey first."
         )
     audit.record(
@@ -346,11 +350,11 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
         target_id=public_id("usr", user_id),
         before={"passkey": passkey.public_id, "name": passkey.name},
     )
-    return finish_removing(actor, organization, user_id, PASSKEY)
+    return complete_factor_removal(actor, organization, user_id, PASSKEY)
 
 
 def _id_of(text: str) -> UUID:
-    found = parse_public_id(PREFIX, text)
+    found = parse_public_id(PUBLIC_ID_PREFIX, text)
     if found is None:
         raise NotFound("There is no such passkey.")
     return found

@@ -38,12 +38,12 @@ from app.rules.sign_in.passkeys import (
     relying_party,
 )
 
-PREFIX = "pky"
-UNSAID = UUID(int=0)
+PUBLIC_ID_PREFIX = "pky"
+UNKNOWN_AAGUID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class PasskeyView:
+class PasskeyRecord:
     """A passkey without its key. ``aaguid`` is None where the authenticator does not say what it is."""
 
     id: UUID
@@ -61,11 +61,11 @@ class PasskeyView:
     @property
     def public_id(self) -> str:
         """``pky_…``."""
-        return public_id(PREFIX, self.id)
+        return public_id(PUBLIC_ID_PREFIX, self.id)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredKey:
+class StoredPasskey:
     """What an answer is verified with, and whose it is. ``handle`` is what authenticators call them."""
 
     id: UUID
@@ -80,7 +80,7 @@ class StoredKey:
 
 
 @read
-def passkeys_of(organization_id: str, user_id: UUID) -> tuple[PasskeyView, ...]:
+def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyRecord, ...]:
     """The user's passkeys, the newest first."""
     rows = db.session.scalars(
         select(Passkey)
@@ -88,11 +88,11 @@ def passkeys_of(organization_id: str, user_id: UUID) -> tuple[PasskeyView, ...]:
         .order_by(Passkey.id.desc())
         .limit(10 * MAX_PASSKEYS_PER_USER)
     )
-    return tuple(view_of(row) for row in rows)
+    return tuple(passkey_record(row) for row in rows)
 
 
 @read
-def count_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, int]:
+def count_passkeys_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, int]:
     """How many passkeys each of at most a page of users has; who has none is left out."""
     if not user_ids:
         return {}
@@ -105,7 +105,7 @@ def count_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[
 
 
 @read
-def has_passkey_that_signs_in(organization_id: str, user_id: UUID) -> bool:
+def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
     """Whether the user could sign in by a passkey alone."""
     found = db.session.scalar(
         select(Passkey.id)
@@ -120,7 +120,7 @@ def has_passkey_that_signs_in(organization_id: str, user_id: UUID) -> bool:
 
 
 @read
-def some_passkey_signs_in(organization_id: str) -> bool:
+def any_user_has_passwordless_passkey(organization_id: str) -> bool:
     """Whether anybody of the organization who may sign in has a passkey that is enough for it."""
     found = db.session.scalar(
         select(Passkey.id)
@@ -136,7 +136,7 @@ def some_passkey_signs_in(organization_id: str) -> bool:
 
 
 @read
-def descriptors_of(organization_id: str, user_id: UUID) -> tuple[Descriptor, ...]:
+def list_descriptors(organization_id: str, user_id: UUID) -> tuple[Descriptor, ...]:
     """The user's passkeys as browsers are told of them."""
     rows = db.session.execute(
         select(Passkey.credential_id, Passkey.transports)
@@ -148,7 +148,7 @@ def descriptors_of(organization_id: str, user_id: UUID) -> tuple[Descriptor, ...
 
 
 @read
-def find_key(organization_id: str, credential_id: str) -> StoredKey | None:
+def find_passkey_by_credential(organization_id: str, credential_id: str) -> StoredPasskey | None:
     """The key of that credential in this organization; another's is as unknown as one that never was."""
     row = db.session.execute(
         select(
@@ -170,11 +170,11 @@ def find_key(organization_id: str, credential_id: str) -> StoredKey | None:
         .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
         .where(Passkey.organization_id == organization_id, Passkey.credential_id == credential_id)
     ).first()
-    return None if row is None else StoredKey(*row)
+    return None if row is None else StoredPasskey(*row)
 
 
 @transaction
-def remove_all(organization_id: str, user_id: UUID) -> int:
+def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
     """The user has no passkey any more, nor a name that authenticators know; part of the unit that audits it.
 
     Returns how many there were.
@@ -190,9 +190,9 @@ def remove_all(organization_id: str, user_id: UUID) -> int:
     return removed
 
 
-def view_of(row: Passkey) -> PasskeyView:
+def passkey_record(row: Passkey) -> PasskeyRecord:
     """The row as others may see it."""
-    return PasskeyView(
+    return PasskeyRecord(
         row.id,
         row.user_id,
         row.name,
@@ -200,7 +200,7 @@ def view_of(row: Passkey) -> PasskeyView:
         row.is_synced,
         row.signs_in_alone,
         tuple(row.transports.split()),
-        None if row.aaguid == UNSAID else row.aaguid,
+        None if row.aaguid == UNKNOWN_AAGUID else row.aaguid,
         row.user_agent,
         row.created_at,
         row.last_used_at,
@@ -211,7 +211,7 @@ REGISTER, SIGN_IN, SECOND_FACTOR = "register", "sign in", "second factor"
 INVITATION = "invitation"
 
 
-class ChallengeEnded(DomainError):
+class InvalidChallenge(DomainError):
     """The answer comes too late, a second time, or from another browser than the one that was asked."""
 
     code = "passkey_challenge_ended"
@@ -220,7 +220,7 @@ class ChallengeEnded(DomainError):
         super().__init__("That took too long, or this page was used before. Try your passkey again.")
 
 
-class NoPasskeysHere(Conflict):
+class PasskeysUnavailable(Conflict):
     """The service is reached at a number, and authenticators know domains alone."""
 
     code = "passkeys_unavailable"
@@ -229,16 +229,16 @@ class NoPasskeysHere(Conflict):
         super().__init__("Passkeys need a domain name, and this service is reached by an IP address.")
 
 
-def find_party() -> RelyingParty | None:
+def find_relying_party() -> RelyingParty | None:
     """Who this service is to authenticators, by its configured address; None where it has no domain."""
     return relying_party(current().base_url)
 
 
-def get_party() -> RelyingParty:
+def get_relying_party() -> RelyingParty:
     """As ``find_party``. Raises NoPasskeysHere."""
-    party = find_party()
+    party = find_relying_party()
     if party is None:
-        raise NoPasskeysHere
+        raise PasskeysUnavailable
     return party
 
 
@@ -254,7 +254,7 @@ def issue_challenge(
     )
 
 
-def require_challenge(
+def validate_challenge(
     organization: OrganizationSnapshot, purpose: str, browser_id: str, challenge: str, whose: str = ""
 ) -> None:
     """It was made for this and has not ended; whether it was used is asked by ``use_challenge``.
@@ -263,18 +263,18 @@ def require_challenge(
     """
     bound = _bound(organization, purpose, browser_id, whose)
     if check_challenge(_key(organization), bound, challenge, clock.now())[0] is not ChallengeState.GOOD:
-        raise ChallengeEnded
+        raise InvalidChallenge
 
 
-def use_challenge(organization: OrganizationSnapshot, challenge: str) -> None:
+def consume_challenge(organization: OrganizationSnapshot, challenge: str) -> None:
     """It counts no more, whatever follows: of all who bring it at once a unique key lets one go on.
 
     Called outside of a unit of work, with an answer that was verified. Raises ChallengeEnded.
     """
     if not single_use.claim(
-        organization.id, "passkey", "", challenge, until=clock.now() + CHALLENGE_LIFETIME
+        organization.id, "passkey", "", challenge, expires_at=clock.now() + CHALLENGE_LIFETIME
     ):
-        raise ChallengeEnded
+        raise InvalidChallenge
 
 
 def _key(organization: OrganizationSnapshot) -> bytes:
@@ -288,7 +288,7 @@ def _bound(organization: OrganizationSnapshot, purpose: str, browser_id: str, wh
 R = TypeVar("R")
 
 
-class NotVerified(DomainError):
+class PasskeyNotVerified(DomainError):
     """The answer is not that of this passkey, for this challenge, on a page of ours."""
 
     code = "invalid_passkey"
@@ -298,7 +298,7 @@ class NotVerified(DomainError):
 
 
 @dataclass(frozen=True, slots=True)
-class MadePasskey:
+class CreatedPasskey:
     """A passkey that an authenticator has made."""
 
     credential_id: str
@@ -311,7 +311,7 @@ class MadePasskey:
 
 
 @dataclass(frozen=True, slots=True)
-class UsedPasskey:
+class PasskeyAssertion:
     """What an authenticator says beside its signature. ``was_verified``: it knew its person."""
 
     sign_count: int
@@ -320,7 +320,7 @@ class UsedPasskey:
     was_verified: bool
 
 
-def challenge_of(content_of: RegistrationResponse | AuthenticationResponse) -> str:
+def challenge_in_response(content_of: RegistrationResponse | AuthenticationResponse) -> str:
     """The challenge that the browser says it answers; what is signed says the same, or it is refused later.
 
     Raises BadAnswer.
@@ -333,23 +333,23 @@ def challenge_of(content_of: RegistrationResponse | AuthenticationResponse) -> s
         raise InvalidPasskeyResponse
     # Our pages are never framed, so nobody's page asks on behalf of another (WebAuthn section 7.1, steps 10 and 11).
     if said.get("crossOrigin") not in (None, False) or "topOrigin" in said:
-        raise NotVerified
+        raise PasskeyNotVerified
     challenge: str = said["challenge"]
     return challenge
 
 
-def verify_created(party: RelyingParty, answer: RegistrationResponse, challenge: str) -> MadePasskey:
+def verify_registration(party: RelyingParty, answer: RegistrationResponse, challenge: str) -> CreatedPasskey:
     """The new passkey, made for this challenge on a page of our origin. Raises NotVerified."""
     from webauthn import verify_registration_response
     from webauthn.helpers import parse_attestation_object
     from webauthn.helpers.structs import AttestationFormat, CredentialDeviceType
 
-    def verify() -> MadePasskey:
+    def verify() -> CreatedPasskey:
         attestation = _bytes_of(answer.content["response"]["attestationObject"])
         said = parse_attestation_object(attestation)
         # None was asked for. What browsers leave is a signature of the key itself; no certificate is looked at.
         if said.fmt not in (AttestationFormat.NONE, AttestationFormat.PACKED) or said.att_stmt.x5c:
-            raise NotVerified
+            raise PasskeyNotVerified
         made = verify_registration_response(
             credential=dict(answer.content),
             expected_challenge=_bytes_of(challenge),
@@ -357,7 +357,7 @@ def verify_created(party: RelyingParty, answer: RegistrationResponse, challenge:
             expected_origin=party.origin,
             require_user_verification=False,
         )
-        return MadePasskey(
+        return CreatedPasskey(
             urlsafe_b64encode(made.credential_id).rstrip(b"=").decode(),
             made.credential_public_key,
             made.sign_count,
@@ -370,13 +370,13 @@ def verify_created(party: RelyingParty, answer: RegistrationResponse, challenge:
     made = _strict(verify)
     # The library takes the id from what is attested; the browser's word for it must be the same.
     if made.credential_id != answer.credential_id:
-        raise NotVerified
+        raise PasskeyNotVerified
     return made
 
 
-def verify_used(
+def verify_assertion(
     party: RelyingParty, answer: AuthenticationResponse, challenge: str, public_key: bytes, *, alone: bool
-) -> UsedPasskey:
+) -> PasskeyAssertion:
     """What the authenticator says, signed by the key for this challenge on a page of our origin.
 
     ``alone``: it must have verified its person. Its counter is judged by the caller. Raises NotVerified.
@@ -384,7 +384,7 @@ def verify_used(
     from webauthn import verify_authentication_response
     from webauthn.helpers.structs import CredentialDeviceType
 
-    def verify() -> UsedPasskey:
+    def verify() -> PasskeyAssertion:
         used = verify_authentication_response(
             credential=dict(answer.content),
             expected_challenge=_bytes_of(challenge),
@@ -394,7 +394,7 @@ def verify_used(
             credential_current_sign_count=0,
             require_user_verification=alone,
         )
-        return UsedPasskey(
+        return PasskeyAssertion(
             used.new_sign_count,
             used.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
             used.credential_backed_up,
@@ -411,9 +411,9 @@ def _strict(verify: Callable[[], R]) -> R:
         return verify()
     # Beside its own errors the library lets those of its parsers through, whose input a stranger wrote.
     except (WebAuthnException, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NotVerified from error
+        raise PasskeyNotVerified from error
     except (EOFError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
-        raise NotVerified from error
+        raise PasskeyNotVerified from error
 
 
 def _bytes_of(text: str) -> bytes:

@@ -24,7 +24,7 @@ from app.operations.directory.users import list_password_schemes
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
-from app.operations.sign_in.sessions import end_sessions_of_user, renew_session
+from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -35,12 +35,12 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.lockout import network_of
 
-LONGEST_WAIT_SECONDS = 2.0
-MOST_WAITING = 4
+MAX_WAIT_SECONDS = 2.0
+MAX_WAITING_THREADS = 4
 """Threads that may wait for a place. With the hashing ones they stay below the eight of a process."""
 
 
-class _Queue:
+class _HashingQueue:
     """Places of those who hash or wait for it; no holder has more than half of them."""
 
     def __init__(self, places: int) -> None:
@@ -68,11 +68,11 @@ class _Queue:
 
 
 _hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
-_queue = _Queue((os.cpu_count() or 1) + MOST_WAITING)
+_queue = _HashingQueue((os.cpu_count() or 1) + MAX_WAITING_THREADS)
 
 
 @contextmanager
-def _place_to_hash(organization_id: str | None = None, address: str | None = None) -> Iterator[None]:
+def _hashing_slot(organization_id: str | None = None, address: str | None = None) -> Iterator[None]:
     holders = [(organization_id, "")] if organization_id else []
     if address:
         # A network's storm is one storm, at however many organizations it knocks: it has one share of the places.
@@ -81,7 +81,7 @@ def _place_to_hash(organization_id: str | None = None, address: str | None = Non
     if not queue.take(holders):
         raise _too_many()
     try:
-        if not _hashing.acquire(timeout=LONGEST_WAIT_SECONDS):
+        if not _hashing.acquire(timeout=MAX_WAIT_SECONDS):
             raise _too_many()
         try:
             yield
@@ -107,7 +107,7 @@ def verify_password(
     ``organization_id`` and ``address`` say whose place in the queue it takes. Raises Unavailable when too many wait,
     or for two seconds. Call it outside of a transaction.
     """
-    with _place_to_hash(organization_id, address):
+    with _hashing_slot(organization_id, address):
         is_right = passwords.verify_password(stored_hash, password)
         if not is_right and len(password) <= passwords.MAX_LENGTH:
             _spend_the_rest(organization_id, stored_hash, password)
@@ -125,10 +125,10 @@ def _spend_the_rest(organization_id: str | None, stored_hash: str | None, passwo
         passwords.verify_password(None, password)
     for scheme in schemes:
         if scheme != spent:
-            imported_hashes.is_password(imported_hashes.dummy(scheme), password)
+            imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
 
 
-def new_password_hash(
+def hash_new_password(
     settings: Mapping[str, Any],
     password: str,
     *,
@@ -148,7 +148,7 @@ def new_password_hash(
     )
     if errors:
         raise InvalidInput(errors[0].message, errors=errors)
-    with _place_to_hash(organization_id, address):
+    with _hashing_slot(organization_id, address):
         return passwords.hash_password(password)
 
 
@@ -173,7 +173,7 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
         raise Forbidden("Only a person has a password.")
     organization = get_organization_by_id(actor.organization_id)
     email, name, stored_hash = _read(actor)
-    guess = sign_in_limits.claim_guess(organization, email, address=actor.ip_address, known=known)
+    guess = sign_in_limits.claim_password_attempt(organization, email, address=actor.ip_address, known=known)
     claim = guess.claim
     if claim.retry_after:
         raise _too_many_password_changes(guess)
@@ -187,7 +187,7 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
         raise InvalidInput(
             "This is not your current password.", field="current_password", code="wrong_password"
         )
-    sign_in_limits.forgive(
+    sign_in_limits.clear_failed_attempts(
         organization.id, canonical_email(email) or "", address=actor.ip_address, known=known
     )
     if new == current:
@@ -195,11 +195,11 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
             "This is your current password. Choose another.", field="new_password", code="unchanged"
         )
     personal = (email, name, organization.name, organization.slug)
-    new_hash = new_password_hash(organization.settings, new, personal=personal, field="new_password", **place)
+    new_hash = hash_new_password(organization.settings, new, personal=personal, field="new_password", **place)
     return _store(actor, stored_hash, new_hash, known)
 
 
-def _too_many_password_changes(guess: sign_in_limits.Guess) -> TooManyRequests:
+def _too_many_password_changes(guess: sign_in_limits.PasswordAttempt) -> TooManyRequests:
     wait = guess.claim.retry_after
     if guess.is_capped:
         words = sentence(
@@ -255,4 +255,4 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str, known: str) -> Cha
     )
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
     notify_user(actor, user_id, "password_changed")
-    return ChangedPassword(renew_session(actor), ended)
+    return ChangedPassword(rotate_session_token(actor), ended)

@@ -15,8 +15,8 @@ from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import KnownBrowser
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.known_browsers import find_with_factor
-from app.operations.sign_in.second_factors import methods_of, verdict_of
+from app.operations.sign_in.known_browsers import find_browser_with_second_factor
+from app.operations.sign_in.second_factors import decide_mfa_of_user, find_methods_of_user
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
@@ -26,14 +26,14 @@ from app.rules.sign_in.lockout import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.token_values import PENDING_SIGN_IN, digest, new_token, parse_token
 
-LIFE = timedelta(minutes=10)
-MOST_PER_USER = 50
+PENDING_LIFETIME = timedelta(minutes=10)
+MAX_PENDING_PER_USER = 50
 """Open ones in browsers that are not known, and in each that is: whoever knows the password and begins again and again
 must neither fill the table nor end what the owner has begun where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
-class PendingView:
+class PendingSignInRecord:
     """Who has given which proofs so far, and until when the rest may follow.
 
     ``known_browser_id`` is the browser that it was begun in, where its owner has given a second factor before.
@@ -64,7 +64,7 @@ class SignInEnded(NotFound):
 
 
 @transaction
-def begin_pending(
+def create_pending_sign_in(
     organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser_id: str, known: str = ""
 ) -> tuple[str, datetime]:
     """(the token that the next page carries, when it ends); part of the unit that accepted the proof.
@@ -74,7 +74,7 @@ def begin_pending(
     unit = current_unit_of_work()
     token: str = unit.stable_value("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
     now = clock.now()
-    known_browser_id = find_with_factor(organization.id, user_id, known)
+    known_browser_id = find_browser_with_second_factor(organization.id, user_id, known)
     _make_room(organization.id, user_id, known_browser_id)
     db.session.add(
         PendingSignIn(
@@ -86,14 +86,16 @@ def begin_pending(
             known_browser_id=known_browser_id,
             amr=" ".join(amr),
             created_at=now,
-            expires_at=now + LIFE,
+            expires_at=now + PENDING_LIFETIME,
         )
     )
-    return token, now + LIFE
+    return token, now + PENDING_LIFETIME
 
 
 @read
-def find_pending(organization: OrganizationSnapshot, token: str, browser_id: str) -> PendingView | None:
+def find_pending_sign_in(
+    organization: OrganizationSnapshot, token: str, browser_id: str
+) -> PendingSignInRecord | None:
     """The sign-in that waits, begun in this browser, of somebody who may still sign in; None otherwise."""
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (PENDING_SIGN_IN, organization.id):
@@ -115,7 +117,7 @@ def find_pending(organization: OrganizationSnapshot, token: str, browser_id: str
     ).first()
     if row is None:
         return None
-    return PendingView(
+    return PendingSignInRecord(
         row.id,
         organization.id,
         row.user_id,
@@ -127,16 +129,18 @@ def find_pending(organization: OrganizationSnapshot, token: str, browser_id: str
     )
 
 
-def get_pending(organization: OrganizationSnapshot, token: str, browser_id: str) -> PendingView:
+def get_pending_sign_in(
+    organization: OrganizationSnapshot, token: str, browser_id: str
+) -> PendingSignInRecord:
     """As ``find_pending``. Raises SignInEnded where that is None."""
-    found = find_pending(organization, token, browser_id)
+    found = find_pending_sign_in(organization, token, browser_id)
     if found is None:
         raise SignInEnded
     return found
 
 
 @transaction
-def use_pending(pending: PendingView) -> None:
+def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
     """It waits no more: this caller alone goes on, the row count decides. Raises SignInEnded."""
     used = count_changed(
         delete(PendingSignIn).where(
@@ -150,7 +154,7 @@ def use_pending(pending: PendingView) -> None:
 
 
 @transaction
-def end_pending_of(organization_id: str, user_id: UUID) -> None:
+def delete_pending_sign_ins_of_user(organization_id: str, user_id: UUID) -> None:
     """No sign-in of the user waits any more: who they are has to be proved from the start."""
     count_changed(
         delete(PendingSignIn).where(
@@ -160,7 +164,7 @@ def end_pending_of(organization_id: str, user_id: UUID) -> None:
 
 
 @transaction
-def end_pending_like(pending: PendingView) -> None:
+def delete_similar_pending_sign_ins(pending: PendingSignInRecord) -> None:
     """None of the user's that was begun as this one waits any more: in that known browser, or in those not known.
 
     Whoever guesses elsewhere does not end what the owner has begun where they are known.
@@ -189,7 +193,7 @@ def _make_room(organization_id: str, user_id: UUID, known_browser_id: UUID | Non
             _begun_in(known_browser_id),
         )
         .order_by(PendingSignIn.id.desc())
-        .offset(MOST_PER_USER - 1)
+        .offset(MAX_PENDING_PER_USER - 1)
         .limit(1000)
     ).all()
     if standing:
@@ -204,15 +208,15 @@ def _browser(browser_id: str) -> bytes:
     return hashlib.sha256(browser_id.encode()).digest()
 
 
-MOST_WRONG = 5
+MAX_CONSECUTIVE_FAILURES = 5
 """Wrong codes in a row before a sign-in that waits is over, and the next one has to wait."""
-MOST_IN_ALL = 100
+MAX_TOTAL_FAILURES = 100
 """Wrong codes from browsers that are not known, however slowly they come."""
 _MONTH = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class CodeAttempt:
     """Seconds to ``wait`` first, or the tries ``left`` after this one; ``is_capped``: waiting is not what helps."""
 
     wait: int
@@ -221,9 +225,9 @@ class Try:
 
 
 @transaction
-def claim_try(organization: OrganizationSnapshot, pending: PendingView) -> Try:
+def claim_code_attempt(organization: OrganizationSnapshot, pending: PendingSignInRecord) -> CodeAttempt:
     """Without a wait it counts as wrong until it is forgiven. Part of the unit that judges the code."""
-    lockout = Lockout.of(organization.settings).from_failure(MOST_WRONG)
+    lockout = Lockout.of(organization.settings).from_failure(MAX_CONSECUTIVE_FAILURES)
     if pending.known_browser_id is not None:
         known = _claim_known(organization.id, pending.known_browser_id, lockout)
         if known is not None:
@@ -232,7 +236,7 @@ def claim_try(organization: OrganizationSnapshot, pending: PendingView) -> Try:
 
 
 @transaction
-def forgive_tries(organization_id: str, user_id: UUID) -> None:
+def clear_code_failures(organization_id: str, user_id: UUID) -> None:
     """The counts start again, in every browser: a right code was given."""
     # Not deleted: those who wait for the row's lock would all insert it at once.
     count_changed(
@@ -251,7 +255,7 @@ def forgive_tries(organization_id: str, user_id: UUID) -> None:
     )
 
 
-def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Try | None:
+def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> CodeAttempt | None:
     """None when the browser was forgotten meanwhile."""
     row = db.session.execute(
         select(KnownBrowser.code_failures, KnownBrowser.code_failed_at)
@@ -263,7 +267,7 @@ def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Tr
     now = clock.now()
     wait = lockout.seconds_to_wait(row.code_failures, row.code_failed_at, now)
     if wait:
-        return Try(wait)
+        return CodeAttempt(wait)
     counts = row.code_failed_at is not None and row.code_failed_at > now - _memory(lockout)
     failures = (row.code_failures if counts else 0) + 1
     count_changed(
@@ -271,10 +275,10 @@ def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Tr
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.id == browser_id)
         .values(code_failures=failures, code_failed_at=now)
     )
-    return Try(0, lockout.attempts_left(failures))
+    return CodeAttempt(0, lockout.attempts_left(failures))
 
 
-def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Try:
+def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> CodeAttempt:
     now = clock.now()
     mine = (SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
     end = now + _MONTH + _memory(lockout)
@@ -300,16 +304,16 @@ def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Try
         .with_for_update()
     ).one()
     total = row.total if row.failed_at > now - _MONTH else 0
-    if total >= MOST_IN_ALL:
-        return Try(int((row.failed_at + _MONTH - now).total_seconds()) + 1, is_capped=True)
+    if total >= MAX_TOTAL_FAILURES:
+        return CodeAttempt(int((row.failed_at + _MONTH - now).total_seconds()) + 1, is_capped=True)
     wait = lockout.seconds_to_wait(row.failures, row.failed_at, now)
     if wait:
-        return Try(wait)
+        return CodeAttempt(wait)
     failures = (row.failures if row.failed_at > now - _memory(lockout) else 0) + 1
     count_changed(
         update(SecondFactorTry).where(*mine).values(failures=failures, total=total + 1, failed_at=now)
     )
-    return Try(0, lockout.attempts_left(failures))
+    return CodeAttempt(0, lockout.attempts_left(failures))
 
 
 def _memory(lockout: Lockout) -> timedelta:
@@ -318,10 +322,10 @@ def _memory(lockout: Lockout) -> timedelta:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingSignIn:
+class PendingSignInState:
     """What waits, for what by the settings as they are now, until when that may wait, and what the person has."""
 
-    pending: PendingView
+    pending: PendingSignInRecord
     demand: MfaRequirement
     until: datetime | None
     methods: tuple[str, ...]
@@ -332,11 +336,13 @@ class WaitingSignIn:
 
 
 @read
-def find_waiting(organization: OrganizationSnapshot, token: str, browser_id: str) -> WaitingSignIn | None:
+def find_pending_sign_in_state(
+    organization: OrganizationSnapshot, token: str, browser_id: str
+) -> PendingSignInState | None:
     """The sign-in of the token, begun in this browser; None when it has ended."""
-    pending = find_pending(organization, token, browser_id)
+    pending = find_pending_sign_in(organization, token, browser_id)
     if pending is None:
         return None
-    verdict = verdict_of(organization, pending.user_id, pending.amr)
-    methods = methods_of(organization.id, pending.user_id)
-    return WaitingSignIn(pending, verdict.demand, verdict.until, methods)
+    verdict = decide_mfa_of_user(organization, pending.user_id, pending.amr)
+    methods = find_methods_of_user(organization.id, pending.user_id)
+    return PendingSignInState(pending, verdict.demand, verdict.until, methods)

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from app.models.session import Session
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -41,7 +41,7 @@ class FreshSignInRequired(DomainError):
         self.acr_values = acr_values
 
 
-def require_fresh_person(actor: Actor) -> None:
+def require_fresh_user_sign_in(actor: Actor) -> None:
     """Raise FreshSignInRequired when a person acts, in a browser or by an app's token, who signed in too long ago.
 
     A client that acts for itself has no sign-in to be fresh.
@@ -68,7 +68,7 @@ def require_fresh_sign_in(actor: Actor) -> None:
 
 
 @transaction
-def require_standing_sign_in(actor: Actor) -> None:
+def require_active_session(actor: Actor) -> None:
     """Raise FreshSignInRequired unless the actor's own sign-in still stands; where there is none, nothing is asked.
 
     Asked last in a unit that changes what protects an account: its writes have waited for whoever had the user's row,
@@ -90,4 +90,4 @@ def _owes_second_factor(actor: Actor) -> bool:
     if actor.user_id is None or used_second_factor(actor.amr):
         return False
     home = get_organization_by_id(actor.home_organization_id)
-    return is_mfa_offered(home.settings) and bool(methods_of(home.id, actor.user_id))
+    return is_mfa_offered(home.settings) and bool(find_methods_of_user(home.id, actor.user_id))

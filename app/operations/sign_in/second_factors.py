@@ -16,7 +16,7 @@ from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, RecoveryCode
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.passkeys import count_of_users
+from app.operations.sign_in.passkeys import count_passkeys_of_users
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules import sealing
@@ -39,7 +39,9 @@ from app.rules.sign_in.second_factors import (
 
 
 @transaction
-def note_policy(organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+def record_mfa_policy_change(
+    organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
     """The moments stand as the change between two effective documents makes them; part of that change."""
     old, new = (document["authentication"]["mfa"]["policy"] for document in (before, after))
     if old == new:
@@ -78,18 +80,18 @@ NO_FACTORS = FactorCount()
 @read
 def count_factors(organization_id: str, user_id: UUID) -> FactorCount:
     """The second factors of the user, whether or not their methods count now."""
-    passkeys = count_of_users(organization_id, [user_id]).get(user_id, 0)
-    return FactorCount(passkeys, TOTP in methods_of(organization_id, user_id))
+    passkeys = count_passkeys_of_users(organization_id, [user_id]).get(user_id, 0)
+    return FactorCount(passkeys, TOTP in find_methods_of_user(organization_id, user_id))
 
 
 @read
-def methods_of(organization_id: str, user_id: UUID) -> tuple[str, ...]:
+def find_methods_of_user(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """The methods that the user has set up, whether or not they count now."""
-    return methods_of_users(organization_id, [user_id]).get(user_id, ())
+    return find_methods_of_users(organization_id, [user_id]).get(user_id, ())
 
 
 @read
-def methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
+def find_methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
     """The methods of each of at most a page of users; who has none is left out."""
     if not user_ids:
         return {}
@@ -99,18 +101,20 @@ def methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mappin
         )
     )
     methods: dict[UUID, tuple[str, ...]] = dict.fromkeys(with_app, (TOTP,))
-    for user_id in count_of_users(organization_id, user_ids):
+    for user_id in count_passkeys_of_users(organization_id, user_ids):
         methods[user_id] = (*methods.get(user_id, ()), PASSKEY)
     return methods
 
 
 @read
-def verdict_of(organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]) -> MfaDecision:
+def decide_mfa_of_user(
+    organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]
+) -> MfaDecision:
     """What a sign-in by these methods still needs, by the organization's settings as they are now."""
     settings = organization.settings
     if not is_mfa_offered(settings):
         return MfaDecision(MfaRequirement.NOTHING)
-    enrolled = methods_of(organization.id, user_id)
+    enrolled = find_methods_of_user(organization.id, user_id)
     if not enrolled and settings["authentication"]["mfa"]["policy"] == "optional":
         return MfaDecision(MfaRequirement.NOTHING)
     return decide_mfa(
@@ -149,7 +153,7 @@ def _standing(organization_id: str, user_id: UUID) -> MfaGraceStart:
 
 
 @read
-def count_left(organization_id: str, user_id: UUID) -> int:
+def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
     """How many codes of the user were not used yet."""
     return (
         db.session.scalar(
@@ -164,7 +168,7 @@ def count_left(organization_id: str, user_id: UUID) -> int:
 
 
 @transaction
-def make_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
+def create_recovery_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
     """New codes, as many as the settings say, clear in this answer alone; those before are void.
 
     Part of the change that audits it.
@@ -173,7 +177,7 @@ def make_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, 
     codes: tuple[str, ...] = current_unit_of_work().stable_value(
         f"recovery codes {user_id}", lambda: tuple(new_recovery_code() for _ in range(number))
     )
-    remove_codes(organization.id, user_id)
+    delete_recovery_codes(organization.id, user_id)
     now = clock.now()
     db.session.execute(
         insert(RecoveryCode),
@@ -191,13 +195,13 @@ def make_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, 
 
 
 @transaction
-def make_first_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
+def create_first_recovery_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
     """New codes for somebody who has none, none for whoever has some; part of adding a second factor."""
-    return () if _has_some(organization.id, user_id) else make_codes(organization, user_id)
+    return () if _has_some(organization.id, user_id) else create_recovery_codes(organization, user_id)
 
 
 @transaction
-def use_code(organization_id: str, user_id: UUID, typed: str) -> bool:
+def use_recovery_code(organization_id: str, user_id: UUID, typed: str) -> bool:
     """Whether it is a code of the user that was not used before; it counts no more."""
     code = normalize_recovery_code(typed)
     if code is None:
@@ -216,7 +220,7 @@ def use_code(organization_id: str, user_id: UUID, typed: str) -> bool:
 
 
 @transaction
-def remove_codes(organization_id: str, user_id: UUID) -> None:
+def delete_recovery_codes(organization_id: str, user_id: UUID) -> None:
     """No code of the user counts any more."""
     count_changed(
         delete(RecoveryCode).where(
@@ -237,7 +241,7 @@ def _has_some(organization_id: str, user_id: UUID) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AppView:
+class AuthenticatorAppRecord:
     """The authenticator app of a user, without its secret."""
 
     created_at: datetime
@@ -245,18 +249,18 @@ class AppView:
 
 
 @read
-def find_app(organization_id: str, user_id: UUID) -> AppView | None:
+def find_authenticator_app(organization_id: str, user_id: UUID) -> AuthenticatorAppRecord | None:
     """The user's app, or None."""
     row = db.session.execute(
         select(AuthenticatorApp.created_at, AuthenticatorApp.last_used_at).where(
             *_of(organization_id, user_id)
         )
     ).first()
-    return None if row is None else AppView(*row)
+    return None if row is None else AuthenticatorAppRecord(*row)
 
 
 @transaction
-def add_app(organization_id: str, user_id: UUID, secret: bytes, step: int) -> None:
+def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, step: int) -> None:
     """The user has the app, whose code of the time step was its proof and counts no more. Raises Conflict."""
     sealed = seal_secret(organization_id, user_id, "app", secret)
     try:
@@ -275,7 +279,7 @@ def add_app(organization_id: str, user_id: UUID, secret: bytes, step: int) -> No
 
 
 @transaction
-def accept_code(organization_id: str, user_id: UUID, typed: str) -> bool:
+def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> bool:
     """Whether it is a code of the user's app that counts now, and was not used before: never twice (MF-1)."""
     sealed = db.session.scalar(select(AuthenticatorApp.sealed_secret).where(*_of(organization_id, user_id)))
     if sealed is None:
@@ -293,7 +297,7 @@ def accept_code(organization_id: str, user_id: UUID, typed: str) -> bool:
 
 
 @transaction
-def remove_app(organization_id: str, user_id: UUID) -> bool:
+def delete_authenticator_app(organization_id: str, user_id: UUID) -> bool:
     """Whether the user had an app until now; its codes are worth nothing any more."""
     return count_changed(delete(AuthenticatorApp).where(*_of(organization_id, user_id))) == 1
 

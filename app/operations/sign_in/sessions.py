@@ -15,7 +15,7 @@ from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.permissions import get_user_roles
 from app.operations.grants.session_ends import follow_end, hand_over
-from app.operations.sign_in.pending_sign_ins import end_pending_of
+from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.statements import Statement
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
@@ -26,13 +26,13 @@ from app.rules.identifiers import new_id, parse_public_id, public_id
 from app.rules.token_values import SESSION, digest, new_token, parse_token
 
 
-def living(organization: OrganizationSnapshot) -> ColumnElement[bool]:
+def active_session_condition(organization: OrganizationSnapshot) -> ColumnElement[bool]:
     """The condition that a session row lives."""
     now = clock.now()
     return _is_living(now, *_limits(organization, now))
 
 
-def find_living(organization: OrganizationSnapshot, digest: bytes) -> Any:
+def find_active_session_row(organization: OrganizationSnapshot, digest: bytes) -> Any:
     """The row of the living session of an active user, with the user's e-mail, name and profile, or None."""
     now = clock.now()
     made_after, seen_after = _limits(organization, now)
@@ -45,7 +45,7 @@ def find_living(organization: OrganizationSnapshot, digest: bytes) -> Any:
     )
 
 
-def has_been_ended(organization: OrganizationSnapshot, session_id: UUID) -> bool:
+def is_session_revoked(organization: OrganizationSnapshot, session_id: UUID) -> bool:
     """Whether the sign-in was ended, by whomever, rather than by its age; part of a unit of work."""
     row = db.session.execute(
         select(Session.revoked_at, Session.created_at).where(
@@ -91,13 +91,13 @@ _FIND = Statement(
 )
 
 
-MOST_PER_USER = 100
+MAX_SESSIONS_PER_USER = 100
 """Where the organization sets no bound of its own: somebody who signs in again and again must not fill the table."""
-SEEN_EVERY = timedelta(minutes=1)
+LAST_SEEN_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class SessionView:
+class SessionRecord:
     """A living sign-in, with whose it is and what that person may do in the organization now."""
 
     id: UUID
@@ -138,14 +138,14 @@ class SessionView:
             user_id=self.user_id,
             session_id=self.id,
             label=self.user_email,
-            address=address,
+            ip_address=address,
             request_id=request_id,
             authenticated_at=self.authenticated_at,
             amr=self.amr,
         )
 
 
-def find_session(token: str) -> SessionView | None:
+def find_session(token: str) -> SessionRecord | None:
     """The living sign-in of a cookie's value, or None.
 
     It lives while it was neither ended nor idle or older than the organization's settings allow, and while user
@@ -190,7 +190,7 @@ def start_session(
     if replaces is not None:
         authenticated_at = _take_place(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
-    _make_room(organization.id, user_id, limits["max_per_user"] or MOST_PER_USER)
+    _make_room(organization.id, user_id, limits["max_per_user"] or MAX_SESSIONS_PER_USER)
     db.session.add(
         Session(
             organization_id=organization.id,
@@ -240,7 +240,7 @@ def _take_place(
 
 
 @transaction
-def renew_session(actor: Actor) -> str | None:
+def rotate_session_token(actor: Actor) -> str | None:
     """The actor's own sign-in has a new cookie value and the old one is dead; None when it has ended meanwhile."""
     token = current_unit_of_work().stable_value(
         "session token", lambda: new_token(SESSION, actor.home_organization_id)
@@ -259,7 +259,7 @@ def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | No
 
     Part of the change that audits it. Returns how many ended.
     """
-    end_pending_of(organization_id, user_id)
+    delete_pending_sign_ins_of_user(organization_id, user_id)
     condition = Session.user_id == user_id
     if keep is not None:
         condition &= Session.id != keep
@@ -284,12 +284,12 @@ def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
     return ended
 
 
-def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> SessionView | None:
-    row = find_living(organization, token_digest)
+def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> SessionRecord | None:
+    row = find_active_session_row(organization, token_digest)
     if row is None:
         return None
     roles = get_user_roles(organization.id, organization.id, row.user_id)
-    return SessionView(
+    return SessionRecord(
         id=row.id,
         organization_id=organization.id,
         organization_slug=organization.slug,
@@ -310,7 +310,7 @@ def _read_session(organization: OrganizationSnapshot, token_digest: bytes) -> Se
 
 
 @transaction
-def _note_seen(view: SessionView) -> None:
+def _note_seen(view: SessionRecord) -> None:
     db.session.execute(
         update(Session)
         .where(
@@ -336,7 +336,7 @@ def _make_room(organization_id: str, user_id: UUID, most: int) -> None:
 
 def _sampling(organization: OrganizationSnapshot) -> timedelta:
     idle = timedelta(seconds=organization.settings["authentication"]["sessions"]["idle_timeout_seconds"])
-    return min(SEEN_EVERY, idle / 10)
+    return min(LAST_SEEN_INTERVAL, idle / 10)
 
 
 def _printable(text: str) -> str:
@@ -344,7 +344,7 @@ def _printable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class SessionSummary:
     """A sign-in as its owner sees it in a list."""
 
     public_id: str
@@ -357,25 +357,29 @@ class SignIn:
 
 
 @read
-def list_sessions(actor: Actor) -> list[SignIn]:
+def list_sessions(actor: Actor) -> list[SessionSummary]:
     """The actor's own living sign-ins, this one first, then by last use."""
     organization, user_id = _own(actor)
-    return sign_ins_of(organization, user_id, current=actor.session_id)
+    return list_sessions_of_user(organization, user_id, current=actor.session_id)
 
 
 @read
-def sign_ins_of(
+def list_sessions_of_user(
     organization: OrganizationSnapshot, user_id: UUID, *, current: UUID | None = None
-) -> list[SignIn]:
+) -> list[SessionSummary]:
     """The living sign-ins of a user, the current one first, then by last use."""
     rows = db.session.scalars(
         select(Session)
-        .where(Session.organization_id == organization.id, Session.user_id == user_id, living(organization))
+        .where(
+            Session.organization_id == organization.id,
+            Session.user_id == user_id,
+            active_session_condition(organization),
+        )
         .order_by(Session.last_seen_at.desc())
         .limit(1000)
     )
     listed = [
-        SignIn(
+        SessionSummary(
             public_id("ses", row.id),
             row.id == current,
             row.created_at,

@@ -16,13 +16,13 @@ from app.operations.directory.lookups import OrganizationSnapshot, get_organizat
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.passwords import verify_password
 from app.operations.sign_in.pending_sign_ins import (
-    PendingView,
+    PendingSignInRecord,
     SignInEnded,
-    begin_pending,
-    forgive_tries,
-    use_pending,
+    clear_code_failures,
+    consume_pending_sign_in,
+    create_pending_sign_in,
 )
-from app.operations.sign_in.second_factors import verdict_of
+from app.operations.sign_in.second_factors import decide_mfa_of_user
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import count_changed, read, transaction
@@ -48,7 +48,7 @@ class SignedIn:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondStep:
+class SecondStepRequired:
     """The sign-in waits: ``purpose`` says for what, ``token`` is what the next page carries until ``expires_at``.
 
     VERIFY: the person has a second factor and gives it. ENROL: one is demanded and has to be set up. OFFER: it will be
@@ -75,24 +75,24 @@ class Browser:
 
 
 @transaction
-def complete_first_proof(
+def complete_first_factor(
     actor: Actor,
     organization: OrganizationSnapshot,
     user_id: UUID,
     *,
     amr: tuple[str, ...],
     browser: Browser,
-) -> SignedIn | SecondStep:
+) -> SignedIn | SecondStepRequired:
     """The user is signed in, or is asked for what is missing; part of the unit that accepted the proof.
 
     ``actor`` is the anonymous one with address and request id; ``amr`` is what was proved (RFC 8176), with ``mfa``
     where that was two factors at once. Raises SignInEnded when the user may sign in no more. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
-    verdict = verdict_of(organization, user_id, amr)
+    verdict = decide_mfa_of_user(organization, user_id, amr)
     if verdict.demand is MfaRequirement.NOTHING:
         return _start(actor, organization, user_id, amr, browser)
-    token, expires_at = begin_pending(organization, user_id, amr, browser.id, browser.known)
+    token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known)
     audit.record(
         _person(actor, organization, user_id),
         "sign_in.first_proof_given",
@@ -100,39 +100,39 @@ def complete_first_proof(
         target_id=public_id("usr", user_id),
         after={"methods": list(amr), "needs": verdict.demand.value},
     )
-    return SecondStep(token, expires_at, verdict.demand, verdict.until)
+    return SecondStepRequired(token, expires_at, verdict.demand, verdict.until)
 
 
 @transaction
-def complete_second_proof(
+def complete_second_factor(
     actor: Actor,
     organization: OrganizationSnapshot,
-    pending: PendingView,
+    pending: PendingSignInRecord,
     proved: Iterable[str],
     browser: Browser,
-) -> SignedIn | SecondStep:
+) -> SignedIn | SecondStepRequired:
     """The sign-in that waited goes on with the second factor that was ``proved``, in the caller's unit.
 
     What follows may be another step: a factor whose method counts no more opens the account, and another is demanded.
     Raises SignInEnded. Audit: as the first proof.
     """
-    use_pending(pending)
+    consume_pending_sign_in(pending)
     amr = combine_amr(pending.amr, proved)
-    return complete_first_proof(actor, organization, pending.user_id, amr=amr, browser=browser)
+    return complete_first_factor(actor, organization, pending.user_id, amr=amr, browser=browser)
 
 
 @transaction
-def postpone_enrolment(
-    actor: Actor, organization: OrganizationSnapshot, pending: PendingView, browser: Browser
-) -> SignedIn | SecondStep:
+def postpone_enrollment(
+    actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord, browser: Browser
+) -> SignedIn | SecondStepRequired:
     """The user is signed in without the second factor that is offered; who may not put it off is asked again.
 
     Raises SignInEnded. Audit: ``session.started``.
     """
-    use_pending(pending)
-    if verdict_of(organization, pending.user_id, pending.amr).demand is MfaRequirement.OFFER:
+    consume_pending_sign_in(pending)
+    if decide_mfa_of_user(organization, pending.user_id, pending.amr).demand is MfaRequirement.OFFER:
         return _start(actor, organization, pending.user_id, pending.amr, browser)
-    return complete_first_proof(actor, organization, pending.user_id, amr=pending.amr, browser=browser)
+    return complete_first_factor(actor, organization, pending.user_id, amr=pending.amr, browser=browser)
 
 
 def _start(
@@ -151,12 +151,12 @@ def _start(
     )
     if before is None or not standing:
         raise SignInEnded
-    sign_in_limits.forgive(
+    sign_in_limits.clear_failed_attempts(
         organization.id, before.email_canonical, address=actor.ip_address, known=browser.known
     )
     gave_factor = used_second_factor(amr)
     if gave_factor:
-        forgive_tries(organization.id, user_id)
+        clear_code_failures(organization.id, user_id)
     token, session_id = start_session(
         organization,
         user_id,
@@ -166,7 +166,7 @@ def _start(
         replaces=browser.replaces,
     )
     who = replace(_person(actor, organization, user_id), session_id=session_id)
-    known = known_browsers.recognise(
+    known = known_browsers.remember_browser(
         who,
         user_id,
         browser.known,
@@ -194,21 +194,21 @@ def _person(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> 
         organization.id,
         user_id=user_id,
         label=email or "",
-        address=actor.ip_address,
+        ip_address=actor.ip_address,
         request_id=actor.request_id,
     )
 
 
 __all__ = ["Reason", "Refused", "SecondStep", "SignedIn", "sign_in"]
 
-Reason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]
+SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SignInRefused:
     """Why nobody was signed in. ``attempts_left`` says nothing about whether the account exists."""
 
-    reason: Reason
+    reason: SignInRefusalReason
     attempts_left: int = 0
     retry_after: int = 0
 
@@ -231,7 +231,7 @@ def sign_in(
     replaces: str | None = None,
     browser_id: str = "",
     known: str = "",
-) -> SignedIn | SecondStep | Refused:
+) -> SignedIn | SecondStepRequired | SignInRefused:
     """A new session of the user whose password it is, the step that it waits for, or the reason why not.
 
     Nothing is raised for a wrong password. ``replaces``, ``browser_id`` and ``known`` are as in ``Browser``. Failures
@@ -241,14 +241,14 @@ def sign_in(
     """
     organization = get_organization_by_id(organization_id)
     if not organization.is_active:
-        return Refused("suspended")
+        return SignInRefused("suspended")
     if not organization.settings["authentication"]["password"]["enabled"]:
-        return Refused("password_off")
+        return SignInRefused("password_off")
     canonical = canonical_email(email)
-    guess = sign_in_limits.claim_guess(organization, email, address=address, known=known)
+    guess = sign_in_limits.claim_password_attempt(organization, email, address=address, known=known)
     claim = guess.claim
     if claim.retry_after:
-        return Refused("capped" if guess.is_capped else "wait", retry_after=claim.retry_after)
+        return SignInRefused("capped" if guess.is_capped else "wait", retry_after=claim.retry_after)
     account = _find_account(organization.id, canonical or "")
     try:
         is_right, renewed_hash = verify_password(
@@ -273,12 +273,14 @@ def sign_in(
         if accepted is not None:
             return accepted
     # Whoever knows the password may know that the account is disabled; nobody else may.
-    reason: Reason = "disabled" if account is not None and is_right and not account.is_active else "mismatch"
+    reason: SignInRefusalReason = (
+        "disabled" if account is not None and is_right and not account.is_active else "mismatch"
+    )
     # All up to the bound, then the 1st, 2nd, 4th, 8th … beyond it: an attack must not fill the audit log.
     if claim.excess_failures <= 0 or claim.excess_failures.bit_count() == 1:
         _record_failure(actor, canonical, reason, account.id if account is not None else None)
     wait = Lockout.of(organization.settings).delay.total_seconds() if claim.attempts_left == 0 else 0
-    return Refused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
+    return SignInRefused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
 
 
 @read
@@ -300,7 +302,7 @@ def _accept(
     *,
     spent: tuple[UUID, ...],
     browser: Browser,
-) -> SignedIn | SecondStep | None:
+) -> SignedIn | SecondStepRequired | None:
     """The password counts, unless it was changed or the user disabled since the hash was read."""
     unchanged = count_changed(
         update(User)
@@ -319,11 +321,13 @@ def _accept(
     if not unchanged:
         return None
     rate_limits.withdraw_attempts(organization.id, spent)
-    return complete_first_proof(actor, organization, account.id, amr=("pwd",), browser=browser)
+    return complete_first_factor(actor, organization, account.id, amr=("pwd",), browser=browser)
 
 
 @transaction
-def _record_failure(actor: Actor, canonical: str | None, reason: Reason, user_id: UUID | None) -> None:
+def _record_failure(
+    actor: Actor, canonical: str | None, reason: SignInRefusalReason, user_id: UUID | None
+) -> None:
     # Only what has the form of an address is kept: people type passwords into the wrong field.
     after = {"email": canonical, "reason": reason}
     # Whose account it was meant for sees it among the activity.

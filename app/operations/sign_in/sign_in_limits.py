@@ -15,42 +15,44 @@ from datetime import timedelta
 from uuid import UUID
 
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.known_browsers import find_known
+from app.operations.sign_in.known_browsers import find_known_browser
 from app.operations.store import rate_limits
 from app.operations.store.rate_limits import AttemptResult, Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout, networks_of
 
-MOST_PER_NETWORK = 100
+MAX_FAILURES_PER_NETWORK = 100
 """Failures from one network, whatever the accounts, before it waits: whoever tries one password on many of them."""
-MOST_PER_ACCOUNT = 100
+MAX_FAILURES_PER_ACCOUNT = 100
 """Failures at one account from unknown browsers, whatever the networks (NIST SP 800-63B-4 section 3.2.2). After that
 its owner signs in from a known browser or chooses a new password by a link; otherwise a month has to pass."""
-MOST_PER_ORGANIZATION = 1000
+MAX_FAILURES_PER_ORGANIZATION = 1000
 """Failures from unknown browsers in the window of the settings. Beyond it one may be tried now and then."""
 _FROM = "sign_in"
 _MONTH = timedelta(days=30)
-_CAP = Lockout(MOST_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
+_CAP = Lockout(MAX_FAILURES_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
 _BUDGET_DELAY, _LONGEST_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class PasswordAttempt:
     """A password that somebody may try, or has to wait for; ``is_capped`` says that waiting is not what helps."""
 
     claim: AttemptResult
     is_capped: bool
 
 
-def claim_guess(organization: OrganizationSnapshot, email: str, *, address: str | None, known: str) -> Guess:
+def claim_password_attempt(
+    organization: OrganizationSnapshot, email: str, *, address: str | None, known: str
+) -> PasswordAttempt:
     """The try is counted, unless it has to wait; ``known`` is the value of the cookie of known browsers.
 
     Call it outside a transaction, and take its attempts back when the password was not wrong.
     """
     canonical = canonical_email(email)
     name = canonical or email[:400].casefold()
-    browser = find_known(organization.id, canonical or "", known)
+    browser = find_known_browser(organization.id, canonical or "", known)
     limits = (
         _limits_of_known(organization, browser)
         if browser is not None
@@ -58,11 +60,11 @@ def claim_guess(organization: OrganizationSnapshot, email: str, *, address: str 
     )
     claim = rate_limits.record_attempt(organization.id, *limits)
     capped = _account(name)
-    return Guess(claim, any(limit.bucket == capped for limit in claim.exceeded))
+    return PasswordAttempt(claim, any(limit.bucket == capped for limit in claim.exceeded))
 
 
 @transaction
-def forgive(
+def clear_failed_attempts(
     organization_id: str, email_canonical: str, *, address: str | None = None, known: str = ""
 ) -> None:
     """The owner was here: what was tried at the account before counts no more; part of a complete sign-in, or of
@@ -73,7 +75,7 @@ def forgive(
     rate_limits.clear_attempts(organization_id, _account(email_canonical))
     for network, _ in networks_of(address):
         rate_limits.clear_attempts(organization_id, bucket_key(_FROM, email_canonical, network))
-    browser = find_known(organization_id, email_canonical, known) if known else None
+    browser = find_known_browser(organization_id, email_canonical, known) if known else None
     if browser is not None:
         rate_limits.clear_attempts(organization_id, _browser(browser))
 
@@ -87,11 +89,13 @@ def _limits_of_unknown(
 ) -> tuple[Limit, ...]:
     lockout = Lockout.of(organization.settings)
     budget = replace(
-        lockout.from_failure(MOST_PER_ORGANIZATION), delay=_BUDGET_DELAY, max_delay=_LONGEST_BUDGET_DELAY
+        lockout.from_failure(MAX_FAILURES_PER_ORGANIZATION),
+        delay=_BUDGET_DELAY,
+        max_delay=_LONGEST_BUDGET_DELAY,
     )
     return (
         *network_limits(lockout, address, _FROM, name),
-        *network_limits(lockout.from_failure(MOST_PER_NETWORK), address, "sign_in network"),
+        *network_limits(lockout.from_failure(MAX_FAILURES_PER_NETWORK), address, "sign_in network"),
         Limit(_account(name), _CAP),
         Limit(bucket_key("sign_in organization"), budget),
     )

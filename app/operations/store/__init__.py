@@ -1,1 +1,1 @@
-"""Transactions, clock, outbox, audit.record, limits, outgoing HTTP."""
+"""Transactions, clock, outbox, audit.record, rate limits and outgoing HTTP."""

@@ -47,10 +47,10 @@ def record(
     ``action`` is in the past tense (``client.registered``), ``target_id`` is a public id, ``before`` and ``after`` are
     the changed fields. None of them may contain a secret, token or code.
     """
-    unit = current_unit_of_work()
-    unit.events += 1
-    # The same id at each attempt: were an attempt committed after all, a second one could not be.
-    event_id = unit.stable_value(f"audit {unit.events} {action} {target_id}", new_id)
+    unit_of_work = current_unit_of_work()
+    unit_of_work.event_count += 1
+    # Every attempt uses the same id. If an earlier attempt was committed after all, a second one cannot be.
+    event_id = unit_of_work.stable_value(f"audit {unit_of_work.event_count} {action} {target_id}", new_id)
     event = {
         "organization_id": actor.organization_id,
         "id": event_id,

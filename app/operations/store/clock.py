@@ -1,7 +1,7 @@
-"""The database's clock: what decides whether stored things have ended (CK-1).
+"""The database's clock, which decides whether stored rows have expired (CK-1).
 
-A worker whose own clock is minutes off must not accept an ended code. The offset between the two clocks is measured
-every half minute and added to the process's clock, so that asking the time costs no query.
+A worker whose own clock is wrong must not accept an expired code. The offset between the two clocks is measured every
+half minute and added to the process's clock, so that reading the time costs no query.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _measured_at: float | None = None
 
 
 def now() -> datetime:
-    """The database's time, aware, in UTC."""
+    """Return the database's time in UTC."""
     global _measured_at
     tick = time.monotonic()
     if _measured_at is None:
-        # Nobody is told a time before the first measurement, whoever asks while it is under way.
+        # No caller gets a time before the first measurement, not even while another thread measures.
         _measure()
         _measured_at = tick
     elif tick - _measured_at > MEASURE_INTERVAL_SECONDS:
@@ -37,7 +37,7 @@ def now() -> datetime:
 
 
 def offset() -> timedelta:
-    """How far the database's clock is ahead of this process's."""
+    """Return how far the database's clock is ahead of this process's clock."""
     now()
     return _offset
 
@@ -52,8 +52,8 @@ def _measure() -> None:
     try:
         with engine.connect() as connection:
             before = datetime.now(UTC)
-            theirs = connection.execute(statement).scalar_one()
-            _offset = theirs - (before + (datetime.now(UTC) - before) / 2)
+            database_time = connection.execute(statement).scalar_one()
+            _offset = database_time - (before + (datetime.now(UTC) - before) / 2)
     except (DBAPIError, PoolTimeout):
-        # The offset of half a minute ago is as good; whoever asked meets the database's fault itself.
+        # The previous offset is good enough, and the caller will meet the database error itself.
         return

@@ -1,7 +1,7 @@
-"""Idempotency: a POST under an Idempotency-Key happens once, and who repeats it gets the first answer (JS-9).
+"""Idempotency keys: a POST with an Idempotency-Key is executed once, and a retry gets the first response (JS-9).
 
-The key's row, the change and the answer are one transaction: there is no moment in which a crash would leave a claimed
-key without its change. Of two that come together the second waits for the first one's commit at the unique key.
+The key, the change and the response are stored in one transaction, so that a crash cannot leave a key without its
+change. Of two concurrent requests, the second waits at the unique key until the first one commits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETENTION = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class IdempotentResult:
-    """What a POST answers; ``is_repeated`` says that it happened before and its secrets are not in it."""
+    """Response of a POST. ``is_repeated`` says that it was executed before and its secrets are left out."""
 
     status: int
     data: Any
@@ -48,19 +48,19 @@ def run_once(
     body: Mapping[str, Any],
     secret_fields: frozenset[str],
 ) -> IdempotentResult:
-    """The outcome of ``work``, done once for the key, the caller and the route within 24 hours.
+    """Execute ``work`` once for this key, caller and route within 24 hours, and return its result.
 
-    ``secret_fields`` are the fields of the answer that hold secrets: they are not kept. Raises Conflict when the key was
-    used with another body. Whatever ``work`` raises leaves no trace of the key.
+    ``secret_fields`` are the names of response fields that hold secrets, which are not stored. Raises Conflict if the
+    key was used with another body. If ``work`` raises, the key is not stored.
     """
-    who = actor_public_id(actor) or actor.label
-    key_digest = hashlib.sha256("\0".join((actor.home_organization_id, who, route, key)).encode()).digest()
+    caller = actor_public_id(actor) or actor.label
+    key_digest = hashlib.sha256("\0".join((actor.home_organization_id, caller, route, key)).encode()).digest()
     body_digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     if not _claim(actor.organization_id, key_digest, body_digest):
         return _repeat(actor.organization_id, key_digest, body_digest)
-    outcome = work()
-    _keep(actor.organization_id, key_digest, outcome, secret_fields)
-    return outcome
+    result = work()
+    _store(actor.organization_id, key_digest, result, secret_fields)
+    return result
 
 
 def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
@@ -98,27 +98,35 @@ def _repeat(organization_id: str, key_digest: bytes, body_digest: bytes) -> Idem
         )
     ).first()
     if row is None or row.response is None:
-        raise Conflict("A request with this Idempotency-Key is under way.", code="idempotency_in_progress")
+        raise Conflict(
+            "A request with this Idempotency-Key is still in progress. Try again in a moment.",
+            code="idempotency_in_progress",
+        )
     if row.body_digest != body_digest:
-        raise Conflict("This Idempotency-Key was used with another body.", code="idempotency_key_reused")
-    kept = json.loads(keyring.unseal(organization_id, row.response, _place(key_digest)))
-    return IdempotentResult(kept["status"], kept["data"], kept["meta"], kept["headers"], is_repeated=True)
+        raise Conflict(
+            "This Idempotency-Key was already used with a different body. Use a new key.",
+            code="idempotency_key_reused",
+        )
+    stored = json.loads(keyring.unseal(organization_id, row.response, _sealing_context(key_digest)))
+    return IdempotentResult(
+        stored["status"], stored["data"], stored["meta"], stored["headers"], is_repeated=True
+    )
 
 
-def _keep(
-    organization_id: str, key_digest: bytes, outcome: IdempotentResult, secret_fields: frozenset[str]
+def _store(
+    organization_id: str, key_digest: bytes, result: IdempotentResult, secret_fields: frozenset[str]
 ) -> None:
-    kept = {
-        "status": outcome.status,
-        "data": _without(outcome.data, secret_fields),
-        "meta": dict(outcome.meta),
-        "headers": dict(outcome.headers),
+    stored = {
+        "status": result.status,
+        "data": _without(result.data, secret_fields),
+        "meta": dict(result.meta),
+        "headers": dict(result.headers),
     }
-    sealed = keyring.seal(organization_id, json.dumps(kept).encode(), _place(key_digest))
+    sealed = keyring.seal(organization_id, json.dumps(stored).encode(), _sealing_context(key_digest))
     db.session.execute(
         update(IdempotencyKey)
         .where(IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest)
-        .values(status=outcome.status, response=sealed)
+        .values(status=result.status, response=sealed)
         .execution_options(synchronize_session=False)
     )
 
@@ -131,5 +139,5 @@ def _without(value: Any, secret_fields: frozenset[str]) -> Any:
     return [_without(item, secret_fields) for item in value] if isinstance(value, list) else value
 
 
-def _place(key_digest: bytes) -> str:
+def _sealing_context(key_digest: bytes) -> str:
     return f"idempotency|{key_digest.hex()}"

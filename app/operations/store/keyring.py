@@ -1,7 +1,6 @@
-"""Keys at rest: the instance's master key wraps a data key per organization, which seals its secrets.
+"""Encryption keys: the master key wraps one data key per organization, which seals that organization's secrets.
 
-Deleting an organization's data key makes all that it sealed unreadable (SE-8), and renewing the master key
-rewraps data keys alone.
+Deleting a data key makes everything sealed with it unreadable (SE-8). Rotating the master key rewraps only data keys.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _data_keys: Kept[bytes] = Kept(10_000)
 
 
 def new_data_key(organization_id: str) -> bytes:
-    """A fresh data key for the organization, wrapped; goes into its row."""
+    """Create a data key for the organization and return it wrapped, for the organization's row."""
     return sealing.wrap_data_key(_master_key(), organization_id, os.urandom(32))
 
 
 def wrap_data_key(organization_id: str, data_key: bytes) -> bytes:
-    """The data key of an organization that comes from elsewhere, wrapped; goes into its row."""
+    """Wrap an imported data key for the organization's row."""
     return sealing.wrap_data_key(_master_key(), organization_id, data_key)
 
 
 def unwrap_data_key(organization_id: str, wrapped: bytes) -> bytes:
-    """The data key, wrapped under the master key or the previous one. Raises CannotOpen for any other."""
+    """Unwrap a data key with the master key or the previous master key. Raises UnsealError for any other."""
     try:
         return sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
     except sealing.UnsealError:
@@ -44,7 +43,7 @@ def unwrap_data_key(organization_id: str, wrapped: bytes) -> bytes:
 
 
 def rewrap_data_key(organization_id: str, wrapped: bytes) -> bytes | None:
-    """The data key under the master key, from the previous one; None when it is so already. Raises CannotOpen."""
+    """Rewrap a data key with the master key, or return None if it already is. Raises UnsealError."""
     try:
         sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
     except sealing.UnsealError:
@@ -55,60 +54,64 @@ def rewrap_data_key(organization_id: str, wrapped: bytes) -> bytes | None:
 
 
 def has_previous_master_key() -> bool:
-    """Whether the master key is being renewed: the one before is configured beside it."""
+    """Return whether the master key is being rotated, with the previous one configured beside it."""
     return current().previous_master_key is not None
 
 
 def seal(organization_id: str, plaintext: bytes, associated_data: str) -> bytes:
-    """Sealed under the organization's data key. ``associated_data`` names the place it may be opened in."""
-    return sealing.seal(_data_key(organization_id), plaintext, _bound(organization_id, associated_data))
+    """Seal with the organization's data key. ``associated_data`` names the only place it can be unsealed in."""
+    return sealing.seal(
+        _data_key(organization_id), plaintext, _associated_data(organization_id, associated_data)
+    )
 
 
 def unseal(organization_id: str, sealed: bytes, associated_data: str) -> bytes:
-    """The plaintext. Raises sealing.CannotOpen when the sealed bytes were moved or changed."""
-    return sealing.unseal(_data_key(organization_id), sealed, _bound(organization_id, associated_data))
+    """Return the plaintext. Raises sealing.UnsealError if the sealed bytes were moved or changed."""
+    return sealing.unseal(
+        _data_key(organization_id), sealed, _associated_data(organization_id, associated_data)
+    )
 
 
 def derive_organization_key(organization_id: str, label: str) -> bytes:
-    """The organization's 256-bit subkey for one purpose; it stays the same when the master key is renewed."""
-    return _derived(_data_key(organization_id), label)
+    """Derive the organization's 256-bit subkey for one purpose. It survives a master key rotation."""
+    return _derive(_data_key(organization_id), label)
 
 
 def refresh_tag_key(organization_id: str) -> bytes:
-    """What tags the organization's refresh tokens. It is the organization's own: they go with it when it moves."""
+    """Return the key that tags the refresh tokens of the organization. It moves with the organization."""
     return derive_organization_key(organization_id, "refresh token tag")
 
 
 def derive_instance_key(label: str) -> bytes:
-    """The instance's 256-bit subkey for one purpose: ``cursors``, ``dpop-nonce`` …"""
+    """Derive the 256-bit subkey of the instance for one purpose: ``cursors``, ``dpop-nonce`` …"""
     config = current()
-    return _derived(config.secret_key, label)
+    return _derive(config.secret_key, label)
 
 
 def clear_cached_keys(organization_id: str) -> None:
-    """The organization's data key is no longer held in this process."""
+    """Remove the organization's data key from this process's cache."""
     _data_keys.forget(organization_id, _master_key())
-    _derived.cache_clear()
+    _derive.cache_clear()
 
 
 @functools.lru_cache(maxsize=4096)
-def _derived(key: bytes, label: str) -> bytes:
+def _derive(key: bytes, label: str) -> bytes:
     return sealing.derive(key, f"gatehouse {label}")
 
 
 def _data_key(organization_id: str) -> bytes:
     cached = _data_keys.get(organization_id, _master_key())
     if cached is None:
-        cached = unwrap_data_key(organization_id, _wrapped(organization_id))
+        cached = unwrap_data_key(organization_id, _find_wrapped_key(organization_id))
         _data_keys.put(organization_id, _master_key(), value=cached)
     return cached
 
 
 @read
-def _wrapped(organization_id: str) -> bytes:
+def _find_wrapped_key(organization_id: str) -> bytes:
     wrapped = db.session.scalar(select(Organization.data_key).where(Organization.id == organization_id))
     if wrapped is None:
-        raise NotFound("The organization's keys are gone.")
+        raise NotFound("The encryption keys of this organization were deleted.")
     return wrapped
 
 
@@ -117,5 +120,5 @@ def _master_key() -> bytes:
     return config.master_key
 
 
-def _bound(organization_id: str, associated_data: str) -> bytes:
+def _associated_data(organization_id: str, associated_data: str) -> bytes:
     return f"1|{organization_id}|{associated_data}".encode()

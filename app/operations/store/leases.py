@@ -1,7 +1,7 @@
-"""Leases: a job that one process at a time may do, elected by a compare-and-set on one row.
+"""Leases: elect one process for a job with a compare-and-set on one row.
 
-Correct on every engine and cluster: no lock and no isolation level is trusted, only the number of rows changed. A
-holder that dies is succeeded when its lease ends.
+This is correct on every database engine and cluster: it relies on no lock and no isolation level, only on the number of
+changed rows. If a holder dies, another process takes over when its lease expires.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from app.operations.store.transactions import count_changed, transaction
 
 
 def acquire(name: str, holder: str, seconds: int) -> bool:
-    """Whether ``holder`` now has the lease, for so many seconds; again for who has it already."""
+    """Return whether ``holder`` now has the lease for this many seconds. A holder may acquire it again."""
     if renew_or_take_over(name, holder, seconds):
         return True
     try:
-        return _begin(name, holder, seconds)
+        return _create(name, holder, seconds)
     except IntegrityError:
-        # It stands and is somebody else's, or another was first to begin it.
+        # Another process holds the lease, or created it first.
         return False
 
 
 @transaction
 def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
-    """Whether the lease was the holder's own or had ended, and now is the holder's."""
+    """Extend the holder's own lease or take over an expired one, and return whether that succeeded."""
     now = clock.now()
     changed = count_changed(
         update(Lease)
@@ -42,7 +42,10 @@ def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
 
 @transaction
 def renew(name: str, holder: str, seconds: int) -> bool:
-    """Whether the lease is still the holder's own; part of each batch, so that nobody works past losing it."""
+    """Extend the lease and return whether ``holder`` still has it.
+
+    Call it in the transaction of each batch, so that nobody works on after losing the lease.
+    """
     changed = count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
@@ -53,7 +56,7 @@ def renew(name: str, holder: str, seconds: int) -> bool:
 
 @transaction
 def release(name: str, holder: str) -> None:
-    """The lease, if it is the holder's, is free at once."""
+    """Release the lease immediately, if it is the holder's."""
     db.session.execute(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
@@ -63,7 +66,7 @@ def release(name: str, holder: str) -> None:
 
 
 @transaction
-def _begin(name: str, holder: str, seconds: int) -> bool:
+def _create(name: str, holder: str, seconds: int) -> bool:
     db.session.add(Lease(name=name, holder=holder, expires_at=clock.now() + timedelta(seconds=seconds)))
     db.session.flush()
     return True

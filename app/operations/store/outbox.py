@@ -1,11 +1,11 @@
-"""Outbox: what must leave the process after the change it belongs to was committed.
+"""Outbox: messages that leave the process only after the change they belong to was committed.
 
-The message is written in the change's own transaction, so neither is there without the other. A dispatcher takes it
-by a compare-and-set that pushes it into the future: whoever has it is alone with it, and should that process die it
-is due again when the time has come. It is delivered outside of any transaction, at least once.
+A message is written in the transaction of its change, so that neither exists without the other. A dispatcher leases it
+with a compare-and-set that moves its due time into the future. If that process dies, the message becomes due again
+when the lease expires. Messages are delivered outside of any transaction, at least once.
 
-A receiver that fails is left alone for a while, whatever else waits for it: a dead one costs one attempt a pause and
-not one a message, and never keeps others waiting.
+After a failed delivery, all messages of the same receiver wait. A receiver that is down therefore costs one attempt
+per pause, not one per message, and never delays other receivers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,42 @@ from app.rules.identifiers import new_id
 from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
 from app.tenant_fence import ACROSS
 
+DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
+# Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.
+LEASE_DURATION = timedelta(seconds=30)
+_CANDIDATES = 10
+_log = logging.getLogger("gatehouse.outbox")
+_jitter = random.SystemRandom()
+
 messages_available = threading.Event()
-"""Set when this process has committed a message or ended a delivery: the dispatcher looks at once."""
+"""Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A leased message to deliver; ``attempts`` includes this one."""
+
+    organization_id: str
+    id: UUID
+    kind: str
+    receiver: str
+    payload: Mapping[str, Any]
+    attempts: int
+    created_at: datetime
+    leased_until: datetime
+
+
+class DeliveryRejected(Exception):
+    """The receiver rejects this message, and trying again would not change that."""
+
+
+class DeliveryDeferred(Exception):
+    """The receiver works but does not accept this message yet. Its other messages need not wait."""
+
+
+_deliveries: dict[str, Callable[[Message], None]] = {}
+_receiver_types: dict[str, str] = {}
+_external_kinds: set[str] = set()
 
 
 def enqueue(
@@ -41,11 +75,12 @@ def enqueue(
     payload: Mapping[str, Any],
     *,
     receiver: str,
-    within: timedelta = DELIVERY_TIMEOUT,
+    expires_in: timedelta = DELIVERY_TIMEOUT,
 ) -> UUID:
-    """The message leaves once the transaction under way has committed, within that time or never; returns its id.
+    """Add a message that is delivered after the current transaction has committed, and return its id.
 
-    ``receiver`` is the public id of who gets it. The payload holds no secret in clear.
+    It is given up after ``expires_in``. ``receiver`` is the public id of the receiver. The payload must not contain a
+    secret in clear text.
     """
     now = clock.now()
     message_id = new_id()
@@ -59,58 +94,11 @@ def enqueue(
             created_at=now,
             available_at=now,
             attempts=0,
-            expires_at=now + within,
+            expires_at=now + expires_in,
         )
     )
     on_commit(messages_available.set)
     return message_id
-
-
-__all__ = [
-    "Message",
-    "NotNow",
-    "Refused",
-    "deliver",
-    "enqueue",
-    "is_to_stranger",
-    "may_be_due",
-    "register_delivery",
-    "take_due",
-]
-
-DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
-# Longer than a delivery can take: see outgoing.requests.TOTAL_SECONDS.
-LEASE_DURATION = timedelta(seconds=30)
-_LOOKED_AT = 10
-_log = logging.getLogger("gatehouse.outbox")
-_jitter = random.SystemRandom()
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message that was taken to be delivered; ``attempts`` counts this one."""
-
-    organization_id: str
-    id: UUID
-    kind: str
-    receiver: str
-    payload: Mapping[str, Any]
-    attempts: int
-    created_at: datetime
-    leased_until: datetime
-
-
-class DeliveryRejected(Exception):
-    """The receiver does not want this message, and trying again would change nothing."""
-
-
-class DeliveryDeferred(Exception):
-    """The receiver is well and does not take this message yet: others need not wait for it."""
-
-
-_deliveries: dict[str, Callable[[Message], None]] = {}
-_receiver_types: dict[str, str] = {}
-_to_strangers: set[str] = set()
 
 
 def register_delivery(
@@ -120,22 +108,22 @@ def register_delivery(
     receiver_type: str = "client",
     to_external_server: bool = False,
 ) -> None:
-    """Messages of the kind are delivered by ``deliver``, outside of any transaction.
+    """Register the function that delivers messages of this kind, outside of any transaction.
 
-    It returns when the receiver has the message, raises Refused when it does not want it and NotNow when it wants it
-    later; whatever else it raises means another try, and a pause for the receiver. ``receiver_type`` is what the
-    audit log calls such a receiver. ``to_external_server``: it goes to a server that somebody of an organization named, who
-    may let it be as slow as it likes.
+    ``deliver`` returns when the receiver has the message. It raises DeliveryRejected if the receiver does not want the
+    message and DeliveryDeferred if it wants it later. Any other exception means another attempt after a pause for the
+    receiver. ``receiver_type`` is its name in the audit log. Set ``to_external_server`` if an organization chooses the
+    server, which may then be arbitrarily slow.
     """
     _deliveries[kind] = deliver
     _receiver_types[kind] = receiver_type
     if to_external_server:
-        _to_strangers.add(kind)
+        _external_kinds.add(kind)
 
 
 def is_for_external_server(message: Message) -> bool:
-    """Whether the message goes to a server that somebody of an organization named."""
-    return message.kind in _to_strangers
+    """Return whether the message goes to a server that an organization chose."""
+    return message.kind in _external_kinds
 
 
 def claim_due_message(
@@ -144,48 +132,48 @@ def claim_due_message(
     full_organizations: Collection[str],
     skip_external_servers: bool = False,
 ) -> Message | None:
-    """A message that is due and now this caller's alone, or None.
+    """Lease one due message for the caller, or return None.
 
-    Those of the receivers, each told with its organization, and of the organizations wait, and with
-    ``skip_external_servers`` those that go to strangers' servers.
+    Skip messages for ``busy_receivers``, pairs of an organization id and a receiver, and of ``full_organizations``.
     """
-    kinds = _deliveries.keys() - (_to_strangers if skip_external_servers else set())
-    for candidate in _due(kinds, busy_receivers, full_organizations):
+    kinds = _deliveries.keys() - (_external_kinds if skip_external_servers else set())
+    for candidate in _find_due(kinds, busy_receivers, full_organizations):
         if _lease(candidate):
             return candidate
     return None
 
 
 def deliver(message: Message) -> None:
-    """The message is with its receiver, or will be tried again, or is given up for good."""
+    """Deliver a leased message, and otherwise schedule another attempt or give it up. Audit: ``delivery.given_up``."""
     try:
         _deliveries[message.kind](message)
-    except DeliveryRejected as refusal:
-        _log.warning("%s refused a message of kind %s: %s", message.receiver, message.kind, refusal)
-        _end(message, REFUSED)
-    except DeliveryDeferred as refusal:
-        _note_failure(message, refusal, trace=False)
-        _put_off(message, alone=True)
-    except DomainError as refusal:
-        # The usual: no answer. Its cause names the fault, and its trace would say nothing more.
-        _note_failure(message, refusal.__cause__ or refusal, trace=False)
-        _put_off(message)
+    except DeliveryRejected as error:
+        _log.warning("%s rejected a message of kind %s: %s", message.receiver, message.kind, error)
+        _finish(message, REFUSED)
+    except DeliveryDeferred as error:
+        _log_failure(message, error, with_traceback=False)
+        _postpone(message, only_this_message=True)
+    except DomainError as error:
+        # Usually there was no response. The cause names the fault, and a traceback would add nothing.
+        _log_failure(message, error.__cause__ or error, with_traceback=False)
+        _postpone(message)
     except Exception as error:  # noqa: BLE001 - one message that cannot be delivered must not end the dispatcher
-        _note_failure(message, error, trace=True)
-        _put_off(message)
+        _log_failure(message, error, with_traceback=True)
+        _postpone(message)
     else:
-        _end(message, DELIVERED)
+        _finish(message, DELIVERED)
 
 
-def _note_failure(message: Message, error: BaseException, *, trace: bool) -> None:
+def _log_failure(message: Message, error: BaseException, *, with_traceback: bool) -> None:
     _log.warning(
-        "attempt %d at a message of kind %s to %s failed: %s",
-        message.attempts, message.kind, message.receiver, type(error).__name__, exc_info=error if trace else None,
+        "attempt %d to deliver a message of kind %s to %s failed: %s",
+        message.attempts, message.kind, message.receiver, type(error).__name__,
+        exc_info=error if with_traceback else None,
     )  # fmt: skip
 
 
 @read
-def _due(
+def _find_due(
     kinds: Collection[str],
     busy_receivers: Collection[tuple[str, str]],
     full_organizations: Collection[str],
@@ -196,13 +184,13 @@ def _due(
         .where(
             OutboxMessage.done_at.is_(None),
             OutboxMessage.available_at <= now,
-            # During a deployment a message may be of a kind that only newer workers know.
+            # During a deployment, newer workers may write kinds that this one does not know.
             OutboxMessage.kind.in_(kinds),
             tuple_(OutboxMessage.organization_id, OutboxMessage.receiver).not_in(busy_receivers),
             OutboxMessage.organization_id.not_in(full_organizations),
         )
         .order_by(OutboxMessage.available_at)
-        .limit(_LOOKED_AT)
+        .limit(_CANDIDATES)
         .execution_options(**ACROSS)
     ).all()
     return [
@@ -222,7 +210,7 @@ def _due(
 
 @transaction
 def _lease(message: Message) -> bool:
-    # Whoever was faster has counted its attempt.
+    # A faster worker has already increased the number of attempts.
     changed = count_changed(
         update(OutboxMessage)
         .where(
@@ -238,7 +226,7 @@ def _lease(message: Message) -> bool:
 
 
 @transaction
-def _end(message: Message, outcome: str) -> None:
+def _finish(message: Message, outcome: str) -> None:
     db.session.execute(
         update(OutboxMessage)
         .where(
@@ -252,30 +240,27 @@ def _end(message: Message, outcome: str) -> None:
 
 
 @transaction
-def _put_off(message: Message, *, alone: bool = False) -> None:
-    """Nothing is tried at this receiver for a while, and what would be too late after it is given up.
-
-    ``alone``: only this message waits.
-    """
+def _postpone(message: Message, *, only_this_message: bool = False) -> None:
+    """Postpone all messages of the receiver, or only this one, and give up those that would expire before."""
     now = clock.now()
-    again_at = now + retry_delay(message.attempts, _jitter.random())
-    waiting = (
+    retry_at = now + retry_delay(message.attempts, _jitter.random())
+    pending = (
         (OutboxMessage.organization_id == message.organization_id)
         & (OutboxMessage.receiver == message.receiver)
         & OutboxMessage.done_at.is_(None)
     )
-    if alone:
-        waiting &= OutboxMessage.id == message.id
+    if only_this_message:
+        pending &= OutboxMessage.id == message.id
     given_up = count_changed(
         update(OutboxMessage)
-        .where(waiting, OutboxMessage.expires_at <= again_at)
+        .where(pending, OutboxMessage.expires_at <= retry_at)
         .values(done_at=now, outcome=GIVEN_UP)
     )
     db.session.execute(
         update(OutboxMessage)
-        .where(waiting, (OutboxMessage.available_at < again_at) | (OutboxMessage.id == message.id))
+        .where(pending, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id))
         .values(
-            available_at=again_at,
+            available_at=retry_at,
             attempts=case(
                 (OutboxMessage.attempts < message.attempts, message.attempts), else_=OutboxMessage.attempts
             ),

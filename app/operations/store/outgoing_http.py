@@ -1,10 +1,10 @@
-"""One request to a server of strangers: https, a pinned address, no redirects, little time and little data (SF-2).
+"""Requests to servers of third parties: https only, a checked address, no redirects, limited time and size (SF-2).
 
-A thread that waits for a stranger's server serves nobody, so few may wait at a time and the next is refused at once
-(SF-4), and one organization's slow servers never take every place (P2). What is fetched for somebody who waits and
-what is delivered later do not take each other's places.
+A thread that waits for such a server serves nobody else, so few may wait at a time, and further requests are refused
+immediately (SF-4). One organization's slow servers never use all slots (P2). Fetches that somebody waits for and
+background deliveries have separate slots.
 
-The HTTP library is read when the first request leaves: most workers never send one.
+The HTTP library is loaded when the first request leaves: most workers never send one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 
 
 class OutgoingRequestFailed(DomainError):
-    """No whole answer: not in time, not by a believed certificate, or too large. The cause is for the log."""
+    """No complete response: it was late, too large, or without a trusted certificate. The cause is for the log."""
 
     code = "no_answer"
 
 
 def count_certificate_authorities(ca_bundle: Path) -> int:
-    """How many authorities the file holds. Raises OSError when it cannot be read, ValueError when it is no PEM."""
+    """Count the certificate authorities in a PEM file. Raises OSError if it cannot be read, ValueError if it is not
+    PEM.
+    """
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         trust.load_verify_locations(cafile=ca_bundle)
@@ -48,61 +50,61 @@ def count_certificate_authorities(ca_bundle: Path) -> int:
 
 
 class ConcurrencyLimiter:
-    """At most so many at a time, so many for one organization, and so many of it for one host.
+    """Limit concurrent requests in total, per organization, and per host of an organization.
 
-    Whoever finds none is refused and does not queue. One organization's servers never hold every place.
+    A request that finds no free slot is refused and does not wait.
     """
 
-    def __init__(self, *, most: int, most_of_one_organization: int, most_of_one_host: int) -> None:
-        self._most = most
-        self._most_of_one_organization = most_of_one_organization
-        self._most_of_one_host = most_of_one_host
+    def __init__(self, *, max_total: int, max_per_organization: int, max_per_host: int) -> None:
+        self._max_total = max_total
+        self._max_per_organization = max_per_organization
+        self._max_per_host = max_per_host
         self._lock = threading.Lock()
-        self._taken: Counter[tuple[str, ...]] = Counter()
-        self._in_all = 0
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        self._total = 0
 
     @contextmanager
-    def taken(self, organization_id: str, host: str) -> Iterator[None]:
-        """A place is held inside. Raises OutgoingFailed when there is none."""
-        held = ((organization_id,), (organization_id, host))
+    def slot(self, organization_id: str, host: str) -> Iterator[None]:
+        """Hold a slot inside the block. Raises OutgoingRequestFailed if none is free."""
+        keys = ((organization_id,), (organization_id, host))
         with self._lock:
             if (
-                self._in_all >= self._most
-                or self._taken[held[0]] >= self._most_of_one_organization
-                or self._taken[held[1]] >= self._most_of_one_host
+                self._total >= self._max_total
+                or self._counts[keys[0]] >= self._max_per_organization
+                or self._counts[keys[1]] >= self._max_per_host
             ):
-                raise OutgoingRequestFailed("Too many requests to servers of others are under way.")
-            self._in_all += 1
-            self._taken.update(held)
+                raise OutgoingRequestFailed("Too many requests to external servers are in progress.")
+            self._total += 1
+            self._counts.update(keys)
         try:
             yield
         finally:
             with self._lock:
-                self._in_all -= 1
-                self._taken.subtract(held)
-                self._taken = +self._taken
+                self._total -= 1
+                self._counts.subtract(keys)
+                self._counts = +self._counts
 
 
-# Look-ups that nobody waits for any more live on until the system gives up on them.
-_MOST_LOOKUPS = 16
-_lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
+# A lookup that timed out here keeps running until the system gives up on it.
+_MAX_LOOKUPS = 16
+_lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
 
 
 def resolve_host(host: str, port: int, deadline: float) -> list[str]:
-    """Every IPv4 and IPv6 address of the host, in the system's order, each once.
+    """Return every IPv4 and IPv6 address of the host once, in the order of the system.
 
-    ``deadline`` is a time of the monotonic clock in seconds. Raises OutgoingFailed when there is none by then.
+    ``deadline`` is a time of the monotonic clock in seconds. Raises OutgoingRequestFailed if none is found by then.
     """
     if not _lookups.acquire(blocking=False):
-        raise OutgoingRequestFailed("Too many names are being looked up.")
+        raise OutgoingRequestFailed("Too many host names are being resolved.")
     answer: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
     threading.Thread(target=_look_up, args=(host, port, answer), name="look-up", daemon=True).start()
     try:
         found = answer.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
-        raise OutgoingRequestFailed("The server's name was not found in time.") from None
+        raise OutgoingRequestFailed("The server's host name could not be resolved in time.") from None
     if isinstance(found, Exception):
-        raise OutgoingRequestFailed("The server's name was not found.") from found
+        raise OutgoingRequestFailed("The server's host name could not be resolved.") from found
     return found
 
 
@@ -117,13 +119,13 @@ def _look_up(host: str, port: int, answer: queue.SimpleQueue[list[str] | OSError
 
 
 TOTAL_SECONDS = 5.0
-_fetches = ConcurrencyLimiter(most=4, most_of_one_organization=3, most_of_one_host=2)
-_deliveries = ConcurrencyLimiter(most=4, most_of_one_organization=3, most_of_one_host=2)
+_fetch_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
+_delivery_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What the server said; header names are in small letters. A redirect is an answer like any other."""
+    """Response of the server, with lower-case header names. Redirects are returned and not followed."""
 
     status: int
     headers: Mapping[str, str]
@@ -138,14 +140,13 @@ def get(
     max_bytes: int = 65536,
     in_background: bool = False,
 ) -> HttpResponse:
-    """The answer to a GET, at most ``max_bytes`` long; ``in_background`` when nobody waits for it.
+    """Send a GET request on behalf of the organization and return a response of at most ``max_bytes``.
 
-    ``organization_id`` is the organization on whose behalf it is asked.
-
-    Raises OutgoingRefused when the address may not be called, OutgoingFailed when no whole answer came in time.
+    Set ``in_background`` if nobody waits for the response. Raises OutgoingRequestBlocked if the URL may not be called
+    and OutgoingRequestFailed if no complete response arrives in time.
     """
-    places = _deliveries if in_background else _fetches
-    return _send(places, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
+    limiter = _delivery_slots if in_background else _fetch_slots
+    return _send(limiter, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
 
 
 def post(
@@ -157,13 +158,13 @@ def post(
     headers: Mapping[str, str] | None = None,
     max_bytes: int = 65536,
 ) -> HttpResponse:
-    """The answer to a POST of ``body`` on the organization's behalf; limits and errors are those of ``get``."""
+    """Send a POST request on behalf of the organization. Limits and errors are those of ``get``."""
     sent = {**(headers or {}), "Content-Type": content_type}
-    return _send(_deliveries, organization_id, "POST", url, body, sent, max_bytes)
+    return _send(_delivery_slots, organization_id, "POST", url, body, sent, max_bytes)
 
 
 def _send(
-    places: ConcurrencyLimiter,
+    limiter: ConcurrencyLimiter,
     organization_id: str,
     method: str,
     url: str,
@@ -176,9 +177,9 @@ def _send(
     from app.operations.store.outgoing_connections import connect
 
     if is_in_transaction():
-        raise RuntimeError("nothing leaves the process inside a unit of work")
+        raise RuntimeError("no request may leave the process inside a transaction")
     target = parse_target(url)
-    with places.taken(organization_id, target.host):
+    with limiter.slot(organization_id, target.host):
         deadline = time.monotonic() + TOTAL_SECONDS
         addresses = resolve_host(target.host, target.port, deadline)
         require_public_addresses(target, addresses, current().outgoing_allowed_hosts)
@@ -189,7 +190,7 @@ def _send(
             finally:
                 connection.close()
         except (HTTPError, http.client.HTTPException, OSError) as error:
-            raise OutgoingRequestFailed("The server gave no whole answer in time.") from error
+            raise OutgoingRequestFailed("The server sent no complete response in time.") from error
 
 
 def _exchange(
@@ -214,11 +215,11 @@ def _exchange(
         preload_content=False,
         decode_content=False,
     )
-    answer = connection.getresponse()
-    names = {name.lower(): value for name, value in answer.headers.items()}
+    response = connection.getresponse()
+    names = {name.lower(): value for name, value in response.headers.items()}
     if names.get("content-encoding", "identity").lower() != "identity":
-        raise OutgoingRequestFailed("The server's answer is packed although plain text was asked for.")
-    content = answer.read(max_bytes + 1, decode_content=False)
+        raise OutgoingRequestFailed("The server compressed its response although that was not allowed.")
+    content = response.read(max_bytes + 1, decode_content=False)
     if len(content) > max_bytes:
-        raise OutgoingRequestFailed("The server's answer is too large.")
-    return HttpResponse(answer.status, names, content)
+        raise OutgoingRequestFailed("The server's response is too large.")
+    return HttpResponse(response.status, names, content)

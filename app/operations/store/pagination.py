@@ -1,4 +1,4 @@
-"""A page of a list: bounded items, and where the next page begins."""
+"""Keyset pagination: bounded pages and the position where the next page begins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """``next_cursor_key`` is the sort key of the last item, or None on the last page; faces sign and encode it."""
+    """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
 
     items: tuple[T, ...]
     next_cursor_key: CursorKey | None = None
@@ -29,10 +29,10 @@ class Page(Generic[T]):
 def paginate(
     statement: Select[Any], columns: Sequence[Any], after: CursorKey | None, *, descending: bool = True
 ) -> Select[Any]:
-    """The statement in the order of the columns, behind the row whose sort key is ``after``.
+    """Order the statement by the columns and continue after the row whose sort key is ``after``.
 
-    The last column is the id, which is text in the key (``encode_uuid``); ids are ordered by time. Raises
-    InvalidInput for a key of another list.
+    The last column is the id, which is encoded as text in the key (``encode_uuid``). Raises InvalidInput for a cursor
+    of another list.
     """
     ordered = statement.order_by(*(column.desc() if descending else column for column in columns))
     if after is None:

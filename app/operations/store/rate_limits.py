@@ -1,7 +1,7 @@
-"""Failed attempts: counted in the database, so that limits hold for all workers and survive a restart.
+"""Rate limits, counted in the database so that they hold for all workers and survive a restart.
 
-An attempt is written, and committed, before it is counted, and taken back when the password was right: so of a
-thousand attempts at once each is judged by a count of its own.
+An attempt is written and committed before it is counted, and withdrawn if the password was right. Of a thousand
+concurrent attempts, each is therefore checked against a count that includes the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.rules.sign_in.lockout import Lockout, networks_of
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What is counted, and how much of it is let through."""
+    """A counter and how many failures it allows."""
 
     bucket: bytes
     lockout: Lockout
@@ -33,58 +33,59 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """The answer to somebody who wants to try: ``wait`` seconds first, or now, with so many tries left after it.
+    """Whether an attempt may be made.
 
-    ``blocked`` are the limits that ask for the wait; ``surplus`` counts the failures beyond the bound of the
-    fullest limit; ``attempts`` are the rows to take back when the try was none.
+    ``retry_after`` is 0, or the seconds to wait first. ``attempts_left`` counts those left after this one.
+    ``excess_failures`` counts the failures beyond the maximum of the fullest limit, ``exceeded`` are the limits that
+    require the wait, and ``attempts`` are the rows to withdraw if the attempt does not count.
     """
 
-    wait: int
+    retry_after: int
     attempts_left: int
-    surplus: int = 0
-    blocked: tuple[Limit, ...] = ()
+    excess_failures: int = 0
+    exceeded: tuple[Limit, ...] = ()
     attempts: tuple[UUID, ...] = ()
 
 
 def bucket_key(*parts: str) -> bytes:
-    """The digest under which attempts at one thing are counted; the organization is a column of its own."""
+    """Return the digest under which attempts are counted. The organization is a separate column."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()
 
 
-def network_limits(lockout: Lockout, address: str | None, *what: str) -> tuple[Limit, ...]:
-    """The limits of ``what`` for each network of the address, the nearest first (``rules.sign_in.lockout``)."""
+def network_limits(lockout: Lockout, ip_address: str | None, *parts: str) -> tuple[Limit, ...]:
+    """Return one limit for each network of the IP address, the narrowest first (``rules.sign_in.lockout``)."""
     return tuple(
-        Limit(bucket_key(*what, network), lockout.from_failure(lockout.max_failures * times))
-        for network, times in networks_of(address)
+        Limit(bucket_key(*parts, network), lockout.from_failure(lockout.max_failures * times))
+        for network, times in networks_of(ip_address)
     )
 
 
 def record_attempt(organization_id: str, *limits: Limit) -> AttemptResult:
-    """The attempt is counted under each limit, unless one has to wait; those refused do not prolong the wait.
+    """Count the attempt under each limit, unless one of them requires a wait. A refused attempt is not counted.
 
-    Call it outside a transaction: the attempt has to be seen by others before it is judged.
+    Call this outside a transaction: other transactions must see the attempt before it is checked.
     """
-    claim = _judge(organization_id, limits, ())
-    if claim.retry_after:
-        return claim
+    result = _check(organization_id, limits, ())
+    if result.retry_after:
+        return result
     ids = _append(organization_id, limits)
-    claim = _judge(organization_id, limits, ids)
-    if claim.retry_after:
+    result = _check(organization_id, limits, ids)
+    if result.retry_after:
         withdraw_attempts(organization_id, ids)
-    return claim
+    return result
 
 
-def require_attempt_allowed(organization_id: str, words: str, *limits: Limit) -> AttemptResult:
-    """As ``claim_attempt``; raises TooManyRequests with the words where one has to wait."""
-    claim = record_attempt(organization_id, *limits)
-    if claim.retry_after:
-        raise TooManyRequests(words, retry_after=claim.retry_after)
-    return claim
+def require_attempt_allowed(organization_id: str, message: str, *limits: Limit) -> AttemptResult:
+    """Record the attempt as ``record_attempt`` does. Raises TooManyRequests with ``message`` if a wait is required."""
+    result = record_attempt(organization_id, *limits)
+    if result.retry_after:
+        raise TooManyRequests(message, retry_after=result.retry_after)
+    return result
 
 
 @transaction
 def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
-    """These attempts count no more."""
+    """Delete these attempts, so that they no longer count."""
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.id.in_(list(attempts)))
     )
@@ -92,18 +93,18 @@ def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
 
 @transaction
 def clear_attempts(organization_id: str, bucket: bytes) -> None:
-    """The count starts again: whoever knew the password was no attacker."""
+    """Reset the count of the bucket, because a caller who knew the password was no attacker."""
     db.session.execute(
         delete(Attempt).where(Attempt.organization_id == organization_id, Attempt.bucket == bucket)
     )
 
 
 @transaction
-def consume_quota(organization_id: str, bucket: bytes, most: int, window: timedelta) -> bool:
-    """Whether fewer than ``most`` were counted in the bucket within the window; this one is counted then.
+def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timedelta) -> bool:
+    """Count one use and return True if the bucket has fewer than ``limit`` uses within the window.
 
-    Part of a unit, so that what was rolled back did not count. Units at the same moment do not see each other: a few
-    more than ``most`` may pass, which is why no guess may be judged by it.
+    This is part of the current transaction, so a rolled back use does not count. Concurrent transactions do not see
+    each other and a few more than ``limit`` may pass. Never use this to limit guesses.
     """
     now = clock.now()
     counted = db.session.scalar(
@@ -111,7 +112,7 @@ def consume_quota(organization_id: str, bucket: bytes, most: int, window: timede
             Attempt.organization_id == organization_id, Attempt.bucket == bucket, Attempt.at > now - window
         )
     )
-    if (counted or 0) >= most:
+    if (counted or 0) >= limit:
         return False
     attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
     db.session.add(
@@ -142,8 +143,8 @@ def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]
 
 
 @read
-def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...]) -> AttemptResult:
-    """What the attempts of others say, and their number with one more."""
+def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[UUID, ...]) -> AttemptResult:
+    """Check the limits against the attempts of others plus this one."""
     now = clock.now()
     found: dict[bytes, tuple[int, datetime]] = {
         bucket: (failures, last)
@@ -157,18 +158,18 @@ def _judge(organization_id: str, limits: tuple[Limit, ...], own: tuple[UUID, ...
                         for limit in limits
                     )
                 ),
-                Attempt.id.not_in(own),
+                Attempt.id.not_in(own_attempts),
             )
             .group_by(Attempt.bucket)
         )
     }
-    waits, left, surplus = {}, [], 0
+    waits, attempts_left, excess = {}, [], 0
     for limit in limits:
         failures, last = found.get(limit.bucket, (0, None))
         waits[limit] = limit.lockout.seconds_to_wait(failures, last, now)
-        left.append(limit.lockout.attempts_left(failures + 1))
-        surplus = max(surplus, failures + 1 - limit.lockout.max_failures)
-    blocked = tuple(limit for limit, wait in waits.items() if wait)
-    if blocked:
-        return AttemptResult(max(waits.values()), 0, surplus, blocked)
-    return AttemptResult(0, min(left), surplus, attempts=own)
+        attempts_left.append(limit.lockout.attempts_left(failures + 1))
+        excess = max(excess, failures + 1 - limit.lockout.max_failures)
+    exceeded = tuple(limit for limit, wait in waits.items() if wait)
+    if exceeded:
+        return AttemptResult(max(waits.values()), 0, excess, exceeded)
+    return AttemptResult(0, min(attempts_left), excess, attempts=own_attempts)

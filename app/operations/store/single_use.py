@@ -1,4 +1,7 @@
-"""What counts once: the ``jti`` of a client assertion or of a DPoP proof. A unique key decides, never a look before."""
+"""Identifiers that may be used once, such as the ``jti`` of a client assertion or DPoP proof.
+
+A unique key decides, never a read followed by a write.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _CLAIM = Statement(
         expires_at=bindparam("expires_at"),
     )
 )
-_WHOSE = Statement(
+_FIND_ATTEMPT = Statement(
     select(UsedIdentifier.attempt).where(
         UsedIdentifier.organization_id == bindparam("organization_id"),
         UsedIdentifier.digest == bindparam("digest"),
@@ -27,19 +30,19 @@ _WHOSE = Statement(
 )
 
 
-def claim(organization_id: str, purpose: str, owner: str, value: str, *, until: datetime) -> bool:
-    """Whether this is the first use of the value; committed at once, so that a refused request has used it too.
+def claim(organization_id: str, purpose: str, owner: str, value: str, *, expires_at: datetime) -> bool:
+    """Return whether this is the first use of the value. Committed immediately, even if the request is then refused.
 
-    ``purpose`` and ``owner`` (a ``client_id``, a key's thumbprint) keep apart what two callers may choose alike.
-    ``until`` is when the value would be refused by its age anyway. Called outside of a unit of work.
+    ``purpose`` and ``owner`` (a ``client_id`` or a key's thumbprint) separate values that two callers may choose alike.
+    ``expires_at`` is when the value would be rejected because of its age. Call this outside a transaction.
     """
     attempt = new_id()
     digest = hashlib.sha256("\0".join((purpose, owner, value)).encode()).digest()
     written = _CLAIM.insert_if_new(
-        organization_id=organization_id, digest=digest, attempt=attempt, expires_at=until
+        organization_id=organization_id, digest=digest, attempt=attempt, expires_at=expires_at
     )
     if written:
         return True
-    # The answer of an earlier attempt of this very call may have been lost on the way.
-    row = _WHOSE.first(organization_id=organization_id, digest=digest)
+    # The reply to an earlier attempt of this call may have been lost.
+    row = _FIND_ATTEMPT.first(organization_id=organization_id, digest=digest)
     return row is not None and row[0] == attempt

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.operations.sign_in.actor_access import acting_in
-from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import on_commit, transaction
 from app.operations.tokens import cutoffs
@@ -42,7 +42,7 @@ def revoke_widely(actor: Actor, slug: str, fields: Mapping[str, Any]) -> WiderRe
     changes nothing. Raises NotFound, Forbidden, InvalidInput naming every wrong field; FreshSignInRequired when a
     person who signed in too long ago would end a whole organization's. Audit: ``tokens.revoked``.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     order = revocation_order(fields, clock.now())
     subject = find_subject(inside, slug, order)
     moment = order.issued_before or clock.now()
@@ -52,7 +52,7 @@ def revoke_widely(actor: Actor, slug: str, fields: Mapping[str, Any]) -> WiderRe
     if order.dry_run:
         return WiderRevocation(draft, True, warnings)
     if subject.kind == ORGANIZATION:
-        require_fresh_person(inside)
+        require_fresh_user_sign_in(inside)
     if order.issued_before is None:
         # Counting takes its time, and workers measure the database's clock each for itself: what one of them issued
         # while this began is not to slip through. The answer waits for the moment, so what comes after it lives.

@@ -250,7 +250,7 @@ def find_token_actor(
         user_id=view.user_id,
         client_id=client.id,
         label=(view.user_email if view.user_id is not None else client.name) or "",
-        address=address,
+        ip_address=address,
         request_id=request_id,
         authenticated_at=view.authenticated_at,
         token_id=view.id,

@@ -86,7 +86,7 @@ def refresh(
     A repeated request within the grace time gets the same answer, until its successor is first used (RF-3).
     Raises InvalidGrant, InvalidScope, InvalidTarget. Audit: ``refresh_token.reused``.
     """
-    grants.ready_keys(authenticated.client)
+    grants.ensure_signing_keys(authenticated.client)
     return _refresh(authenticated, refresh_token, scopes, resources, address, request_id)
 
 
@@ -228,7 +228,7 @@ def _advance(
         )
     if changed != 1:
         return None
-    grants.store_token(authenticated, of, answer)
+    grants.store_access_token(authenticated, of, answer)
     # The grant's row may be another refresh's by the time that somebody asks; the access token's is this one's own.
     verify_commit_with(
         lambda: select(AccessToken.id).where(

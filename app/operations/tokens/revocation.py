@@ -19,7 +19,7 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import grants
-from app.operations.sign_in.actor_access import acting_in
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.tokens import tokens
@@ -149,7 +149,7 @@ def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: Client
         actor.require_for_own("tokens:revoke")
     wanted = revocation_request(fields)
     try:
-        inside, _ = acting_in(actor, wanted.organization_id)
+        inside, _ = enter_organization(actor, wanted.organization_id)
     except NotFound as unknown:
         words = "There is no such organization." if actor.is_root else "This is not your organization."
         raise InvalidInput(words, field="organization_id", code="unknown_organization") from unknown

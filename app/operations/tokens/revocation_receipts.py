@@ -11,7 +11,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.event import RevocationReceipt
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.actor_access import acting_in
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.audit import actor_public_id
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
@@ -99,7 +99,7 @@ def list_receipts(
     actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[Receipt]:
     """A page of the organization's wider revocations, the newest first. Raises NotFound, Forbidden."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
     limit = min(limit, MAX_LIMIT)
@@ -111,7 +111,7 @@ def list_receipts(
 @read
 def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     """One wider revocation. Raises NotFound, Forbidden."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("tokens:read")
     row_id = parse_public_id(PREFIX, receipt_id)
     row = None if row_id is None else db.session.get(RevocationReceipt, (organization.id, row_id))

@@ -21,14 +21,14 @@ from app.operations.clients.client_records import get_row
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants.grants import (
-    LONGEST_ACCESS,
-    is_living,
-    outlives_moments,
-    still_refreshes,
-    token_outlives_moments,
+    MAX_ACCESS_TOKEN_LIFETIME,
+    can_refresh,
+    grant_issued_after_cutoffs,
+    is_active_grant,
+    token_issued_after_cutoffs,
 )
-from app.operations.sign_in.actor_access import require_reach
-from app.operations.sign_in.sessions import living
+from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.sign_in.sessions import active_session_condition
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, NotFound
@@ -119,7 +119,7 @@ def _reach(actor: Actor, user_id: UUID, order: RevocationOrder) -> None:
         get_user(actor.organization_id, user_id)
         return
     try:
-        require_reach(actor, user_id)
+        require_manageable_user(actor, user_id)
     except Forbidden as refusal:
         if order.kind == USER and not actor.has_permission("users:write"):
             words = (
@@ -152,7 +152,7 @@ def count(
 ) -> Mapping[str, int]:
     """What is alive of the selection and was issued before the moment, by kind; each stops at CEILING."""
     grants = _grants(organization, subject, before)
-    refreshable = grants.where(still_refreshes(organization.settings))
+    refreshable = grants.where(can_refresh(organization.settings))
     return {
         "access_tokens": _number(_tokens(organization, subject, before)),
         "refresh_tokens": _number(refreshable),
@@ -190,7 +190,7 @@ def _tokens(organization: OrganizationSnapshot, subject: Subject, before: dateti
     }
     of = selected.get(subject.kind, true())
     if subject.kind == ORGANIZATION:
-        of = _newest(AccessToken, organization.id, now - LONGEST_ACCESS)
+        of = _newest(AccessToken, organization.id, now - MAX_ACCESS_TOKEN_LIFETIME)
     return (
         select(AccessToken.id)
         .outerjoin(
@@ -203,8 +203,8 @@ def _tokens(organization: OrganizationSnapshot, subject: Subject, before: dateti
             AccessToken.revoked_at.is_(None),
             or_(AccessToken.issued_at < before, Grant.allowed_at < before),
             Grant.revoked_at.is_(None),
-            token_outlives_moments(),
-            or_(Grant.id.is_(None), outlives_moments()),
+            token_issued_after_cutoffs(),
+            or_(Grant.id.is_(None), grant_issued_after_cutoffs()),
         )
     )
 
@@ -224,7 +224,7 @@ def _grants(organization: OrganizationSnapshot, subject: Subject, before: dateti
         Grant.organization_id == organization.id,
         of,
         Grant.allowed_at < before,
-        is_living(organization.settings),
+        is_active_grant(organization.settings),
     )
 
 
@@ -235,7 +235,10 @@ def _sessions(organization: OrganizationSnapshot, subject: Subject, before: date
     else:
         of = Session.user_id == subject.row_id if subject.kind == USER else Session.id == subject.row_id
     return select(Session.id).where(
-        Session.organization_id == organization.id, of, living(organization), Session.created_at < before
+        Session.organization_id == organization.id,
+        of,
+        active_session_condition(organization),
+        Session.created_at < before,
     )
 
 

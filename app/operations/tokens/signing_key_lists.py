@@ -14,8 +14,8 @@ from app.models.signing_key import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import key_rotation
 from app.operations.grants.signing_keys import ALGORITHMS
-from app.operations.sign_in.actor_access import acting_in
-from app.operations.sign_in.reauthentication import require_fresh_person
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
@@ -52,7 +52,7 @@ class SigningKeyRecord:
 @read
 def list_signing_keys(actor: Actor, slug: str) -> list[SigningKeyRecord]:
     """Every key that verifiers are given, newest first; removed ones are gone. Raises NotFound, Forbidden."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:read")
     rows = db.session.scalars(
         select(SigningKey)
@@ -66,7 +66,7 @@ def list_signing_keys(actor: Actor, slug: str) -> list[SigningKeyRecord]:
 @read
 def get_signing_key(actor: Actor, slug: str, kid: str) -> SigningKeyRecord:
     """One published key. Raises NotFound for every other, a removed one too."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:read")
     row = db.session.scalar(
         select(SigningKey).where(SigningKey.organization_id == organization.id, SigningKey.kid == kid)
@@ -89,7 +89,7 @@ def rotate_signing_key(
     Raises InvalidInput naming every wrong field, Forbidden, FreshSignInRequired, NotFound, Conflict. Audit:
     ``signing_key.created``, ``.activated``, ``.retired``, ``.removed``.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
     findings = Findings()
     if algorithm is not None and algorithm not in ALGORITHMS:
@@ -100,7 +100,7 @@ def rotate_signing_key(
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
         return get_signing_key(actor, slug, key_rotation.advance(inside, chosen))
-    require_fresh_person(inside)
+    require_fresh_user_sign_in(inside)
     return get_signing_key(actor, slug, key_rotation.replace_at_once(inside, chosen))
 
 
@@ -109,9 +109,9 @@ def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[S
 
     Raises Forbidden and FreshSignInRequired as the rotation itself does, NotFound when there is no such key.
     """
-    inside, _ = acting_in(actor, slug)
+    inside, _ = enter_organization(actor, slug)
     inside.require("settings:write")
-    require_fresh_person(inside)
+    require_fresh_user_sign_in(inside)
     found = [key for key in list_signing_keys(actor, slug) if key.algorithm == algorithm]
     if not found:
         raise NotFound("No key of this algorithm is published.")

@@ -15,7 +15,7 @@ from app.extensions import db
 from app.models.token import AccessToken
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants, signing_keys
-from app.operations.grants.token_snapshots import TokenView
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import access_tokens, tokens
@@ -98,7 +98,7 @@ def exchange(
 def _issue(
     authenticated: AuthenticatedClient,
     request: ExchangeRequest,
-    subject: TokenView,
+    subject: TokenSnapshot,
     act: dict[str, Any] | None,
     scopes: tuple[str, ...],
     address: str | None,
@@ -159,7 +159,7 @@ def _issue(
     return Exchanged(answer, JWT_TYPE if request.wants_jwt else ACCESS_TOKEN_TYPE)
 
 
-def _presented(client: ClientSnapshot, token: str, name: str) -> TokenView:
+def _presented(client: ClientSnapshot, token: str, name: str) -> TokenSnapshot:
     """The living token, if it was issued to the client or for one of its resources."""
     view = tokens.introspect(client, token)
     if view is None:
@@ -171,13 +171,13 @@ def _presented(client: ClientSnapshot, token: str, name: str) -> TokenView:
     return view
 
 
-def _subject_of(client: ClientSnapshot, token: TokenView) -> str:
+def _subject_of(client: ClientSnapshot, token: TokenSnapshot) -> str:
     if token.user_id is not None:
         return subject_of(client, token.user_id)
     return token.origin.client_id
 
 
-def _scopes(client: ClientSnapshot, asked: tuple[str, ...], subject: TokenView) -> tuple[str, ...]:
+def _scopes(client: ClientSnapshot, asked: tuple[str, ...], subject: TokenSnapshot) -> tuple[str, ...]:
     allowed = restrict_scopes(subject.scopes, client.document["scopes"])
     if not is_subset(asked, allowed):
         raise InvalidScope(

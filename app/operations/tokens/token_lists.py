@@ -18,7 +18,7 @@ from app.models.token import AccessToken
 from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
 from app.operations.grants.grant_lists import conditions, of_own_clients
-from app.operations.grants.grants import outlives_moments, token_outlives_moments
+from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read, transaction
@@ -146,10 +146,10 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
             AccessToken.revoked_at.is_(None),
             AccessToken.expires_at > now,
             Client.status == ACTIVE,
-            token_outlives_moments(),
+            token_issued_after_cutoffs(),
             or_(
                 AccessToken.grant_id.is_(None),
-                and_(Grant.revoked_at.is_(None), User.status == ACTIVE_USER, outlives_moments()),
+                and_(Grant.revoked_at.is_(None), User.status == ACTIVE_USER, grant_issued_after_cutoffs()),
             ),
             or_(
                 AccessToken.parent_id.is_(None),

@@ -21,7 +21,7 @@ from app.models.user import User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client_by_id
 from app.operations.directory.snapshots import is_before_cutoff
-from app.operations.grants.token_snapshots import TokenView
+from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.tokens import access_tokens
@@ -105,7 +105,7 @@ def issue_to_client(
     return TokenAnswer(made.value, made.expires_in, made.row["scope"], token_type=made.token_type)
 
 
-def find_token(token: str, *, organization_id: str | None = None) -> TokenView | None:
+def find_token(token: str, *, organization_id: str | None = None) -> TokenSnapshot | None:
     """The living access token of that value, or None. ``organization_id`` narrows it to one organization."""
     owner = owner_of(token)
     if owner is None or (organization_id is not None and owner != organization_id):
@@ -117,7 +117,7 @@ def find_token(token: str, *, organization_id: str | None = None) -> TokenView |
     return None if client is None else _living(client, row)
 
 
-def find_bearer(token: str, audience: str) -> TokenView | None:
+def find_bearer(token: str, audience: str) -> TokenSnapshot | None:
     """The living access token, if it was issued for ``audience`` (RFC 8707); None otherwise (TK-6)."""
     view = find_token(token)
     return view if view is not None and audience in view.audience else None
@@ -130,7 +130,7 @@ def has_been_ended(organization_id: str, token_id: UUID) -> bool:
     return client is None or row is None or _living(client, row) is None
 
 
-def introspect(caller: ClientSnapshot, token: str) -> TokenView | None:
+def introspect(caller: ClientSnapshot, token: str) -> TokenSnapshot | None:
     """The token as the caller may see it (RFC 7662): its own, or one meant for a resource that it is (IT-1)."""
     organization_id = caller.organization.id
     if owner_of(token) != organization_id:
@@ -164,7 +164,7 @@ def owner_of(token: str) -> str | None:
         return None
 
 
-def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenView | None:
+def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenSnapshot | None:
     """The token of the row, unless something it rests on has ended; ``client`` is the one it was issued to."""
     (
         token_id, _, grant_id, credential_id, scope, audience, issued_at, expires_at, dpop_jkt, act,
@@ -186,7 +186,7 @@ def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenView | None:
     parent = None if parent_id is None else _parent(client.organization.id, parent_id)
     if parent_id is not None and parent is None:
         return None  # What it was exchanged for has ended (RFC 8693).
-    return TokenView(
+    return TokenSnapshot(
         id=token_id,
         client=client,
         grant_id=grant_id,
@@ -206,7 +206,7 @@ def _living(client: ClientSnapshot, row: Sequence[Any]) -> TokenView | None:
     )
 
 
-def _parent(organization_id: str, token_id: UUID) -> TokenView | None:
+def _parent(organization_id: str, token_id: UUID) -> TokenSnapshot | None:
     row = _FIND_BY_ID.first(organization_id=organization_id, id=token_id, now=clock.now())
     client = None if row is None else find_client_by_id(organization_id, row[1])
     return None if row is None or client is None else _living(client, row)

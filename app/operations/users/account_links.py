@@ -19,7 +19,7 @@ from app.rules.token_values import digest, new_token, parse_token
 
 
 @dataclass(frozen=True, slots=True)
-class AccountLinkView:
+class AccountLinkRecord:
     """A link that has not ended by age, without its token."""
 
     organization_id: str
@@ -36,7 +36,7 @@ class AccountLinkView:
 
 
 @transaction
-def make_link(
+def create_link(
     organization_id: str,
     user_id: UUID,
     purpose: str,
@@ -75,7 +75,9 @@ def make_link(
 
 
 @read
-def find_link(organization_id: str, token: str, purpose: str, *, life_seconds: int) -> AccountLinkView | None:
+def find_link(
+    organization_id: str, token: str, purpose: str, *, life_seconds: int
+) -> AccountLinkRecord | None:
     """The link that the token of this organization belongs to, or None when it was used, replaced or has expired.
 
     ``life_seconds`` is how long links of the purpose live now.
@@ -90,7 +92,7 @@ def find_link(organization_id: str, token: str, purpose: str, *, life_seconds: i
     )
     if row is None or end_of_life(row.expires_at, row.created_at, life_seconds) <= clock.now():
         return None
-    return AccountLinkView(
+    return AccountLinkRecord(
         row.organization_id,
         row.user_id,
         row.purpose,
@@ -102,7 +104,7 @@ def find_link(organization_id: str, token: str, purpose: str, *, life_seconds: i
 
 
 @transaction
-def use_link(link: AccountLinkView) -> bool:
+def consume_link(link: AccountLinkRecord) -> bool:
     """Whether it is used now, by this caller alone: the row count decides between two who come at once."""
     used = count_changed(
         delete(AccountLink).where(
@@ -115,7 +117,7 @@ def use_link(link: AccountLinkView) -> bool:
 
 
 @transaction
-def end_links(organization_id: str, user_id: UUID, purpose: str | None = None) -> None:
+def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None) -> None:
     """The user's links, those of the purpose when one is given, are of use no more."""
     statement = delete(AccountLink).where(
         AccountLink.organization_id == organization_id, AccountLink.user_id == user_id

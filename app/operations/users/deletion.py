@@ -15,14 +15,14 @@ from app.operations.directory.permissions import get_user_roles
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
-from app.operations.sign_in.actor_access import require_reach
+from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.known_browsers import forget_browsers_of_user
-from app.operations.sign_in.reauthentication import require_fresh_person, require_fresh_sign_in
+from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import account_links
-from app.operations.users.factor_resets import remove_every_factor
+from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_no_last_administrator
 from app.operations.users.user_changes import require_version
 from app.operations.users.users import user_id_of
@@ -34,7 +34,7 @@ from app.tenant_fence import ACROSS
 
 
 @dataclass(frozen=True, slots=True)
-class EndedWithUser:
+class UserDeletion:
     """How much ended with a user."""
 
     sessions: int
@@ -44,7 +44,7 @@ class EndedWithUser:
 
 
 @transaction
-def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = None) -> EndedWithUser:
+def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = None) -> UserDeletion:
     """The user is gone at once, with sign-ins, grants, consents and roles; the address is free again.
 
     The row stays without anything personal, so that the id in tokens (``sub``) never means another person (OI-1).
@@ -53,19 +53,19 @@ def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = No
     PreconditionFailed. Audit: ``user.deleted``.
     """
     actor.require("users:write")
-    user = require_reach(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, user_id_of(user_id))
     require_version(user, expected_version)
-    require_fresh_person(actor)
-    return end_user(actor, user)
+    require_fresh_user_sign_in(actor)
+    return erase_user(actor, user)
 
 
-def end_user(actor: Actor, user: UserSnapshot) -> EndedWithUser:
+def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     """What every deletion of a user does; part of the unit that has decided that it may be done."""
     here = user.organization_id
     require_no_last_administrator(here, user.id)
     # The row first: a sign-in under way waits at it, and finds nobody.
     _erase(user)
-    ended = EndedWithUser(
+    ended = UserDeletion(
         sessions=end_sessions_of_user(here, user.id),
         grants=revoke_grants_of_user(actor, user.id, reason="user_deleted"),
         consents=count_changed(
@@ -78,9 +78,9 @@ def end_user(actor: Actor, user: UserSnapshot) -> EndedWithUser:
             .execution_options(**ACROSS)
         ),
     )
-    account_links.end_links(here, user.id)
+    account_links.revoke_links(here, user.id)
     approval_requests.forget_requests_of(actor, user.id)
-    remove_every_factor(here, user.id)
+    remove_all_factors(here, user.id)
     forget_browsers_of_user(here, user.id)
     count_changed(
         delete(Invitation).where(
@@ -133,7 +133,7 @@ def _erase(user: UserSnapshot) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnEnd:
+class AccountDeletionPreview:
     """What would end with the account: sign-ins, connected apps, and roles by their names."""
 
     user: UserSnapshot
@@ -142,19 +142,19 @@ class OwnEnd:
     roles: tuple[str, ...]
 
 
-def may_delete_account(actor: Actor) -> bool:
+def can_delete_account(actor: Actor) -> bool:
     """Whether the organization lets the person delete the account that they are signed in to."""
     settings = get_organization_by_id(actor.organization_id).settings
     return bool(settings["user_permissions"]["members_can_delete_account"])
 
 
 @read
-def preview_own_end(actor: Actor) -> OwnEnd:
+def preview_account_deletion(actor: Actor) -> AccountDeletionPreview:
     """What ``delete_own_account`` would end. Raises Forbidden and FreshSignInRequired as that does."""
     user = _require_allowed(actor)
     known = effective_roles(get_organization_by_id(actor.organization_id).settings)
     held = get_user_roles(user.organization_id, user.organization_id, user.id)
-    return OwnEnd(
+    return AccountDeletionPreview(
         user,
         sessions=len(list_sessions(actor)),
         apps=_count_apps(user),
@@ -163,7 +163,7 @@ def preview_own_end(actor: Actor) -> OwnEnd:
 
 
 @transaction
-def delete_own_account(actor: Actor, *, email: str) -> EndedWithUser:
+def delete_own_account(actor: Actor, *, email: str) -> UserDeletion:
     """The actor's own account is gone at once, with all that hung from it, as when an administrator deletes it.
 
     ``email`` is the account's address, typed by whoever means it. The person is told by mail. Raises Forbidden where
@@ -176,7 +176,7 @@ def delete_own_account(actor: Actor, *, email: str) -> EndedWithUser:
             "This is not your address. Type it as it stands above.", field="email", code="mismatch"
         )
     notify_user(actor, user.id, "account_deleted")
-    return end_user(actor, user)
+    return erase_user(actor, user)
 
 
 def _count_apps(user: UserSnapshot) -> int:
@@ -187,7 +187,7 @@ def _count_apps(user: UserSnapshot) -> int:
 def _require_allowed(actor: Actor) -> UserSnapshot:
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has an account.")
-    if not may_delete_account(actor):
+    if not can_delete_account(actor):
         raise Forbidden("Your organization does not let members delete their account. Ask an administrator.")
     require_fresh_sign_in(actor)
     return get_user(actor.organization_id, actor.user_id)

@@ -20,16 +20,16 @@ from app.operations.directory.users import find_user_by_email
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import letters
 from app.operations.mail.notices import Notice, notify_user
-from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_standing_sign_in
+from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.second_factors import count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
 from app.operations.users import account_links
-from app.operations.users.account_links import AccountLinkView
-from app.operations.users.email_verification import end_elsewhere_from_before
-from app.operations.users.own_profile import may_change_profile
+from app.operations.users.account_links import AccountLinkRecord
+from app.operations.users.email_verification import revoke_unverified_state_elsewhere
+from app.operations.users.own_profile import can_change_profile
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import public_id
@@ -39,7 +39,7 @@ from app.rules.token_values import EMAIL_VERIFICATION
 from app.rules.users.sign_up import is_domain_allowed
 
 
-def end_with_address(
+def on_email_changed(
     actor: Actor, user_id: UUID, *, old: str, new: str, keep: UUID | None = None
 ) -> dict[str, int]:
     """Every sign-in but ``keep`` and what apps could refresh have ended (SS-6), and the old address is told.
@@ -47,7 +47,7 @@ def end_with_address(
     Part of the change that audits it; returns the counts for its event.
     """
     # The old address may be somebody else's by now, and a link that was sent there must not choose the password.
-    account_links.end_links(actor.organization_id, user_id)
+    account_links.revoke_links(actor.organization_id, user_id)
     ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
     grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
     by_themselves = actor.user_id == user_id
@@ -56,13 +56,13 @@ def end_with_address(
     return {"ended_sessions": ended, "ended_grants": grants}
 
 
-LIFE = timedelta(days=1)
-MOST_AN_HOUR = 3
+VERIFICATION_LINK_LIFETIME = timedelta(days=1)
+MAX_EMAILS_PER_HOUR = 3
 """Mails that one person, and everybody together, can have sent to one mailbox."""
-_HOURLY = Lockout(MOST_AN_HOUR, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
+_HOURLY = Lockout(MAX_EMAILS_PER_HOUR, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
-class ProofEnded(Conflict):
+class EmailVerificationEnded(Conflict):
     """It was used, replaced by a newer one, has expired, or the account is another by now."""
 
     code = "proof_ended"
@@ -73,7 +73,7 @@ class ProofEnded(Conflict):
         )
 
 
-class AnotherAccount(Forbidden):
+class WrongAccount(Forbidden):
     """The link belongs to an account that the one who opens it is not signed in to.
 
     Whoever reads a mailbox would otherwise lend it to the account of somebody who has asked for it.
@@ -86,29 +86,29 @@ class AnotherAccount(Forbidden):
 
 
 @dataclass(frozen=True, slots=True)
-class ProofView:
+class EmailVerificationRecord:
     """Which address of whose a link proves; ``is_change`` says that the account has another one now."""
 
     address: str
     email: str
     is_change: bool
-    link: AccountLinkView
+    link: AccountLinkRecord
 
 
 @dataclass(frozen=True, slots=True)
-class ProofDone:
+class EmailVerificationResult:
     """What was proven; ``has_ended`` says that something from before the first proof is no more."""
 
-    proof: ProofView
+    proof: EmailVerificationRecord
     has_ended: bool
 
 
-def may_prove_addresses() -> bool:
+def can_verify_emails() -> bool:
     """Whether there is a mail server: without one nobody can prove an address."""
     return letters.is_possible()
 
 
-def request_proof(actor: Actor, email: str) -> None:
+def request_email_verification(actor: Actor, email: str) -> None:
     """A link goes to the address, with which it becomes, or is proven to be, that of the actor's account.
 
     Asks for a fresh sign-in. Nothing is told of whether somebody else has it. Raises Forbidden where members may not
@@ -152,7 +152,7 @@ def _require_allowed(
         if row.email_verified:
             raise InvalidInput("This is your address, and it is confirmed.", field="email", code="unchanged")
         return
-    if not may_change_profile(actor):
+    if not can_change_profile(actor):
         raise Forbidden("Your organization does not let members change their address. Ask an administrator.")
     if not is_domain_allowed(email, organization.settings) and not actor.has_permission("users:write"):
         raise InvalidInput(
@@ -170,14 +170,14 @@ def _send(
         values = {"email": email, "link": f"{home}/login", "forgot": f"{home}/forgot"}
         letters.send(organization, email, "account_exists", values)
         # As a new link does: by whether the one before still works, the asker would learn of the account (EN-1).
-        account_links.end_links(organization.id, user_id, EMAIL_VERIFICATION)
+        account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
-        token, expires_at = account_links.make_link(
+        token, expires_at = account_links.create_link(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,
             bound_to=_bound(organization.id, user_id),
-            life=LIFE,
+            life=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
             address=email,
         )
@@ -197,18 +197,18 @@ def _send(
 
 
 @read
-def find_proof(actor: Actor, token: str) -> ProofView | None:
+def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord | None:
     """What the link proves of the actor's account, or None when it has ended or the account is another by now.
 
     Raises AnotherAccount.
     """
     organization = get_organization_by_id(actor.organization_id)
-    life = int(LIFE.total_seconds())
+    life = int(VERIFICATION_LINK_LIFETIME.total_seconds())
     link = account_links.find_link(organization.id, token, EMAIL_VERIFICATION, life_seconds=life)
     if link is None or not organization.is_active:
         return None
     if link.user_id != actor.user_id:
-        raise AnotherAccount
+        raise WrongAccount
     row = db.session.execute(
         select(User.email, User.email_canonical, AccountLink.address)
         .join(
@@ -224,11 +224,13 @@ def find_proof(actor: Actor, token: str) -> ProofView | None:
     ).first()
     if row is None or row.address is None or not link.is_bound_to(_bound(organization.id, link.user_id)):
         return None
-    return ProofView(row.address, row.email, canonical_email(row.address) != row.email_canonical, link)
+    return EmailVerificationRecord(
+        row.address, row.email, canonical_email(row.address) != row.email_canonical, link
+    )
 
 
 @transaction
-def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
+def verify_email(actor: Actor, token: str, *, known: str = "") -> EmailVerificationResult:
     """The address is the account's, and verified: the actor, whose account it is, reads its mailbox (OI-5).
 
     Where it is another one than before, every other sign-in and what apps could refresh have ended (SS-6), and the old
@@ -238,13 +240,13 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
     has the address by now, AnotherAccount, and FreshSignInRequired when the sign-in has ended meanwhile. Audit:
     ``user.email_changed`` or ``user.email_verified``, and that of ``end_elsewhere_from_before``.
     """
-    proof = find_proof(actor, token)
-    if proof is None or not account_links.use_link(proof.link):
-        raise ProofEnded
+    proof = find_email_verification(actor, token)
+    if proof is None or not account_links.consume_link(proof.link):
+        raise EmailVerificationEnded
     organization = get_organization_by_id(actor.organization_id)
     user_id = proof.link.user_id
     _store(organization.id, user_id, proof)
-    from_before = end_elsewhere_from_before(actor, user_id, known=known)
+    from_before = revoke_unverified_state_elsewhere(actor, user_id, known=known)
     if not proof.is_change:
         audit.record(
             actor,
@@ -255,9 +257,9 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
         )
         left = count_factors(organization.id, user_id)
         notify_user(actor, user_id, "address_confirmed", **left.told("left"))
-        require_standing_sign_in(actor)
-        return ProofDone(proof, bool(from_before))
-    ended = end_with_address(actor, user_id, old=proof.email, new=proof.address, keep=actor.session_id)
+        require_active_session(actor)
+        return EmailVerificationResult(proof, bool(from_before))
+    ended = on_email_changed(actor, user_id, old=proof.email, new=proof.address, keep=actor.session_id)
     audit.record(
         actor,
         "user.email_changed",
@@ -266,11 +268,11 @@ def use_proof(actor: Actor, token: str, *, known: str = "") -> ProofDone:
         before={"email": proof.email},
         after={"email": proof.address, **from_before, **ended},
     )
-    require_standing_sign_in(actor)
-    return ProofDone(proof, bool(from_before))
+    require_active_session(actor)
+    return EmailVerificationResult(proof, bool(from_before))
 
 
-def _store(organization_id: str, user_id: UUID, proof: ProofView) -> None:
+def _store(organization_id: str, user_id: UUID, proof: EmailVerificationRecord) -> None:
     try:
         with db.session.begin_nested():
             stored = count_changed(
@@ -292,9 +294,9 @@ def _store(organization_id: str, user_id: UUID, proof: ProofView) -> None:
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise ProofEnded from error
+        raise EmailVerificationEnded from error
     if stored != 1:
-        raise ProofEnded
+        raise EmailVerificationEnded
     db.session.expire_all()
 
 

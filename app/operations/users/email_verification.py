@@ -22,16 +22,16 @@ from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, outbox
 from app.operations.store.transactions import count_changed, transaction
-from app.operations.users.factor_resets import remove_every_factor
+from app.operations.users.factor_resets import remove_all_factors
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
 from app.rules.sign_in.second_factors import used_second_factor
 
-KIND = "registration"
+REGISTRATION_MESSAGE = "registration"
 
 
 @transaction
-def ask_for_account(
+def enqueue_registration(
     organization_id: str,
     *,
     email: str,
@@ -49,12 +49,15 @@ def ask_for_account(
         "request_id": request_id,
     }
     outbox.enqueue(
-        organization_id, KIND, seal_payload(organization_id, KIND, values), receiver="registration"
+        organization_id,
+        REGISTRATION_MESSAGE,
+        seal_payload(organization_id, REGISTRATION_MESSAGE, values),
+        receiver="registration",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class EndedBefore:
+class RevokedState:
     """What was set up before the first proof, and is no more."""
 
     factors: FactorCount = NO_FACTORS
@@ -62,7 +65,7 @@ class EndedBefore:
 
 
 @transaction
-def end_what_was_before(actor: Actor, user_id: UUID) -> EndedBefore:
+def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
     """No second factor and no consent from before the first proof counts any more.
 
     Part of the unit in which a mailed link proved the address to somebody who is not signed in, and which ends the
@@ -70,13 +73,13 @@ def end_what_was_before(actor: Actor, user_id: UUID) -> EndedBefore:
     Audit: ``second_factors.ended`` where there were some.
     """
     if not _is_first(actor.organization_id, user_id):
-        return EndedBefore()
+        return RevokedState()
     consents = forget_consents_of_user(actor.organization_id, user_id)
-    return EndedBefore(_end_factors(actor, user_id), consents)
+    return RevokedState(_end_factors(actor, user_id), consents)
 
 
 @transaction
-def end_elsewhere_from_before(actor: Actor, user_id: UUID, *, known: str) -> dict[str, int]:
+def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known: str) -> dict[str, int]:
     """How much from before the first proof has ended, which the actor's own sign-in gave; nothing where nothing was.
 
     What apps were allowed in another sign-in ends too. That of the actor and the browser of ``known``, the cookie of
@@ -113,7 +116,7 @@ def _is_first(organization_id: str, user_id: UUID) -> bool:
 
 def _end_factors(actor: Actor, user_id: UUID) -> FactorCount:
     had = count_factors(actor.organization_id, user_id)
-    methods = remove_every_factor(actor.organization_id, user_id)
+    methods = remove_all_factors(actor.organization_id, user_id)
     if had:
         audit.record(
             actor,

@@ -16,9 +16,9 @@ from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
 from app.operations.sign_in import second_factors as totp
-from app.operations.sign_in.actor_access import require_reach
-from app.operations.sign_in.reauthentication import require_fresh_person
-from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
+from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
 from app.operations.store.transactions import read, transaction
@@ -39,7 +39,7 @@ class FactorRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FactorsOfUser:
+class UserFactors:
     """All second factors of a user, and how many recovery codes are left."""
 
     factors: tuple[FactorRecord, ...]
@@ -47,7 +47,7 @@ class FactorsOfUser:
 
 
 @dataclass(frozen=True, slots=True)
-class FactorsReset:
+class FactorResetResult:
     """Which methods were taken away, and what ended with them."""
 
     methods: tuple[str, ...]
@@ -56,21 +56,21 @@ class FactorsReset:
 
 
 @read
-def list_user_factors(actor: Actor, user_id: str) -> FactorsOfUser:
+def list_user_factors(actor: Actor, user_id: str) -> UserFactors:
     """What the user proves a sign-in with beside the password. Raises Forbidden, NotFound."""
     actor.require("users:read")
     user = get_user(actor.organization_id, user_id_of(user_id))
-    app = totp.find_app(user.organization_id, user.id)
+    app = totp.find_authenticator_app(user.organization_id, user.id)
     found = [] if app is None else [FactorRecord(TOTP, "", app.created_at, app.last_used_at)]
     found += [
         FactorRecord(PASSKEY, passkey.name, passkey.created_at, passkey.last_used_at)
-        for passkey in passkeys.passkeys_of(user.organization_id, user.id)
+        for passkey in passkeys.list_passkeys_of_user(user.organization_id, user.id)
     ]
-    return FactorsOfUser(tuple(found), second_factors.count_left(user.organization_id, user.id))
+    return UserFactors(tuple(found), second_factors.count_recovery_codes(user.organization_id, user.id))
 
 
 @transaction
-def reset_user_factors(actor: Actor, user_id: str) -> FactorsReset:
+def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
     """The user has no second factor and no recovery code any more, and is signed in nowhere (SS-6).
 
     The password stays what it is. The user is told by mail. Repeating changes nothing. Raises Forbidden (also when the
@@ -78,12 +78,12 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorsReset:
     Audit: ``second_factors.reset``.
     """
     actor.require("users:write")
-    user = require_reach(actor, user_id_of(user_id))
-    require_fresh_person(actor)
+    user = require_manageable_user(actor, user_id_of(user_id))
+    require_fresh_user_sign_in(actor)
     here = user.organization_id
-    methods = remove_every_factor(here, user.id)
+    methods = remove_all_factors(here, user.id)
     if not methods:
-        return FactorsReset((), 0, 0)
+        return FactorResetResult((), 0, 0)
     sessions = end_sessions_of_user(here, user.id)
     grants = revoke_grants_of_user(actor, user.id, reason="second_factors_reset")
     audit.record(
@@ -95,23 +95,23 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorsReset:
         after={"ended_sessions": sessions, "ended_grants": grants},
     )
     notify_user(actor, user.id, "second_factors_reset")
-    return FactorsReset(methods, sessions, grants)
+    return FactorResetResult(methods, sessions, grants)
 
 
 @transaction
-def remove_every_factor(organization_id: str, user_id: UUID) -> tuple[str, ...]:
+def remove_all_factors(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """The methods that the user had; nothing of them is left. Part of the change that audits it."""
-    methods = methods_of(organization_id, user_id)
-    totp.remove_app(organization_id, user_id)
-    passkeys.remove_all(organization_id, user_id)
-    second_factors.remove_codes(organization_id, user_id)
-    pending_sign_ins.forgive_tries(organization_id, user_id)
-    known_browsers.forget_factors(organization_id, user_id)
+    methods = find_methods_of_user(organization_id, user_id)
+    totp.delete_authenticator_app(organization_id, user_id)
+    passkeys.delete_passkeys_of_user(organization_id, user_id)
+    second_factors.delete_recovery_codes(organization_id, user_id)
+    pending_sign_ins.clear_code_failures(organization_id, user_id)
+    known_browsers.clear_second_factors(organization_id, user_id)
     return methods
 
 
 @read
-def count_without_factor(organization_id: str, *, admins_alone: bool = False) -> int:
+def count_users_without_factor(organization_id: str, *, admins_alone: bool = False) -> int:
     """How many active users of the organization have no second factor, by one question."""
     has_app = exists().where(
         AuthenticatorApp.organization_id == User.organization_id, AuthenticatorApp.user_id == User.id

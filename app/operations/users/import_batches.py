@@ -30,11 +30,11 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.permissions import get_user_roles
-from app.operations.sign_in.actor_access import require_holding, require_reach
+from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
-from app.operations.users.import_records import place_of
-from app.operations.users.import_uploads import importer_of
+from app.operations.users.import_records import seal_context
+from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import assign_role
 from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
@@ -45,7 +45,7 @@ from app.rules.users.user_import import ImportedPerson, checked_person
 
 
 @read
-def find(organization_id: str, addresses: Sequence[str]) -> Mapping[str, UUID]:
+def find_users_by_email(organization_id: str, addresses: Sequence[str]) -> Mapping[str, UUID]:
     """The users of the organization who have one of the addresses, by address."""
     if not addresses:
         return {}
@@ -58,14 +58,14 @@ def find(organization_id: str, addresses: Sequence[str]) -> Mapping[str, UUID]:
 
 
 @transaction
-def update_existing(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_dry_run: bool) -> bool:
+def update_existing_user(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_dry_run: bool) -> bool:
     """Name, status and claims that the row gives are the user's, and they hold its roles too; whether that is new.
 
     A password, an address and whether it is verified are the person's own: no import replaces them (PW-4, TN-12).
     Raises Forbidden when the user holds a role that the actor lacks, Conflict for roles of somebody who has not
     confirmed the address, LastAdministrator. Audit: as ``update_user`` and ``assign_role``.
     """
-    user = require_reach(actor, user_id)
+    user = require_manageable_user(actor, user_id)
     fields: dict[str, Any] = {
         name: getattr(person, name) for name in ("name", "status") if name in person.given
     }
@@ -91,26 +91,26 @@ def update_existing(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_d
     return bool(differing or missing)
 
 
-Refusal = tuple[int, dict[str, Any], tuple[FieldError, ...]]
+RowRefusal = tuple[int, dict[str, Any], tuple[FieldError, ...]]
 
 
-class Superseded(Conflict):
+class ImportSuperseded(Conflict):
     """Somebody else has done this part, or ended the import."""
 
 
-class PartsGone(Conflict):
+class UploadExpired(Conflict):
     """What was uploaded is there no more."""
 
 
 @dataclass(slots=True)
-class Part:
+class ImportPart:
     """A part and what is known of its rows."""
 
     job: UserImport
     importer: Actor
     organization: OrganizationSnapshot
     people: list[tuple[int, dict[str, Any], ImportedPerson]] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RowRefusal] = field(default_factory=list)
 
     @property
     def is_dry_run(self) -> bool:
@@ -118,11 +118,11 @@ class Part:
         return self.job.status == CHECKING
 
 
-def next_part(job: UserImport) -> Part:
+def load_next_part(job: UserImport) -> ImportPart:
     """The part at the import's position. Raises Superseded, PartsGone, and Forbidden for who may not go on."""
     sealed, organization, importer = _read(job)
-    part = Part(job, importer, organization)
-    place = place_of("part", job.id, job.position)
+    part = ImportPart(job, importer, organization)
+    place = seal_context("part", job.id, job.position)
     for row in json.loads(keyring.unseal(job.organization_id, sealed, place)):
         number, fields = row["number"], row["fields"]
         try:
@@ -132,11 +132,11 @@ def next_part(job: UserImport) -> Part:
             _require_allowed(part, person)
             part.people.append((number, fields, person))
         except DomainError as refusal:
-            part.refusals.append(refusal_of(number, fields, refusal))
+            part.refusals.append(make_refusal(number, fields, refusal))
     return part
 
 
-def refusal_of(number: int, fields: dict[str, Any], refusal: DomainError) -> Refusal:
+def make_refusal(number: int, fields: dict[str, Any], refusal: DomainError) -> RowRefusal:
     """The row with why it is not brought in."""
     return number, fields, refusal.errors or (FieldError("", refusal.code, refusal.description),)
 
@@ -160,12 +160,12 @@ def _read(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
             )
         ).one_or_none()
         if now is None or (now.status, now.position) != (job.status, job.position):
-            raise superseded()
-        raise PartsGone("The uploaded rows are gone. Send the file again.", code="upload_ended")
-    return sealed, organization, importer_of(job)
+            raise import_superseded()
+        raise UploadExpired("The uploaded rows are gone. Send the file again.", code="upload_ended")
+    return sealed, organization, load_importer(job)
 
 
-def _require_allowed(part: Part, person: ImportedPerson) -> None:
+def _require_allowed(part: ImportPart, person: ImportedPerson) -> None:
     """The importer may say so of anybody: nobody grants what they lack (TN-11), nor vouches for addresses."""
     # Who may switch off that addresses are verified may vouch for them too; OI-5 leaves it to nobody else.
     if person.email_verified and not part.importer.has_permission("settings:write"):
@@ -182,26 +182,26 @@ def _require_allowed(part: Part, person: ImportedPerson) -> None:
             message = f"Giving the role {role} needs the permission admins:write."
             raise Forbidden(message, permission="admins:write", field="roles")
         try:
-            require_holding(part.importer, part.organization, role)
+            require_role_permissions(part.importer, part.organization, role)
         except Forbidden as refusal:
             raise Forbidden(refusal.description, permission=refusal.permission, field="roles") from None
 
 
-def superseded() -> Superseded:
+def import_superseded() -> ImportSuperseded:
     """The refusal of who comes too late."""
-    return Superseded("Somebody else works on this import, or it was cancelled.", code="busy")
+    return ImportSuperseded("Somebody else works on this import, or it was cancelled.", code="busy")
 
 
-REFUSALS_LAST = timedelta(days=7)
+REFUSAL_RETENTION = timedelta(days=7)
 _TRIES = 5
 
 
-def work_on_part(job: UserImport) -> bool:
+def process_next_part(job: UserImport) -> bool:
     """The next part of the import is done; whether another one follows.
 
     Raises Superseded when somebody else did it, PartsGone, and Forbidden when the importer may not go on.
     """
-    part = next_part(job)
+    part = load_next_part(job)
     for attempt in range(1, _TRIES + 1):
         try:
             return _bring_in(part)
@@ -213,10 +213,10 @@ def work_on_part(job: UserImport) -> bool:
 
 
 @transaction
-def _bring_in(part: Part) -> bool:
+def _bring_in(part: ImportPart) -> bool:
     job = part.job
     _advance(job)
-    there = find(job.organization_id, [person.canonical for _, _, person in part.people])
+    there = find_users_by_email(job.organization_id, [person.canonical for _, _, person in part.people])
     new = [entry for entry in part.people if entry[2].canonical not in there]
     old = [entry for entry in part.people if entry[2].canonical in there]
     if not part.is_dry_run:
@@ -226,12 +226,12 @@ def _bring_in(part: Part) -> bool:
     if job.on_existing == "update":
         for number, fields, person in old:
             try:
-                changed = update_existing(
+                changed = update_existing_user(
                     part.importer, there[person.canonical], person, is_dry_run=part.is_dry_run
                 )
                 updated, skipped = updated + changed, skipped + (not changed)
             except DomainError as refusal:
-                refusals.append(refusal_of(number, fields, refusal))
+                refusals.append(make_refusal(number, fields, refusal))
     else:
         skipped = len(old)
     _keep_refusals(job, refusals)
@@ -255,10 +255,10 @@ def _advance(job: UserImport) -> None:
         .values(position=job.position + 1)
     )
     if not changed:
-        raise superseded()
+        raise import_superseded()
 
 
-def _create(part: Part, people: Sequence[ImportedPerson]) -> None:
+def _create(part: ImportPart, people: Sequence[ImportedPerson]) -> None:
     if not people:
         return
     now = clock.now()
@@ -320,7 +320,7 @@ def _create(part: Part, people: Sequence[ImportedPerson]) -> None:
         )
 
 
-def _keep_refusals(job: UserImport, refusals: Sequence[Refusal]) -> None:
+def _keep_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
     here = job.organization_id
     rows = []
     for number, fields, errors in refusals:
@@ -331,16 +331,16 @@ def _keep_refusals(job: UserImport, refusals: Sequence[Refusal]) -> None:
                 "import_id": job.id,
                 "number": number,
                 "sealed_row": keyring.seal(
-                    here, json.dumps(kept).encode(), place_of("refusal", job.id, number)
+                    here, json.dumps(kept).encode(), seal_context("refusal", job.id, number)
                 ),
-                "expires_at": clock.now() + REFUSALS_LAST,
+                "expires_at": clock.now() + REFUSAL_RETENTION,
             }
         )
     if rows:
         db.session.execute(insert(UserImportRefusal), rows)
 
 
-def _count(part: Part, is_last: bool, **counts: int) -> None:
+def _count(part: ImportPart, is_last: bool, **counts: int) -> None:
     job = part.job
     now = clock.now()
     values: dict[Any, Any] = {name: UserImport.__table__.c[name] + count for name, count in counts.items()}
@@ -362,7 +362,7 @@ def _count(part: Part, is_last: bool, **counts: int) -> None:
         )
 
 
-def _record_end(part: Part) -> None:
+def _record_end(part: ImportPart) -> None:
     db.session.expire_all()
     ended = db.session.get_one(UserImport, (part.job.organization_id, part.job.id))
     audit.record(

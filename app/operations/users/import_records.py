@@ -79,7 +79,7 @@ class ImportRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRow:
+class RefusedRowRecord:
     """A row of the file that was not brought in, as it stood there, and why."""
 
     number: int
@@ -91,7 +91,7 @@ class RefusedRow:
 def get_import(actor: Actor, import_id: str) -> ImportRecord:
     """The import ``imp_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    return record_of(row_of(actor, import_id))
+    return import_record(get_import_row(actor, import_id))
 
 
 @read
@@ -105,20 +105,20 @@ def list_imports(
         UserImport.organization_id == actor.organization_id, UserImport.status != UPLOADING
     )
     rows = db.session.scalars(paginate(statement, (UserImport.id,), after).limit(limit + 1)).all()
-    items = tuple(record_of(row) for row in rows[:limit])
+    items = tuple(import_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
 @read
 def list_refused_rows(
     actor: Actor, import_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[RefusedRow]:
+) -> Page[RefusedRowRecord]:
     """A page of the rows that the import refused, in the order of the file; kept for a week.
 
     Who may write users alone sees them: a row holds what was sent, a password's hash too. Raises Forbidden, NotFound.
     """
     actor.require("users:write")
-    row = row_of(actor, import_id)
+    row = get_import_row(actor, import_id)
     if after is not None and (len(after) != 1 or not after[0].isascii() or not after[0].isdigit()):
         raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
     begin = min(int(after[0][:12]), 2**31 - 1) if after else 0
@@ -137,7 +137,7 @@ def list_refused_rows(
     return Page(items, (str(items[-1].number),) if len(rows) > limit else None)
 
 
-def row_of(actor: Actor, import_id: str) -> UserImport:
+def get_import_row(actor: Actor, import_id: str) -> UserImport:
     """The row, after the permission was asked. Raises NotFound, for another organization's too."""
     row_id = parse_public_id("imp", import_id)
     row = db.session.get(UserImport, (actor.organization_id, row_id)) if row_id is not None else None
@@ -146,7 +146,7 @@ def row_of(actor: Actor, import_id: str) -> UserImport:
     return row
 
 
-def record_of(row: UserImport) -> ImportRecord:
+def import_record(row: UserImport) -> ImportRecord:
     """The row, to be shown."""
     return ImportRecord(
         organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
@@ -169,15 +169,17 @@ def record_of(row: UserImport) -> ImportRecord:
     )
 
 
-def place_of(kind: str, import_id: UUID, number: int) -> str:
+def seal_context(kind: str, import_id: UUID, number: int) -> str:
     """Where sealed rows belong: moved elsewhere they do not open."""
     return f"user-import|{kind}|{import_id}|{number}"
 
 
-def _refused_row(refusal: UserImportRefusal) -> RefusedRow:
-    place = place_of("refusal", refusal.import_id, refusal.number)
+def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
+    place = seal_context("refusal", refusal.import_id, refusal.number)
     kept = json.loads(keyring.unseal(refusal.organization_id, refusal.sealed_row, place))
-    return RefusedRow(refusal.number, kept["fields"], tuple(FieldError(*error) for error in kept["errors"]))
+    return RefusedRowRecord(
+        refusal.number, kept["fields"], tuple(FieldError(*error) for error in kept["errors"])
+    )
 
 
 def refusal_report(actor: Actor, import_id: str) -> Iterator[str]:
@@ -211,13 +213,13 @@ def _pieces(actor: Actor, import_id: str, columns: Sequence[str]) -> Iterator[st
     yield text.getvalue()
 
 
-def _words(row: RefusedRow) -> str:
+def _words(row: RefusedRowRecord) -> str:
     return " ".join(
         f"{error.field}: {error.message}" if error.field else error.message for error in row.errors
     )
 
 
-def _all(actor: Actor, import_id: str) -> Iterator[RefusedRow]:
+def _all(actor: Actor, import_id: str) -> Iterator[RefusedRowRecord]:
     after: CursorKey | None = None
     while True:
         page = list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after)
@@ -241,7 +243,7 @@ def cancel_import(actor: Actor, import_id: str) -> ImportRecord:
     return record
 
 
-def discard(actor: Actor, import_id: UUID) -> None:
+def discard_upload(actor: Actor, import_id: UUID) -> None:
     """An upload that never became an import leaves nothing; one that did stays as it is."""
     actor.require("users:write")
     if _take(actor.organization_id, import_id):
@@ -279,14 +281,14 @@ def remove_refusals(organization_id: str, import_id: UUID) -> None:
 @transaction
 def _cancel(actor: Actor, import_id: str) -> ImportRecord:
     actor.require("users:write")
-    row = row_of(actor, import_id)
+    row = get_import_row(actor, import_id)
     if not _end(row.organization_id, row.id, CANCELLED, _FROM):
         raise Conflict("This import has ended already.", code="import_ended")
     counts = {"created": row.created, "updated": row.updated, "refused": row.refused}
     target = public_id("imp", row.id)
     audit.record(actor, "user_import.cancelled", target_type="user_import", target_id=target, after=counts)
     db.session.expire_all()
-    return record_of(row_of(actor, import_id))
+    return import_record(get_import_row(actor, import_id))
 
 
 def _end(

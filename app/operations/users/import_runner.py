@@ -14,8 +14,8 @@ from app.models.user import UNDER_WAY, UserImport
 from app.operations.store import leases
 from app.operations.store.transactions import read
 from app.operations.users import import_records
-from app.operations.users.import_batches import PartsGone, Superseded, work_on_part
-from app.operations.users.import_records import ImportRecord, get_import, row_of
+from app.operations.users.import_batches import ImportSuperseded, UploadExpired, process_next_part
+from app.operations.users.import_records import ImportRecord, get_import, get_import_row
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, Unavailable
 from app.rules.identifiers import public_id
@@ -23,12 +23,12 @@ from app.tenant_fence import ACROSS
 
 LEASE = "user-imports"
 LEASE_SECONDS = 30
-LOOKS_EVERY_SECONDS = 4.0
+POLL_INTERVAL_SECONDS = 4.0
 _LONGEST_PAUSE_SECONDS = 0.5
 _log = logging.getLogger("gatehouse.imports")
 
 
-def work_on_imports(actor: Actor, *, holder: str) -> int:
+def process_due_imports(actor: Actor, *, holder: str) -> int:
     """The imports that wait are brought in, those of one organization no sooner than others'; returns the parts done.
 
     Nothing is done when another worker is at it; should that one die, its lease ends and the next goes on where it
@@ -77,11 +77,11 @@ def _work_or_fail(job: UserImport) -> None:
 
 def _work(job: UserImport, *, alone: bool = False) -> None:
     try:
-        work_on_part(job)
-    except Superseded:
+        process_next_part(job)
+    except ImportSuperseded:
         if alone:
             raise
-    except (Forbidden, PartsGone) as refusal:
+    except (Forbidden, UploadExpired) as refusal:
         _give_up(job, refusal.description)
 
 
@@ -92,7 +92,7 @@ def _give_up(job: UserImport, reason: str) -> None:
 
 @read
 def _row(actor: Actor, import_id: str) -> UserImport:
-    return _detached(row_of(actor, import_id))
+    return _detached(get_import_row(actor, import_id))
 
 
 @read

@@ -32,7 +32,13 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.tokens import tokens
 from app.operations.users import import_records
-from app.operations.users.import_records import ImportRecord, place_of, record_of, remove_refusals, row_of
+from app.operations.users.import_records import (
+    ImportRecord,
+    get_import_row,
+    import_record,
+    remove_refusals,
+    seal_context,
+)
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
@@ -41,11 +47,11 @@ from app.rules.identifiers import new_id, public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
 
-may_be_due = threading.Event()
+import_ready = threading.Event()
 """Set when this process has committed an import that has to be worked on."""
 
 
-def document_of(actor: Actor) -> dict[str, Any]:
+def serialize_actor(actor: Actor) -> dict[str, Any]:
     """The actor, to be kept."""
     return {
         "kind": actor.kind,
@@ -63,7 +69,7 @@ def document_of(actor: Actor) -> dict[str, Any]:
     }
 
 
-def importer_of(row: UserImport) -> Actor:
+def load_importer(row: UserImport) -> Actor:
     """Who the import acts for, with what both they might do when it began and may do now.
 
     Raises Forbidden when they are gone, or may not administer users any more, or when the sign-in or the token that
@@ -84,7 +90,7 @@ def importer_of(row: UserImport) -> Actor:
         user_id=user_id,
         client_id=client_id,
         label=kept["label"],
-        address=kept["address"],
+        ip_address=kept["address"],
         request_id=kept["request_id"],
     )
     actor.require("users:write")
@@ -95,7 +101,7 @@ def _require_standing(kept: Mapping[str, Any]) -> None:
     # Imports that a release before began kept neither.
     session_id, token_id, until = (kept.get(name) for name in ("session_id", "token_id", "token_expires_at"))
     try:
-        if session_id and sessions.has_been_ended(get_organization_by_id(kept["home"]), UUID(session_id)):
+        if session_id and sessions.is_session_revoked(get_organization_by_id(kept["home"]), UUID(session_id)):
             raise _over("The sign-in that began this import has ended.")
     except NotFound:
         raise _over("The sign-in that began this import has ended.") from None
@@ -134,7 +140,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     Raises Forbidden, NotFound, Conflict unless it is checked and waits. Audit: ``user_import.started``.
     """
     actor.require("users:write")
-    row = row_of(actor, import_id)
+    row = get_import_row(actor, import_id)
     changed = count_changed(
         update(UserImport)
         .where(
@@ -146,7 +152,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
             status=RUNNING,
             # Nobody sits in front of it now, even if it was the command line that checked it.
             is_foreground=False,
-            importer=document_of(actor),
+            importer=serialize_actor(actor),
             worked_at=clock.now(),
             ended_at=None,
             **dict.fromkeys(("position", "created", "updated", "skipped", "refused"), 0),
@@ -164,9 +170,9 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         target_id=public_id("imp", row.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing},
     )
-    on_commit(may_be_due.set)
+    on_commit(import_ready.set)
     db.session.expire_all()
-    return record_of(row_of(actor, import_id))
+    return import_record(get_import_row(actor, import_id))
 
 
 @read
@@ -184,18 +190,18 @@ def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
         .order_by(UserImport.id.desc())
         .limit(1)
     )
-    return record_of(row) if row is not None else None
+    return import_record(row) if row is not None else None
 
 
 PART_ROWS = 250
 PART_CHARACTERS = 1 << 20
 """A part is one value of one row, and a server takes no statement of any length."""
 PIECE_BYTES = 64 * 1024
-MOST_UNFINISHED = 10
+MAX_UNFINISHED_IMPORTS = 10
 """Imports of an organization that wait or run."""
-UPLOAD_LASTS = timedelta(hours=1)
-PARTS_LAST = timedelta(days=2)
-KEPT = timedelta(days=30)
+UPLOAD_LIFETIME = timedelta(hours=1)
+PART_RETENTION = timedelta(days=2)
+IMPORT_RETENTION = timedelta(days=30)
 
 Reader = Callable[[int], bytes]
 
@@ -226,7 +232,7 @@ def receive_upload(
     nothing is kept. Call it outside of a transaction: the bytes may come slowly.
     """
     actor.require("users:write")
-    require_options(actor, name=name, file_format=file_format, on_existing=on_existing)
+    validate_import_options(actor, name=name, file_format=file_format, on_existing=on_existing)
     digest = hashlib.sha256()
     import_id = _open(actor, name, file_format, on_existing, is_foreground)
     try:
@@ -239,7 +245,7 @@ def receive_upload(
             raise UnreadableFile("The file holds nobody.", field="file", code=UnreadableFile.code)
         _close(actor.organization_id, import_id, digest.digest(), rows, parts)
     except BaseException:
-        import_records.discard(actor, import_id)
+        import_records.discard_upload(actor, import_id)
         raise
     return Upload(import_id, digest.hexdigest(), rows)
 
@@ -260,7 +266,7 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
             UserImport.status == UPLOADING,
             UserImport.total > 0,
         )
-        .values(status=CHECKING if is_dry_run else RUNNING, worked_at=now, expires_at=now + KEPT)
+        .values(status=CHECKING if is_dry_run else RUNNING, worked_at=now, expires_at=now + IMPORT_RETENTION)
     )
     if not changed:
         raise Conflict("This upload has ended. Send the file again.", code="upload_ended")
@@ -273,11 +279,11 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
         target_id=public_id("imp", upload.id),
         after={"name": row.name, "rows": row.total, "on_existing": row.on_existing, "digest": upload.digest},
     )
-    on_commit(may_be_due.set)
-    return record_of(row)
+    on_commit(import_ready.set)
+    return import_record(row)
 
 
-def require_options(
+def validate_import_options(
     actor: Actor, *, name: str = "", file_format: str = FORMATS[0], on_existing: str = ON_EXISTING[0]
 ) -> None:
     """The options are such as an import takes. Raises Forbidden, InvalidInput naming each wrong one."""
@@ -338,11 +344,11 @@ def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foregr
             UserImport.organization_id == actor.organization_id,
             UserImport.status.in_(UNFINISHED),
             UserImport.expires_at > clock.now(),
-            UserImport.worked_at > clock.now() - PARTS_LAST,
+            UserImport.worked_at > clock.now() - PART_RETENTION,
         )
     )
-    if (unfinished or 0) >= MOST_UNFINISHED:
-        message = f"{MOST_UNFINISHED} imports wait or run already. Let them end, or cancel one."
+    if (unfinished or 0) >= MAX_UNFINISHED_IMPORTS:
+        message = f"{MAX_UNFINISHED_IMPORTS} imports wait or run already. Let them end, or cancel one."
         raise Conflict(message, code="too_many_imports")
     now = clock.now()
     row_id = new_id()
@@ -357,10 +363,10 @@ def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foregr
             on_existing=on_existing,
             status=UPLOADING,
             is_foreground=is_foreground,
-            importer=document_of(actor),
+            importer=serialize_actor(actor),
             created_at=now,
             worked_at=now,
-            expires_at=now + UPLOAD_LASTS,
+            expires_at=now + UPLOAD_LIFETIME,
             **counts,
         )
     )
@@ -368,7 +374,7 @@ def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foregr
 
 
 def _keep_part(organization_id: str, import_id: UUID, number: int, rows: bytes) -> None:
-    sealed = keyring.seal(organization_id, rows, place_of("part", import_id, number))
+    sealed = keyring.seal(organization_id, rows, seal_context("part", import_id, number))
     _store_part(organization_id, import_id, number, sealed)
 
 
@@ -381,7 +387,7 @@ def _store_part(organization_id: str, import_id: UUID, number: int, sealed: byte
             import_id=import_id,
             number=number,
             sealed_rows=sealed,
-            expires_at=now + PARTS_LAST,
+            expires_at=now + PART_RETENTION,
         )
     )
 

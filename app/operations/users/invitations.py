@@ -13,8 +13,8 @@ from app.models.user import Invitation
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.mail import letters
-from app.operations.sign_in.actor_access import acting_in
-from app.operations.sign_in.passkeys import find_party
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.passkeys import find_relying_party
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, Page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
@@ -26,7 +26,7 @@ from app.rules.fields import Findings
 from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.organizations.organizations import email_and_name
+from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.organizations.settings_effects import end_of_life
 from app.rules.sign_in.passkeys import is_passwordless_enabled
 from app.rules.token_values import INVITATION, digest, new_token, parse_token
@@ -41,7 +41,7 @@ class InvitationEnded(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class InvitationView:
+class InvitationRecord:
     """An invitation, without its token."""
 
     id: UUID
@@ -71,17 +71,17 @@ class InvitationView:
 class NewInvitation:
     """An invitation just made; ``link`` holds its token and is shown this once, or None when it went by mail."""
 
-    invitation: InvitationView
+    invitation: InvitationRecord
     link: str | None
 
 
-def life_seconds(organization: OrganizationSnapshot) -> int:
+def invitation_lifetime_seconds(organization: OrganizationSnapshot) -> int:
     """How long an invitation can be accepted, as the organization's settings are now."""
     seconds: int = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     return seconds
 
 
-def open_invitations(organization: OrganizationSnapshot) -> ColumnElement[bool]:
+def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnElement[bool]:
     """Those of the organization that can be accepted now."""
     now = clock.now()
     return and_(
@@ -89,13 +89,13 @@ def open_invitations(organization: OrganizationSnapshot) -> ColumnElement[bool]:
         Invitation.used_at.is_(None),
         Invitation.revoked_at.is_(None),
         Invitation.expires_at > now,
-        Invitation.created_at > now - timedelta(seconds=life_seconds(organization)),
+        Invitation.created_at > now - timedelta(seconds=invitation_lifetime_seconds(organization)),
     )
 
 
-def view_of(row: Invitation, organization: OrganizationSnapshot) -> InvitationView:
+def invitation_record(row: Invitation, organization: OrganizationSnapshot) -> InvitationRecord:
     """The invitation of a row."""
-    return InvitationView(
+    return InvitationRecord(
         id=row.id,
         organization_id=organization.id,
         organization_slug=organization.slug,
@@ -105,35 +105,37 @@ def view_of(row: Invitation, organization: OrganizationSnapshot) -> InvitationVi
         role=row.role,
         created_at=row.created_at,
         created_by=row.created_by,
-        expires_at=end_of_life(row.expires_at, row.created_at, life_seconds(organization)),
+        expires_at=end_of_life(row.expires_at, row.created_at, invitation_lifetime_seconds(organization)),
         is_mailed=row.is_mailed,
     )
 
 
 # Open invitations an organization may have: whoever invites must not fill the table.
-MOST_OPEN = 1000
+MAX_OPEN_INVITATIONS = 1000
 
 
 @transaction
-def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "member") -> NewInvitation:
+def create_invitation(
+    actor: Actor, slug: str, *, email: str, name: str = "", role: str = "member"
+) -> NewInvitation:
     """Whoever holds the link may become a user with the role, until it expires; earlier links to them are dead.
 
     It goes to their mailbox alone; where there is no mail server, the answer holds it, to be handed over.
     Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, Conflict when the
     organization has such a user or is closed. Audit: ``invitation.created``.
     """
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
-    require_invitable(organization.settings, by_passkey=takes_passkeys(organization))
+    require_invitable(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
     found = Findings()
-    email_and_name({"email": email, "name": name or None}, found)
+    parse_email_and_name({"email": email, "name": name or None}, found)
     require_grantable(inside, organization, role, found)
     canonical = canonical_email(email) or ""
     if find_user_by_email(organization.id, email) is not None:
         raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
     now = clock.now()
     _end_open_ones(organization.id, canonical, now)
-    if _open_ones(organization) >= MOST_OPEN:
+    if _open_ones(organization) >= MAX_OPEN_INVITATIONS:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
     unit = current_unit_of_work()
     token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
@@ -147,11 +149,11 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
         role=role,
         created_at=now,
         created_by=inside.label[:200],
-        expires_at=now + timedelta(seconds=life_seconds(organization)),
+        expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
         is_mailed=letters.is_possible(),
     )
     db.session.add(invitation)
-    view = view_of(invitation, organization)
+    view = invitation_record(invitation, organization)
     audit.record(
         inside,
         "invitation.created",
@@ -169,7 +171,7 @@ def invite(actor: Actor, slug: str, *, email: str, name: str = "", role: str = "
 
 
 @read
-def find_invitation(token: str) -> InvitationView | None:
+def find_invitation(token: str) -> InvitationRecord | None:
     """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made.
 
     Raises Conflict while nobody could sign in by a password or a passkey: it stays open, and is of use when they can.
@@ -188,7 +190,7 @@ def find_invitation(token: str) -> InvitationView | None:
         return None
     if row is None or not _is_open(row, organization) or not organization.is_active:
         return None
-    if not has_passwords(organization.settings) and not takes_passkeys(organization):
+    if not has_passwords(organization.settings) and not is_passkey_sign_in_available(organization):
         raise Conflict(
             sentence(
                 "%(organization)s does not let people sign in with a password or a passkey at the moment, and an "
@@ -197,12 +199,12 @@ def find_invitation(token: str) -> InvitationView | None:
             ),
             code="passwords_off",
         )
-    return view_of(row, organization)
+    return invitation_record(row, organization)
 
 
-def takes_passkeys(organization: OrganizationSnapshot) -> bool:
+def is_passkey_sign_in_available(organization: OrganizationSnapshot) -> bool:
     """Whether a passkey alone signs in to the organization, at this address."""
-    return is_passwordless_enabled(organization.settings) and find_party() is not None
+    return is_passwordless_enabled(organization.settings) and find_relying_party() is not None
 
 
 @transaction
@@ -246,37 +248,40 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 @read
 def list_invitations(
     actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: tuple[str, ...] | None = None
-) -> Page[InvitationView]:
+) -> Page[InvitationRecord]:
     """The open invitations of the organization, oldest first."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     statement = (
-        select(Invitation).where(open_invitations(organization)).order_by(Invitation.id).limit(limit + 1)
+        select(Invitation)
+        .where(open_invitation_condition(organization))
+        .order_by(Invitation.id)
+        .limit(limit + 1)
     )
     begin = decode_uuid(after[0]) if after else None
     if begin is not None:
         statement = statement.where(Invitation.id > begin)
     rows = db.session.scalars(statement).all()
-    items = tuple(view_of(row, organization) for row in rows[:limit])
+    items = tuple(invitation_record(row, organization) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
 
 @read
-def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationView:
+def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationRecord:
     """The open invitation. Raises NotFound, for one that has ended too."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
-    return view_of(_open_row(organization, invitation_id), organization)
+    return invitation_record(_open_row(organization, invitation_id), organization)
 
 
 @transaction
 def revoke_invitation(
     actor: Actor, slug: str, invitation_id: str, *, expected_version: int | None = None
-) -> InvitationView:
+) -> InvitationRecord:
     """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
-    inside, organization = acting_in(actor, slug)
+    inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
-    view = view_of(_open_row(organization, invitation_id), organization)
+    view = invitation_record(_open_row(organization, invitation_id), organization)
     if expected_version is not None and view.version != expected_version:
         raise PreconditionFailed("The invitation was changed since you read it. Read it again.")
     if not _ended(organization.id, view.id, revoked_at=clock.now()):
@@ -334,11 +339,13 @@ def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
 
 def _open_ones(organization: OrganizationSnapshot) -> int:
     return (
-        db.session.scalar(select(func.count()).select_from(Invitation).where(open_invitations(organization)))
+        db.session.scalar(
+            select(func.count()).select_from(Invitation).where(open_invitation_condition(organization))
+        )
         or 0
     )
 
 
 def _is_open(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_undecided = row.used_at is None and row.revoked_at is None
-    return is_undecided and view_of(row, organization).expires_at > clock.now()
+    return is_undecided and invitation_record(row, organization).expires_at > clock.now()

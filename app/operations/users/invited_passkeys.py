@@ -18,28 +18,30 @@ from sqlalchemy import insert
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verified_passkey
-from app.operations.sign_in.passkeys import INVITATION, get_party, issue_challenge
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, complete_first_proof
+from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
+from app.operations.sign_in.passkeys import INVITATION, get_relying_party, issue_challenge
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import keyring
 from app.operations.store.transactions import transaction
-from app.operations.users.invitations import InvitationView, accept_invitation, takes_passkeys
+from app.operations.users.invitations import InvitationRecord, accept_invitation, is_passkey_sign_in_available
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sign_in.passkeys import creation_options, passkey_amr
 from app.rules.users.sign_up import has_passwords
 
 
-def begin_joining(actor: Actor, invitation: InvitationView, browser: Browser) -> Mapping[str, Any] | None:
+def begin_invited_passkey(
+    actor: Actor, invitation: InvitationRecord, browser: Browser
+) -> Mapping[str, Any] | None:
     """What the browser is asked, as JSON, for the passkey of the invited person; None where they choose a password.
 
     ``actor`` is the anonymous one.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if has_passwords(organization.settings) or not takes_passkeys(organization):
+    if has_passwords(organization.settings) or not is_passkey_sign_in_available(organization):
         return None
     return creation_options(
-        get_party(),
+        get_relying_party(),
         issue_challenge(organization, INVITATION, browser.id, invitation.public_id),
         title=organization.settings["branding"]["display_name"] or organization.name,
         handle=_handle_of(organization, invitation),
@@ -50,9 +52,9 @@ def begin_joining(actor: Actor, invitation: InvitationView, browser: Browser) ->
     )
 
 
-def join_with_passkey(
-    actor: Actor, invitation: InvitationView, token: str, text: str, name: str, browser: Browser
-) -> SignedIn | SecondStep:
+def accept_invitation_with_passkey(
+    actor: Actor, invitation: InvitationRecord, token: str, text: str, name: str, browser: Browser
+) -> SignedIn | SecondStepRequired:
     """The invited person has the account with the role and the passkey of the browser's answer, and is signed in.
 
     ``actor`` is the anonymous one. Raises BadAnswer, NotVerified, ChallengeEnded, Conflict where the passkey could not
@@ -60,9 +62,9 @@ def join_with_passkey(
     ``passkey.registered``, ``session.started``.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if has_passwords(organization.settings) or not takes_passkeys(organization):
+    if has_passwords(organization.settings) or not is_passkey_sign_in_available(organization):
         raise Conflict("Choose a password to join.", code="passwords_on")
-    verified = verified_passkey(organization, INVITATION, invitation.public_id, text, "", browser)
+    verified = verify_new_passkey(organization, INVITATION, invitation.public_id, text, "", browser)
     if not (verified.made.was_verified and verified.answer.is_discoverable):
         raise Conflict(
             "This passkey cannot sign in by itself: it did not ask who you are, or does not keep your account. Use "
@@ -76,12 +78,12 @@ def join_with_passkey(
 def _join(
     actor: Actor,
     organization: OrganizationSnapshot,
-    invitation: InvitationView,
+    invitation: InvitationRecord,
     token: str,
     name: str,
     verified: VerifiedPasskey,
     browser: Browser,
-) -> SignedIn | SecondStep:
+) -> SignedIn | SecondStepRequired:
     user_id = accept_invitation(token, name=name, password_hash=None)
     _keep_handle(organization, invitation, user_id)
     person = Actor(
@@ -90,22 +92,22 @@ def _join(
         organization.id,
         user_id=user_id,
         label=invitation.email,
-        address=actor.ip_address,
+        ip_address=actor.ip_address,
         request_id=actor.request_id,
     )
     store_passkey(person, organization, user_id, verified)
     amr = passkey_amr(may_sync=verified.made.may_sync, alone=True)
-    return complete_first_proof(actor, organization, user_id, amr=amr, browser=browser)
+    return complete_first_factor(actor, organization, user_id, amr=amr, browser=browser)
 
 
-def _keep_handle(organization: OrganizationSnapshot, invitation: InvitationView, user_id: UUID) -> None:
+def _keep_handle(organization: OrganizationSnapshot, invitation: InvitationRecord, user_id: UUID) -> None:
     handle = _handle_of(organization, invitation)
     db.session.execute(
         insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
     )
 
 
-def _handle_of(organization: OrganizationSnapshot, invitation: InvitationView) -> str:
+def _handle_of(organization: OrganizationSnapshot, invitation: InvitationRecord) -> str:
     """256 bits that say nothing of the person (MF-5), the same on each page of the invitation."""
     key = keyring.derive_organization_key(organization.id, "passkey handles of invitations")
     made = hmac.new(key, invitation.id.bytes, hashlib.sha256).digest()

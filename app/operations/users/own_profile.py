@@ -20,7 +20,7 @@ from app.rules.identifiers import public_id
 from app.rules.users.profile import checked_profile
 
 
-def may_change_profile(actor: Actor) -> bool:
+def can_change_profile(actor: Actor) -> bool:
     """Whether the organization lets the person change their profile."""
     settings = get_organization_by_id(actor.organization_id).settings
     return bool(settings["user_permissions"]["members_can_edit_profile"]) or actor.has_permission(
@@ -37,7 +37,7 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a profile.")
-    if not may_change_profile(actor):
+    if not can_change_profile(actor):
         raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
     wanted = _checked(name.strip(), profile)
     user = get_user(actor.organization_id, actor.user_id)

@@ -26,7 +26,7 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.pagination import DEFAULT_LIMIT, CursorKey, Page, paginate
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
-from app.operations.users.email_verification import KIND
+from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.sign_up import make_account
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
@@ -37,10 +37,10 @@ from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
 from app.rules.users.sign_up import is_open
 
-LIFE = timedelta(days=7)
-MOST_FOR_AN_ADDRESS = 5
+REGISTRATION_LIFETIME = timedelta(days=7)
+MAX_PENDING_PER_EMAIL = 5
 """That wait at a time; the oldest go. Those who ask with somebody else's address do not end the owner's at once."""
-MOST_WAITING = 10_000
+MAX_PENDING_PER_ORGANIZATION = 10_000
 """In an organization: strangers must not fill the table."""
 
 
@@ -54,7 +54,7 @@ class RegistrationEnded(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationView:
+class RegistrationRecord:
     """An account that somebody asked for, without password and token."""
 
     organization_id: str
@@ -74,7 +74,7 @@ class RegistrationView:
 
 def register() -> None:
     """The outbox answers those who asked for an account."""
-    outbox.register_delivery(KIND, answer, receiver_type="registration")
+    outbox.register_delivery(REGISTRATION_MESSAGE, answer, receiver_type="registration")
 
 
 @transaction
@@ -85,7 +85,7 @@ def answer(message: Message) -> None:
     ``registration.asked`` or ``user.registration_refused``.
     """
     organization = _still_open(message.organization_id)
-    asked = open_payload(organization.id, KIND, message.payload)
+    asked = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
     stranger = Actor.anonymous(organization.id, asked["address"], asked["request_id"])
     home = f"{organization.base_url}/organizations/{organization.slug}"
     if find_user_by_email(organization.id, asked["email"]) is not None:
@@ -113,7 +113,7 @@ def answer(message: Message) -> None:
 
 
 @read
-def find_registration(organization: OrganizationSnapshot, token: str) -> RegistrationView | None:
+def find_registration(organization: OrganizationSnapshot, token: str) -> RegistrationRecord | None:
     """What the link is about, or None when it has ended or the organization takes nobody any more."""
     row = _find_row(organization, token)
     return None if row is None else view_of(row)
@@ -126,7 +126,7 @@ def confirm_registration(
     *,
     address: str | None = None,
     request_id: str | None = None,
-) -> RegistrationView:
+) -> RegistrationRecord:
     """The account stands, with an address that is verified by a mailed link; nobody is signed in.
 
     Needs the password that was chosen when it was asked for, whose wrong guesses are counted. Raises
@@ -197,9 +197,9 @@ def complete(
         raise RegistrationEnded from taken
 
 
-def view_of(row: Registration) -> RegistrationView:
+def view_of(row: Registration) -> RegistrationRecord:
     """The row, without the password's hash."""
-    return RegistrationView(
+    return RegistrationRecord(
         row.organization_id,
         row.id,
         row.email,
@@ -212,7 +212,7 @@ def view_of(row: Registration) -> RegistrationView:
 
 
 @read
-def _read(organization: OrganizationSnapshot, token: str) -> tuple[RegistrationView, str] | None:
+def _read(organization: OrganizationSnapshot, token: str) -> tuple[RegistrationRecord, str] | None:
     row = _find_row(organization, token)
     return None if row is None else (view_of(row), row.password_hash)
 
@@ -239,12 +239,12 @@ def _still_open(organization_id: str) -> OrganizationSnapshot:
     if not organization.is_active or not is_open(organization.settings):
         raise DeliveryRejected("nobody makes accounts for themselves any more")
     waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization_id))
-    if (waiting or 0) >= MOST_WAITING:
+    if (waiting or 0) >= MAX_PENDING_PER_ORGANIZATION:
         raise DeliveryRejected("too many wait already")
     return organization
 
 
-def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[str, RegistrationView]:
+def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[str, RegistrationRecord]:
     unit = current_unit_of_work()
     token: str = unit.stable_value("registration", lambda: new_token(EMAIL_VERIFICATION, organization.id))
     now = clock.now()
@@ -253,7 +253,7 @@ def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[st
         select(Registration.id)
         .where(Registration.organization_id == organization.id, Registration.email_canonical == canonical)
         .order_by(Registration.id.desc())
-        .offset(MOST_FOR_AN_ADDRESS - 1)
+        .offset(MAX_PENDING_PER_EMAIL - 1)
         .limit(100)
     ).all()
     if standing:
@@ -269,7 +269,7 @@ def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[st
         is_mailed=letters.is_possible(),
         address=(asked["address"] or "")[:64] or None,
         created_at=now,
-        expires_at=now + LIFE,
+        expires_at=now + REGISTRATION_LIFETIME,
     )
     db.session.add(row)
     return token, view_of(row)
@@ -284,7 +284,7 @@ def _remove(organization_id: str, condition: Any) -> int:
 @read
 def list_registrations(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[RegistrationView]:
+) -> Page[RegistrationRecord]:
     """Who waits in the organization, the newest first. Raises Forbidden."""
     actor.require("users:read")
     statement = paginate(_waiting(actor.organization_id).limit(limit + 1), [Registration.id], after)
@@ -303,7 +303,7 @@ def count_registrations(actor: Actor) -> int:
 
 
 @read
-def get_registration(actor: Actor, registration_id: str) -> RegistrationView:
+def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
     """One that waits. Raises Forbidden, NotFound."""
     actor.require("users:read")
     row_id = parse_public_id("reg", registration_id)
@@ -327,7 +327,7 @@ def admit_registration(actor: Actor, registration_id: str) -> UserSnapshot:
 
 
 @transaction
-def refuse_registration(actor: Actor, registration_id: str) -> RegistrationView:
+def refuse_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
     """Nobody has that account, and its link is of use no more; nobody is told.
 
     Raises Forbidden, NotFound. Audit: ``registration.refused``.

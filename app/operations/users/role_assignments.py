@@ -11,7 +11,7 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
-from app.operations.sign_in.actor_access import require_holding
+from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, transaction
 from app.rules.actor import Actor
@@ -49,7 +49,7 @@ def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: st
             "role", "unknown_role", f"There is no such role.{suggestion(role, roles)} There are: {known}."
         )
     found.raise_if_any()
-    require_holding(actor, organization, role)
+    require_role_permissions(actor, organization, role)
 
 
 @transaction

@@ -9,11 +9,11 @@ from uuid import UUID
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail import letters
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
-from app.operations.users.email_verification import ask_for_account
+from app.operations.users.email_verification import enqueue_registration
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
@@ -21,7 +21,7 @@ from app.rules.fields import Findings
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.organizations.organizations import email_and_name
+from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.sign_in.lockout import Lockout
 from app.rules.users.sign_up import is_domain_allowed, is_open
 
@@ -71,11 +71,11 @@ def register_user(
     """
     require_open(organization)
     found = Findings()
-    email_and_name({"email": email, "name": name}, found)
+    parse_email_and_name({"email": email, "name": name}, found)
     if not found.touches("email") and not is_domain_allowed(email, organization.settings):
         found.add("email", "domain_not_allowed", "This organization takes other domains than this one.")
     found.raise_if_any()
-    password_hash = new_password_hash(
+    password_hash = hash_new_password(
         organization.settings,
         password,
         personal=(email, name, organization.name, organization.slug),
@@ -94,7 +94,7 @@ def register_user(
         return
     mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_ADDRESS)
     if not rate_limits.record_attempt(organization.id, mailbox).wait:
-        ask_for_account(
+        enqueue_registration(
             organization.id,
             email=email,
             name=name,

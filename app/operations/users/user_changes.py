@@ -16,11 +16,17 @@ from app.operations.authorization import connected_apps
 from app.operations.authorization.connected_apps import ConsentRecord
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import UserSnapshot, create_user, email_taken_error, get_user
-from app.operations.sign_in.actor_access import require_reach
-from app.operations.sign_in.sessions import SignIn, end_sessions, end_sessions_of_user, living, sign_ins_of
+from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.sign_in.sessions import (
+    SessionSummary,
+    active_session_condition,
+    end_sessions,
+    end_sessions_of_user,
+    list_sessions_of_user,
+)
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key, read, transaction
-from app.operations.users.email_change import end_with_address
+from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.user_status import disable_user, enable_user
 from app.operations.users.users import UserDetailRecord, record_of, user_id_of
@@ -68,7 +74,7 @@ def update_user(
     ``user.disabled``, ``user.enabled``.
     """
     actor.require("users:write")
-    user = require_reach(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, user_id_of(user_id))
     checked = user_change(fields)
     require_version(user, expected_version)
     status = checked.pop("status", user.status)
@@ -78,7 +84,7 @@ def update_user(
         _store(user, after)
         ended = {}
         if "email" in after and canonical_email(after["email"]) != user.email_canonical:
-            ended = end_with_address(actor, user.id, old=user.email, new=after["email"])
+            ended = on_email_changed(actor, user.id, old=user.email, new=after["email"])
         audit.record(
             actor,
             "user.updated",
@@ -127,11 +133,13 @@ def _store(user: UserSnapshot, values: dict[str, Any]) -> None:
 
 
 @read
-def list_user_sessions(actor: Actor, user_id: str) -> list[SignIn]:
+def list_user_sessions(actor: Actor, user_id: str) -> list[SessionSummary]:
     """The user's living sign-ins, by last use. Raises Forbidden, NotFound."""
     actor.require("users:read")
     user = get_user(actor.organization_id, user_id_of(user_id))
-    return sign_ins_of(get_organization_by_id(user.organization_id), user.id, current=actor.session_id)
+    return list_sessions_of_user(
+        get_organization_by_id(user.organization_id), user.id, current=actor.session_id
+    )
 
 
 @transaction
@@ -141,7 +149,7 @@ def end_user_sessions(actor: Actor, user_id: str) -> int:
     Raises Forbidden (also when the user holds a role that the actor lacks), NotFound. Audit: ``user.signed_out``.
     """
     actor.require("users:write")
-    user = require_reach(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, user_id_of(user_id))
     ended = end_sessions_of_user(user.organization_id, user.id)
     if ended:
         audit.record(
@@ -161,9 +169,11 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     Audit: ``session.ended``.
     """
     actor.require("users:write")
-    user = require_reach(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, user_id_of(user_id))
     row_id = parse_public_id("ses", session_id)
-    lives = living(get_organization_by_id(user.organization_id)) & (Session.user_id == user.id)
+    lives = active_session_condition(get_organization_by_id(user.organization_id)) & (
+        Session.user_id == user.id
+    )
     if not end_sessions(user.organization_id, lives & (Session.id == row_id)):
         raise NotFound("There is no such sign-in.")
     audit.record(

@@ -10,7 +10,7 @@ from app.extensions import db
 from app.models.user import ACTIVE, DELETED, DISABLED, User
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.grants.revocation import revoke_grants_of_user
-from app.operations.sign_in.actor_access import require_reach
+from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
@@ -26,7 +26,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     Raises NotFound, Forbidden when the user holds a role that the actor lacks, LastAdministrator. Repeating
     changes nothing. Audit: ``user.disabled``.
     """
-    user = require_reach(actor, user_id)
+    user = require_manageable_user(actor, user_id)
     require_no_last_administrator(actor.organization_id, user_id)
     if _set_status(actor, user_id, DISABLED):
         ended = end_sessions_of_user(actor.organization_id, user_id)
@@ -39,7 +39,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
 @transaction
 def enable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """The user may sign in again; nothing that ended comes back. Raises as above. Audit: ``user.enabled``."""
-    require_reach(actor, user_id)
+    require_manageable_user(actor, user_id)
     if _set_status(actor, user_id, ACTIVE):
         target = public_id("usr", user_id)
         audit.record(actor, "user.enabled", target_type="user", target_id=target, after={"status": ACTIVE})

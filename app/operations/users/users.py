@@ -14,7 +14,7 @@ from app.models.user import DELETED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.permissions import get_user_roles
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, to_user_snapshot
-from app.operations.sign_in.second_factors import methods_of, methods_of_users
+from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
@@ -57,7 +57,7 @@ def record_of(actor: Actor, user_id: UUID) -> UserDetailRecord:
     """The user of the actor's organization, after the permission was asked. Raises NotFound."""
     here = actor.organization_id
     view = get_user(here, user_id)
-    roles, methods = get_user_roles(here, here, user_id), methods_of(here, user_id)
+    roles, methods = get_user_roles(here, here, user_id), find_methods_of_user(here, user_id)
     return UserDetailRecord(view, get_organization_by_id(here).slug, roles, methods)
 
 
@@ -120,7 +120,7 @@ def list_users(
     ordered = paginate(statement, _columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
-    methods = methods_of_users(organization.id, [row.id for row in rows[:limit]])
+    methods = find_methods_of_users(organization.id, [row.id for row in rows[:limit]])
     items = tuple(
         UserDetailRecord(
             to_user_snapshot(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ())

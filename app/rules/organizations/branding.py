@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 DEFAULT_ACCENT = "#3347c9"
-ENOUGH = 4.5
+MIN_CONTRAST = 4.5
 # The surfaces of static/app.css that stand nearest to an accent: the darkest of the light ones, and the reverse.
 _LIGHT_SURFACE, _DARK_SURFACE = "#f6f7f9", "#1d222a"
 _INK, _PAPER = "#14181f", "#ffffff"
@@ -24,7 +24,7 @@ class Accent:
     on_dark: str
 
 
-def accent_of(color: str) -> Accent:
+def readable_accent(color: str) -> Accent:
     """The colour as it is where it can be read, else the nearest that can. Raises ValueError for what is none."""
     if _FORM.fullmatch(color) is None:
         raise ValueError("a colour is # and six lower-case hexadecimal digits")
@@ -33,7 +33,7 @@ def accent_of(color: str) -> Accent:
     return Accent(light, _text_on(light), dark, _text_on(dark))
 
 
-def contrast(first: str, second: str) -> float:
+def contrast_ratio(first: str, second: str) -> float:
     """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio")."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
@@ -42,13 +42,13 @@ def contrast(first: str, second: str) -> float:
 def _readable(color: str, surface: str, towards: str) -> str:
     for step in range(_STEPS + 1):
         mixed = _mix(color, towards, step / _STEPS)
-        if contrast(mixed, surface) >= ENOUGH:
+        if contrast_ratio(mixed, surface) >= MIN_CONTRAST:
             return mixed
     return towards
 
 
 def _text_on(color: str) -> str:
-    return max((_PAPER, _INK), key=lambda text: contrast(text, color))
+    return max((_PAPER, _INK), key=lambda text: contrast_ratio(text, color))
 
 
 def _mix(color: str, other: str, share: float) -> str:

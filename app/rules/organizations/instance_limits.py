@@ -43,14 +43,14 @@ BOUNDABLE = tuple(
     path for path, setting in SETTINGS.items() if path not in _NEVER and _is_boundable(setting.kind)
 )
 # The first is never larger than the second.
-ORDERED = (
+ORDERED_PAIRS = (
     ("authentication.lockout.delay_seconds", "authentication.lockout.max_delay_seconds"),
     ("authentication.sessions.idle_timeout_seconds", "authentication.sessions.absolute_timeout_seconds"),
     ("oauth.refresh_token.idle_ttl_seconds", "oauth.refresh_token.ttl_seconds"),
 )
 
 
-def words_of(path: str) -> tuple[Any, ...]:
+def allowed_values(path: str) -> tuple[Any, ...]:
     """Every value that the choice, the switch, or one entry of the list may have; none for a number."""
     kind = SETTINGS[path].kind
     if isinstance(kind, Flag):
@@ -73,7 +73,7 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
             merged.pop(path, None)
         else:
             merged[path] = copy.deepcopy(bound)
-    for small, large in ORDERED:
+    for small, large in ORDERED_PAIRS:
         least, most = merged.get(small, {}).get("min"), merged.get(large, {}).get("max")
         if least is not None and most is not None and least > most:
             blamed = small if small in partial else large
@@ -87,7 +87,7 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
     return {path: merged[path] for path in BOUNDABLE if path in merged}
 
 
-def bounded(path: str, value: Any, bounds: Bounds) -> Any:
+def apply_bounds(path: str, value: Any, bounds: Bounds) -> Any:
     """The value, or what the ceiling makes of it."""
     bound = bounds.get(path)
     if bound is None or path not in SETTINGS:
@@ -107,19 +107,19 @@ def bounded(path: str, value: Any, bounds: Bounds) -> Any:
     return least if least is not None and value < least else value
 
 
-def value_within(overrides: Mapping[str, Any], path: str, bounds: Bounds) -> Any:
+def effective_value(overrides: Mapping[str, Any], path: str, bounds: Bounds) -> Any:
     """What one setting is for an organization that stored these overrides; nothing else of them is looked at."""
     node: Any = overrides
     for part in path.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            return bounded(path, SETTINGS[path].default, bounds)
+            return apply_bounds(path, SETTINGS[path].default, bounds)
         node = node[part]
-    return bounded(path, node, bounds)
+    return apply_bounds(path, node, bounds)
 
 
-def beyond(path: str, value: Any, bounds: Bounds) -> str | None:
+def bounds_problem(path: str, value: Any, bounds: Bounds) -> str | None:
     """Why the instance does not allow the value, naming its ceiling; None when it does."""
-    if bounded(path, value, bounds) == value:
+    if apply_bounds(path, value, bounds) == value:
         return None
     bound = bounds[path]
     if "allowed" in bound:
@@ -133,7 +133,7 @@ def beyond(path: str, value: Any, bounds: Bounds) -> str | None:
     return f"The administrators of this installation allow {' and '.join(parts)}."
 
 
-def limits(bounds: Bounds) -> dict[str, dict[str, Any]]:
+def setting_limits(bounds: Bounds) -> dict[str, dict[str, Any]]:
     """What each number, and each choice that is bounded, may be: its own bounds, drawn tighter by the ceilings."""
     found: dict[str, dict[str, Any]] = {}
     for path, setting in SETTINGS.items():
@@ -183,7 +183,7 @@ def _word_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldError]:
         if name != "allowed":
             yield FieldError(f"{path}.{name}"[:200], "unknown_field", "This is bounded by a list: allowed.")
     allowed = bound.get("allowed")
-    words = words_of(path)
+    words = allowed_values(path)
     if not isinstance(allowed, list) or not allowed:
         yield FieldError(f"{path}.allowed", "required", "List the values that organizations may choose.")
         return

@@ -15,7 +15,7 @@ from app.rules.organizations.settings import Document, merge
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$"
 _SLUG = re.compile(SLUG_PATTERN)
-LONGEST = 40
+MAX_SLUG_LENGTH = 40
 
 # Words that stand, or may come to stand, beside a slug in an address, and words that would mislead people.
 _RESERVED_WORDS = """
@@ -44,22 +44,22 @@ def slug_from_name(name: str) -> str | None:
     """The slug that a name suggests, or None when too few plain letters are in it."""
     plain = unicodedata.normalize("NFKD", name.replace("ß", "ss").replace("ẞ", "ss"))
     words = re.findall(r"[a-z0-9]+", plain.encode("ascii", "ignore").decode().lower())
-    slug = "-".join(words)[:LONGEST].strip("-")
+    slug = "-".join(words)[:MAX_SLUG_LENGTH].strip("-")
     if len(slug) < 3 and slug:
         slug = f"{slug}-org"
     if slug in RESERVED:
-        slug = f"{slug[: LONGEST - 4]}-org"
+        slug = f"{slug[: MAX_SLUG_LENGTH - 4]}-org"
     return slug if _SLUG.fullmatch(slug) else None
 
 
 def slug_candidates(slug: str, attempts: int = 20) -> list[str]:
     """The derived slug, then the same with -2, -3 …, for when the plain one was ever given."""
     return [slug] + [
-        f"{slug[: LONGEST - 4]}-{number}".replace("--", "-") for number in range(2, attempts + 1)
+        f"{slug[: MAX_SLUG_LENGTH - 4]}-{number}".replace("--", "-") for number in range(2, attempts + 1)
     ]
 
 
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 CREATION_FIELDS = ("name", "id", "admin", "settings")
 CHANGE_FIELDS = ("name", "status")
 _SYNONYMS = {
@@ -93,14 +93,14 @@ class NewOrganization:
     overrides: Document = field(default_factory=dict)
 
 
-def new_organization(fields: Mapping[str, Any]) -> NewOrganization:
+def parse_new_organization(fields: Mapping[str, Any]) -> NewOrganization:
     """The checked creation; raises InvalidInput naming every wrong field."""
     found = Findings()
     find_unknown(found, fields, CREATION_FIELDS, synonyms=_SYNONYMS, read_only=(*_READ_ONLY, "status"))
     if "name" not in fields:
         found.add("name", "required", "An organization needs a name.")
     else:
-        found.add_problem("name", text_problem(fields["name"], longest=LONGEST_NAME))
+        found.add_problem("name", text_problem(fields["name"], longest=MAX_NAME_LENGTH))
     slug = _slug(fields, found)
     admin = _admin(fields.get("admin"), found) if fields.get("admin") is not None else (None, "")
     overrides = _overrides(fields.get("settings"), found)
@@ -108,12 +108,12 @@ def new_organization(fields: Mapping[str, Any]) -> NewOrganization:
     return NewOrganization(fields["name"], slug, fields.get("id") is not None, admin[0], admin[1], overrides)
 
 
-def organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
+def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
     """The checked changes, ``name`` and ``status``; raises InvalidInput naming every wrong field."""
     found = Findings()
     find_unknown(found, fields, CHANGE_FIELDS, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
     if "name" in fields:
-        found.add_problem("name", text_problem(fields["name"], longest=LONGEST_NAME))
+        found.add_problem("name", text_problem(fields["name"], longest=MAX_NAME_LENGTH))
     if "status" in fields:
         status = fields["status"]
         if not isinstance(status, str):
@@ -124,7 +124,7 @@ def organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
     return {name: fields[name] for name in CHANGE_FIELDS if name in fields}
 
 
-def email_and_name(fields: Mapping[str, Any], found: Findings, head: str = "") -> tuple[str, str]:
+def parse_email_and_name(fields: Mapping[str, Any], found: Findings, head: str = "") -> tuple[str, str]:
     """The ``email`` and ``name`` of somebody to be invited; what is wrong is noted under ``head``."""
     email, name = fields.get("email"), fields.get("name")
     if email is None:
@@ -134,7 +134,7 @@ def email_and_name(fields: Mapping[str, Any], found: Findings, head: str = "") -
     elif not is_email(email):
         found.add(f"{head}email", "invalid_email", "This is not an e-mail address.")
     if name is not None:
-        found.add_problem(f"{head}name", text_problem(name, longest=LONGEST_NAME))
+        found.add_problem(f"{head}name", text_problem(name, longest=MAX_NAME_LENGTH))
     return str(email), str(name or "")
 
 
@@ -160,7 +160,7 @@ def _admin(admin: Any, found: Findings) -> tuple[str | None, str]:
     for name in admin:
         if name not in {"email", "name"}:
             found.add(f"admin.{name}"[:200], "unknown_field", "An invited administrator has email and name.")
-    return email_and_name(admin, found, "admin.")
+    return parse_email_and_name(admin, found, "admin.")
 
 
 def _overrides(settings: Any, found: Findings) -> Document:

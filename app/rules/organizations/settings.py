@@ -15,7 +15,7 @@ from typing import Any
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permission, is_app_permission
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
-from app.rules.organizations.instance_limits import ORDERED, Bounds, beyond, bounded
+from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Ours, wrong_type
 
 ROLES_PATH = "user_permissions.roles"
@@ -51,7 +51,7 @@ def effective(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Docum
     A stored path that this release does not know is passed by.
     """
     document = _within(overrides, bounds)
-    for small, large in ORDERED if bounds else ():
+    for small, large in ORDERED_PAIRS if bounds else ():
         # Whose neighbour a ceiling raised goes up with it, and whose neighbour it lowered comes down: no floor of the
         # instance is left because the larger of two was chosen below it.
         least = bounds.get(small, {}).get("min")
@@ -69,7 +69,7 @@ def _within(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
             _put(document, path, copy.deepcopy(value))
     for path in bounds:
         if path in SETTINGS:
-            _put(document, path, copy.deepcopy(bounded(path, value_at(document, path), bounds)))
+            _put(document, path, copy.deepcopy(apply_bounds(path, value_at(document, path), bounds)))
     return document
 
 
@@ -89,20 +89,20 @@ def merge(
     partial: Mapping[str, Any],
     bounds: Bounds = NO_BOUNDS,
     *,
-    made_here: frozenset[str] = frozenset(),
+    server_managed: frozenset[str] = frozenset(),
 ) -> Document:
     """The overrides after a request; raises InvalidInput naming every wrong field at once.
 
     Fields left out keep their value, ``null`` returns to the default (and removes a role of the organization's
     own), and a value that equals the default is not stored. What is sent back as a ceiling made it changes nothing.
-    ``made_here`` are the paths whose value is ours and was just made.
+    ``server_managed`` are the paths whose value is ours and was just made.
     """
-    errors = list(_problems(partial)) or list(_made_elsewhere(overrides, partial, made_here))
+    errors = list(_problems(partial)) or list(_made_elsewhere(overrides, partial, server_managed))
     if not errors:
         errors = [
             FieldError(path, "beyond_ceiling", reason)
             for path, value in _leaves(partial)
-            if value is not None and (reason := beyond(path, value, bounds)) is not None
+            if value is not None and (reason := bounds_problem(path, value, bounds)) is not None
         ]
     if errors:
         raise InvalidInput.of(errors)
@@ -175,13 +175,13 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
 
 
 def _made_elsewhere(
-    overrides: Mapping[str, Any], partial: Mapping[str, Any], made_here: frozenset[str]
+    overrides: Mapping[str, Any], partial: Mapping[str, Any], server_managed: frozenset[str]
 ) -> Iterator[FieldError]:
     """Every value that only this service makes, where another is sent than stands."""
     stored = dict(_leaves(overrides))
     for path, value in _leaves(partial):
         kind = SETTINGS[path].kind if path in SETTINGS else None
-        if isinstance(kind, Ours) and value not in (None, stored.get(path)) and path not in made_here:
+        if isinstance(kind, Ours) and value not in (None, stored.get(path)) and path not in server_managed:
             yield kind.refusal(path)
 
 
@@ -218,7 +218,7 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
 
 def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
     """What no single field is to blame for: fields that exclude each other, named by the one that was sent."""
-    for small, large in ORDERED:
+    for small, large in ORDERED_PAIRS:
         is_sent = small in sent or large in sent
         if is_sent and value_at(document, small) > value_at(document, large):
             blamed, other = (small, large) if small in sent or large not in sent else (large, small)
@@ -305,4 +305,4 @@ def brought_in(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Docume
     also for what the instance's ceilings do not allow.
     """
     ours = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, Ours))
-    return merge({}, foreign, bounds, made_here=ours)
+    return merge({}, foreign, bounds, server_managed=ours)

@@ -61,7 +61,7 @@ _DJANGO_SCRYPT = re.compile(
 )
 _WERKZEUG_PBKDF2 = re.compile(r"pbkdf2:(sha1|sha256|sha512):(\d{1,9})\$([^$]{1,64})\$([0-9a-f]+)", re.ASCII)
 _WERKZEUG_SCRYPT = re.compile(r"scrypt:(\d{1,7}):(\d{1,4}):(\d{1,4})\$([^$]{1,64})\$([0-9a-f]+)", re.ASCII)
-SHA256_FIRST = "$bcrypt-sha256"
+BCRYPT_SHA256_PREFIX = "$bcrypt-sha256"
 DIGEST_SIZES = {"sha1": 20, "sha256": 32, "sha512": 64}
 # What Django writes before a hash in another's form, and how that form begins.
 _DJANGO_WRAPPED = {"argon2": "$argon2", "bcrypt$": "$2", "bcrypt_sha256$": "$2"}
@@ -84,7 +84,7 @@ class ImportedHash:
     scheme: str
 
 
-def parse(sent: Any) -> ImportedHash:
+def parse_hash(sent: Any) -> ImportedHash:
     """The hash to store for what another system exported.
 
     A string in the form of bcrypt, PHC (argon2, PBKDF2, scrypt), passlib, Django or Werkzeug; or Keycloak's as
@@ -104,8 +104,8 @@ def parse(sent: Any) -> ImportedHash:
     for prefix, inner in _DJANGO_WRAPPED.items():
         if sent.startswith(f"{prefix}{inner}"):
             return _of_django(prefix, sent.removeprefix(prefix))
-    if sent.startswith(f"{SHA256_FIRST}$2"):
-        return _of_django("bcrypt_sha256$", sent.removeprefix(SHA256_FIRST))
+    if sent.startswith(f"{BCRYPT_SHA256_PREFIX}$2"):
+        return _of_django("bcrypt_sha256$", sent.removeprefix(BCRYPT_SHA256_PREFIX))
     raise UnsupportedHash(
         "unknown_hash",
         "This is no hash that can be taken over: bcrypt, PBKDF2, argon2 or scrypt as the manual writes them. "
@@ -186,10 +186,12 @@ def _of_werkzeug_scrypt(n: str, r: str, p: str, salt: str, digest: str) -> Impor
 
 
 def _of_django(prefix: str, rest: str) -> ImportedHash:
-    found = parse(rest)
+    found = parse_hash(rest)
     if prefix != "bcrypt_sha256$":
         return found
-    return ImportedHash(f"{SHA256_FIRST}{found.stored}", found.scheme.replace("bcrypt", "bcrypt-sha256"))
+    return ImportedHash(
+        f"{BCRYPT_SHA256_PREFIX}{found.stored}", found.scheme.replace("bcrypt", "bcrypt-sha256")
+    )
 
 
 def _of_document(sent: Mapping[str, Any]) -> ImportedHash:
@@ -266,17 +268,19 @@ def b64(value: bytes) -> str:
 _hasher = PasswordHasher()
 
 
-def is_foreign(stored: str) -> bool:
+def is_imported(stored: str) -> bool:
     """Whether the stored hash is of a kind that is never made here. Argon2 with other parameters is not told apart."""
     return not stored.startswith("$argon2")
 
 
-def is_password(stored: str, password: str) -> bool:
+def verify_imported_password(stored: str, password: str) -> bool:
     """Whether the password is the one behind a stored hash of a foreign kind."""
     secret = password.encode("utf-8", "surrogatepass")
-    if stored.startswith(SHA256_FIRST):
+    if stored.startswith(BCRYPT_SHA256_PREFIX):
         # As Django has it: a hexadecimal digest, which is never cut.
-        return _is_bcrypt(stored.removeprefix(SHA256_FIRST), hashlib.sha256(secret).hexdigest().encode())
+        return _is_bcrypt(
+            stored.removeprefix(BCRYPT_SHA256_PREFIX), hashlib.sha256(secret).hexdigest().encode()
+        )
     if stored.startswith("$2"):
         return _is_bcrypt(stored, secret)
     if stored.startswith("$pbkdf2"):
@@ -292,18 +296,18 @@ def is_password(stored: str, password: str) -> bool:
 def scheme_of(stored: str) -> str | None:
     """The kind and cost of a stored hash, or None when it is none that is known."""
     try:
-        return parse(stored).scheme
+        return parse_hash(stored).scheme
     except UnsupportedHash:
         return None
 
 
 @cache
-def dummy(scheme: str) -> str:
+def dummy_imported_hash(scheme: str) -> str:
     """A stored hash of the scheme that no password is known for: it costs what the others of the scheme cost."""
     kind, *numbers = scheme.split(" ")
     salt, digest = b64(b"nobody's salt 16"), b64(b"no password has this digest 32 b")
     if kind in ("bcrypt", "bcrypt-sha256"):
-        before = SHA256_FIRST if kind == "bcrypt-sha256" else ""
+        before = BCRYPT_SHA256_PREFIX if kind == "bcrypt-sha256" else ""
         return f"{before}$2b${int(numbers[0]):02}$abcdefghijklmnopqrstuu{'a' * 31}"
     if kind.startswith("pbkdf2-"):
         name = kind.removeprefix("pbkdf2-")

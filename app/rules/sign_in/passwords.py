@@ -109,8 +109,8 @@ def verify_password(stored_hash: str | None, password: str) -> bool:
     """
     if len(password) > MAX_LENGTH:
         return False
-    if stored_hash is not None and imported_hashes.is_foreign(stored_hash):
-        return imported_hashes.is_password(stored_hash, password)
+    if stored_hash is not None and imported_hashes.is_imported(stored_hash):
+        return imported_hashes.verify_imported_password(stored_hash, password)
     try:
         return _hasher.verify(stored_hash or dummy_hash(), password) and stored_hash is not None
     except (Argon2Error, InvalidHashError, UnicodeEncodeError):
@@ -119,7 +119,7 @@ def verify_password(stored_hash: str | None, password: str) -> bool:
 
 def needs_rehash(stored_hash: str) -> bool:
     """Whether the hash was made elsewhere, or with other parameters than today's: a sign-in renews it (PW-5)."""
-    return imported_hashes.is_foreign(stored_hash) or _hasher.check_needs_rehash(stored_hash)
+    return imported_hashes.is_imported(stored_hash) or _hasher.check_needs_rehash(stored_hash)
 
 
 @cache

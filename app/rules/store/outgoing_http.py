@@ -1,4 +1,7 @@
-"""Which addresses the service may call: what a stranger registered must not reach into our own network (SF-2)."""
+"""Which URLs the service may request, and when it tries again.
+
+Third parties register URLs. They must not reach into the network of this server (SF-2).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import ip_address as parse_ip_address
 
 from app.rules.errors import DomainError
 
@@ -16,11 +20,11 @@ DELIVERY_TIMEOUT = timedelta(hours=24)
 
 
 def retry_delay(attempts: int, chance: float) -> timedelta:
-    """How long to wait after so many failed attempts: it doubles up to an hour.
+    """Return how long to wait after this many failed attempts. The delay doubles up to an hour.
 
-    ``chance`` from 0 to 1 moves it by a quarter either way, so that many that failed together do not come together.
+    ``chance`` from 0 to 1 shifts it by up to a quarter, so that messages that failed together are not retried together.
     """
-    # Beyond the ninth doubling nothing grows any more, and 2 ** 10_000 would be a number of its own.
+    # After nine doublings the maximum is reached. Without the bound, 2 ** 10_000 would be computed.
     seconds = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** min(max(attempts, 1) - 1, 9))
     return timedelta(seconds=seconds * (0.75 + chance / 2))
 
@@ -35,7 +39,7 @@ _URL = re.compile(
 # WHATWG URL: a host whose last label looks like a number is an IPv4 address in one of many spellings.
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
-# IANA's registry of special-purpose addresses, and what was never given to a host.
+# The IANA special-purpose address registry, and addresses that are never assigned to a host.
 _NOT_GLOBAL_V4 = tuple(
     IPv4Network(block)
     for block in (
@@ -56,28 +60,28 @@ _NOT_GLOBAL_V4 = tuple(
         "240.0.0.0/4",
     )
 )
-# Everything beyond it is no global unicast: loopback, IPv4-mapped, NAT64, unique local, link local, multicast.
+# Everything else is not global unicast: loopback, IPv4-mapped, NAT64, unique local, link local, multicast.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _NOT_GLOBAL_V6 = tuple(
     IPv6Network(block)
     for block in (
-        "2001::/23",  # protocols, Teredo among them
+        "2001::/23",  # protocol assignments, including Teredo
         "2001:db8::/32",
-        "2002::/16",  # 6to4 carries any IPv4 address within
+        "2002::/16",  # 6to4 embeds any IPv4 address
         "3fff::/20",
     )
 )
 
 
 class OutgoingRequestBlocked(DomainError):
-    """The address is none that the service calls."""
+    """The service does not call this URL."""
 
     code = "address_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes: ``host`` in small letters without brackets, ``path`` with the query."""
+    """Destination of a request: ``host`` in lower case without brackets, ``path`` with the query."""
 
     host: str
     port: int
@@ -85,34 +89,34 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port as the Host header has them (RFC 9110 section 7.2)."""
+        """Host and port for the Host header (RFC 9110 section 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == 443 else f"{host}:{self.port}"
 
 
 def parse_target(url: str) -> Target:
-    """The parts of an https URL in its plainest spelling: no user, no fragment, no address in disguise.
+    """Parse an https URL in its plain form: no user, no fragment, no disguised IP address.
 
-    Raises OutgoingRefused for anything else.
+    Raises OutgoingRequestBlocked for anything else.
     """
     parts = _URL.fullmatch(url) if len(url) <= MAX_URL_LENGTH else None
     if parts is None:
-        raise OutgoingRequestBlocked("The address must be a plain https URL without user and fragment.")
+        raise OutgoingRequestBlocked("This must be an https URL without user name and fragment.")
     host = parts["host"].lower().strip("[]")
     last = host.rpartition(".")[2]
-    if (_NUMBER.fullmatch(last) or ":" in host) and not _is_plain_address(host):
-        raise OutgoingRequestBlocked("The address names its host by a number in an unusual form.")
+    if (_NUMBER.fullmatch(last) or ":" in host) and not _is_plain_ip_address(host):
+        raise OutgoingRequestBlocked("The URL contains an IP address in an unusual notation.")
     port = int(parts["port"] or 443)
     if not 1 <= port <= 65535 or len(host) > 253:
-        raise OutgoingRequestBlocked("The address names no such host or port.")
+        raise OutgoingRequestBlocked("The URL has an invalid host or port.")
     path = parts["path"] or "/"
     return Target(host, port, path if path.startswith("/") else f"/{path}")
 
 
-def is_global_unicast(address: str) -> bool:
-    """Whether an IP address is one of the public internet's hosts, whatever it may carry within."""
+def is_global_unicast(ip_address: str) -> bool:
+    """Return whether the text is the IP address of a host on the public internet."""
     try:
-        parsed = ip_address(address)
+        parsed = parse_ip_address(ip_address)
     except ValueError:
         return False
     if isinstance(parsed, IPv4Address):
@@ -123,21 +127,21 @@ def is_global_unicast(address: str) -> bool:
 
 
 def require_public_addresses(
-    target: Target, addresses: Sequence[str], allowed_hosts: Collection[str]
+    target: Target, ip_addresses: Sequence[str], allowed_hosts: Collection[str]
 ) -> None:
-    """Raises OutgoingRefused unless every address the host has is public, or the operator allowed the host.
+    """Raise OutgoingRequestBlocked unless all addresses are public or the operator allowed the host.
 
-    ``allowed_hosts`` are ``host`` or ``host:port``. One private address among public ones is refused too: the
-    name belongs to somebody who may choose which one counts.
+    ``allowed_hosts`` are ``host`` or ``host:port``. One private address among public ones is rejected too, because the
+    owner of the name may choose which one is used.
     """
     host = f"[{target.host}]" if ":" in target.host else target.host
     if host in allowed_hosts or f"{host}:{target.port}" in allowed_hosts:
         return
-    if not addresses or not all(is_global_unicast(address) for address in addresses):
-        raise OutgoingRequestBlocked("The address is not one of the public internet.")
+    if not ip_addresses or not all(is_global_unicast(each) for each in ip_addresses):
+        raise OutgoingRequestBlocked("The URL must point to the public internet.")
 
 
-def _is_plain_address(host: str) -> bool:
+def _is_plain_ip_address(host: str) -> bool:
     try:
         (IPv6Address if ":" in host else IPv4Address)(host)
     except ValueError:

@@ -19,7 +19,7 @@ from app.rules.errors import InvalidInput
 from app.rules.fields import MOST_UNKNOWN, Findings, find_unknown, suggestion, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
-from app.rules.sign_in.imported_hashes import UnsupportedHash, parse
+from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
 from app.rules.strict_json import load_object
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, LONGEST_NAME, STATUSES, checked_profile
 
@@ -146,7 +146,7 @@ def _hash(sent: Any, found: Findings) -> tuple[str | None, str | None]:
         return None, None
     try:
         # In a cell Keycloak's object stands as text.
-        foreign = parse(json.loads(sent) if isinstance(sent, str) and sent.startswith("{") else sent)
+        foreign = parse_hash(json.loads(sent) if isinstance(sent, str) and sent.startswith("{") else sent)
     except (ValueError, RecursionError):
         found.add("password_hash", "malformed_hash", "This is not valid JSON.")
         return None, None

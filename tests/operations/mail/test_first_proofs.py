@@ -17,16 +17,16 @@ from app.operations.authorization.consents import remember, standing_consent
 from app.operations.directory.lookups import find_client
 from app.operations.directory.users import find_user_by_email
 from app.operations.organizations.administrators import add_administrator
-from app.operations.sign_in.factor_enrollment import remove_app, renew_codes
+from app.operations.sign_in.factor_enrollment import regenerate_recovery_codes, remove_authenticator_app
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
-from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_passkey_sign_in, sign_in_with_passkey
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.second_factors import count_left, methods_of
+from app.operations.sign_in.second_factors import count_recovery_codes, find_methods_of_user
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
 from app.operations.store.transactions import transaction
-from app.operations.users.email_change import request_proof, use_proof
-from app.operations.users.invitations import accept_invitation, invite
+from app.operations.users.email_change import request_email_verification, verify_email
+from app.operations.users.invitations import accept_invitation, create_invitation
 from app.operations.users.password_resets import issue_reset_link, request_reset, reset_password
 from app.operations.users.sign_up import register_user
 from app.operations.users.user_changes import update_user
@@ -74,7 +74,7 @@ def with_passkey(user: MadeUser, amr: tuple[str, ...] = ("pwd",)) -> Authenticat
 
 def enter_by(key: Authenticator, organization: Any) -> Any:
     stranger = Actor.anonymous(organization.id, "192.0.2.66")
-    answer = key.get(begin_sign_in(organization, THERE.id))
+    answer = key.get(begin_passkey_sign_in(organization, THERE.id))
     return sign_in_with_passkey(stranger, organization, answer, THERE)
 
 
@@ -100,7 +100,7 @@ def test_the_owner_s_reset_ends_the_factors_of_whoever_registered_the_address(
     done = reset_by_mail(squatted, box, deliver)
     assert (done.ended.passkeys, done.ended.has_app) == (1, True)
     assert isinstance(enter_by(key, acme), PasskeyRefused)
-    assert methods_of(acme.id, squatted.id) == ()
+    assert find_methods_of_user(acme.id, squatted.id) == ()
     assert [database.count(table) for table in ("recovery_codes", "sessions")] == [0, 0]
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SignedIn)
     (mail,) = box.mails
@@ -138,7 +138,7 @@ def test_what_the_owner_sets_up_after_the_proof_stays(
     box.mails.clear()
     done = reset_by_mail(squatted, box, deliver)
     assert not done.ended
-    assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStep)
+    assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStepRequired)
     assert "The account has 2 passkeys. If any of it is not yours" in plain(box.mails[0])
 
 
@@ -153,7 +153,7 @@ def test_the_factors_of_who_was_vouched_for_stay(make: Any, app: Any, box: Mailb
     set_rows(User, email_verified=False)
     with_app(app, grace)
     assert not reset_by_mail(grace, box, deliver).ended
-    assert methods_of(acme.id, grace.id) == ("totp",)
+    assert find_methods_of_user(acme.id, grace.id) == ("totp",)
 
 
 def invited(admin: Actor, organization: Any, email: str) -> str:
@@ -163,7 +163,7 @@ def invited(admin: Actor, organization: Any, email: str) -> str:
     possible = letters.is_possible
     letters.is_possible = lambda: False
     try:
-        link = invite(admin, organization.slug, email=email).link
+        link = create_invitation(admin, organization.slug, email=email).link
     finally:
         letters.is_possible = possible
     assert link is not None
@@ -179,7 +179,7 @@ def test_an_address_that_an_administrator_wrote_is_no_first_proof(
     update_user(make.actor(acme), ada.public_id, {"email": "adda@acme.example"})
     moved = replace(ada, email="adda@acme.example")
     assert not reset_by_mail(moved, box, deliver).ended
-    assert methods_of(acme.id, ada.id) == ("totp",)
+    assert find_methods_of_user(acme.id, ada.id) == ("totp",)
 
 
 def test_a_link_that_an_administrator_hands_over_proves_nothing(
@@ -188,17 +188,17 @@ def test_a_link_that_an_administrator_hands_over_proves_nothing(
     with_app(app, squatted)
     link = issue_reset_link(make.actor(acme), squatted.id).link
     assert not reset_password(acme, link.rpartition("/")[2], NEW).ended
-    assert methods_of(acme.id, squatted.id) == ("totp",)
+    assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
 
 
 def confirm(user: MadeUser, here: SignedIn, box: Mailbox, deliver: Deliver, amr: tuple[str, ...]) -> Any:
     who = replace(person(user, amr=amr), session_id=here.session_id)
-    request_proof(person(user, amr=("pwd", "otp", "mfa")), user.email)
+    request_email_verification(person(user, amr=("pwd", "otp", "mfa")), user.email)
     deliver()
     found = re.search(r"/confirm-address/(\S+)", plain(box.mails[-1]))
     assert found is not None
     box.mails.clear()
-    done = use_proof(who, found[1], known=here.known)
+    done = verify_email(who, found[1], known=here.known)
     deliver()
     return done
 
@@ -222,7 +222,7 @@ def test_who_proves_it_by_a_second_factor_keeps_it_and_hears_of_all(
     with_app(app, squatted, session_id=here.session_id)
     done = confirm(squatted, here, box, deliver, ("pwd", "otp", "mfa"))
     assert not done.has_ended
-    assert methods_of(acme.id, squatted.id) == ("totp",)
+    assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
     assert "The account has an authenticator app." in plain(box.mails[-1])
 
 
@@ -233,7 +233,7 @@ def test_factors_that_this_sign_in_does_not_rest_on_end(
     assert isinstance(here, SignedIn)
     with_app(app, squatted, session_id=here.session_id)
     assert confirm(squatted, here, box, deliver, ("pwd",)).has_ended
-    assert methods_of(acme.id, squatted.id) == ()
+    assert find_methods_of_user(acme.id, squatted.id) == ()
 
 
 def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any, squatted: MadeUser) -> None:
@@ -245,7 +245,7 @@ def test_a_factor_added_by_a_sign_in_that_has_just_ended_is_not_added(acme: Any,
     end_sessions_of_user(acme.id, squatted.id)
     with pytest.raises(FreshSignInRequired):
         finish_registration(who, made, "Mine", THERE)
-    assert methods_of(acme.id, squatted.id) == ()
+    assert find_methods_of_user(acme.id, squatted.id) == ()
 
 
 def test_a_role_that_an_administrator_gives_vouches_for_the_account(
@@ -255,7 +255,7 @@ def test_a_role_that_an_administrator_gives_vouches_for_the_account(
     with_app(app, squatted)
     add_administrator(make.actor(acme), acme.slug, user_id=squatted.public_id, role="auditor")
     assert not reset_by_mail(squatted, box, deliver).ended
-    assert methods_of(acme.id, squatted.id) == ("totp",)
+    assert find_methods_of_user(acme.id, squatted.id) == ("totp",)
 
 
 def test_a_factor_and_codes_stay_as_they_are_for_a_sign_in_that_has_just_ended(
@@ -264,11 +264,14 @@ def test_a_factor_and_codes_stay_as_they_are_for_a_sign_in_that_has_just_ended(
     here = sign_in(acme.id, squatted.email, PASSWORD)
     with_app(app, squatted)
     who = replace(person(squatted, amr=("pwd", "otp", "mfa")), session_id=here.session_id)
-    left = count_left(acme.id, squatted.id)
-    for change in (renew_codes, remove_app):
+    left = count_recovery_codes(acme.id, squatted.id)
+    for change in (regenerate_recovery_codes, remove_authenticator_app):
         with pytest.raises(FreshSignInRequired):
             change(who)
-    assert methods_of(acme.id, squatted.id) == ("totp",) and count_left(acme.id, squatted.id) == left
+    assert (
+        find_methods_of_user(acme.id, squatted.id) == ("totp",)
+        and count_recovery_codes(acme.id, squatted.id) == left
+    )
 
 
 def test_an_address_is_not_proven_by_a_sign_in_that_has_just_ended(

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from app.operations.directory.users import find_user_by_email
-from app.operations.users.invitations import accept_invitation, invite
+from app.operations.users.invitations import accept_invitation, create_invitation
 from app.rules.directory.permissions import PERMISSIONS
 from tests.account.conftest import Visitor
 from tests.factories import bearer_header
@@ -29,7 +29,7 @@ def test_the_link_goes_by_mail_and_proves_the_address(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     """OI-5."""
-    made = invite(make.actor(acme), acme.slug, email="Grace@Acme.example")
+    made = create_invitation(make.actor(acme), acme.slug, email="Grace@Acme.example")
     assert made.link is None
     deliver()
     (mail,) = box.mails
@@ -43,7 +43,7 @@ def test_the_link_goes_by_mail_and_proves_the_address(
 @pytest.mark.usefixtures("context")
 def test_a_link_that_was_shown_proves_nothing(make: Any, acme: Any, database: Database) -> None:
     """OI-5."""
-    made = invite(make.actor(acme), acme.slug, email="grace@acme.example")
+    made = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example")
     assert made.link is not None and database.count("outbox") == 0
     accept_invitation(made.link.rpartition("/")[2], name="Grace", password_hash="x")
     user = find_user_by_email(acme.id, "grace@acme.example")
@@ -55,7 +55,7 @@ def test_the_mail_says_who_invites_and_nothing_that_was_typed(
     make: Any, acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
     """The invited person's name is what the inviter typed: a mail of ours is no place for strangers' words."""
-    invite(make.actor(acme), acme.slug, email="grace@acme.example", name="See https evil example")
+    create_invitation(make.actor(acme), acme.slug, email="grace@acme.example", name="See https evil example")
     deliver()
     assert "evil" not in str(box.mails[0])
     assert "invites you to Acme" in plain(box.mails[0])

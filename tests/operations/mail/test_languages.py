@@ -75,7 +75,7 @@ def test_a_notice_is_in_the_language_that_the_person_had_when_it_was_written(
     acme = make.organization(name="Acme")
     ada = make.user(acme)
     set_locale(ada, "de")
-    actor = Actor("user", acme.id, acme.id, user_id=ada.id, label=ada.email, address="192.0.2.7")
+    actor = Actor("user", acme.id, acme.id, user_id=ada.id, label=ada.email, ip_address="192.0.2.7")
     browser = sentence("%(browser)s on %(system)s", browser="Firefox", system="Windows")
     notify_user(actor, ada.id, "new_browser", browser=browser)
     set_locale(ada, "en")

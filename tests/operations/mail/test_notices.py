@@ -35,7 +35,7 @@ def ada(make: Any, acme: Any) -> Any:
 
 def as_herself(user: Any) -> Actor:
     home = user.organization.id
-    return Actor("user", home, home, user_id=user.id, label=user.email, address="192.0.2.7")
+    return Actor("user", home, home, user_id=user.id, label=user.email, ip_address="192.0.2.7")
 
 
 def test_whose_password_was_reset_is_told(

@@ -19,7 +19,13 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.users import email_change as operation
-from app.operations.users.email_change import AnotherAccount, ProofEnded, find_proof, request_proof, use_proof
+from app.operations.users.email_change import (
+    EmailVerificationEnded,
+    WrongAccount,
+    find_email_verification,
+    request_email_verification,
+    verify_email,
+)
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
@@ -47,7 +53,7 @@ def as_herself(user: Any, ago: int = 5) -> Actor:
     home = user.organization.id
     now = clock.now()
     return Actor(
-        "user", home, home, user_id=user.id, label=user.email, address="192.0.2.7",
+        "user", home, home, user_id=user.id, label=user.email, ip_address="192.0.2.7",
         authenticated_at=now - timedelta(seconds=ago),
     )  # fmt: skip
 
@@ -71,12 +77,12 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
     here, there = enter(ada, ada.email), enter(ada, ada.email)
     deliver()
     box.mails.clear()
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     assert get_user(acme.id, ada.id).email == ada.email, "nothing changes before the link is used"
     deliver()
     (mail,) = box.mails
     assert mail["To"] == NEW
-    use_proof(replace(as_herself(ada), session_id=here.session_id), token_in(mail))
+    verify_email(replace(as_herself(ada), session_id=here.session_id), token_in(mail))
     user = get_user(acme.id, ada.id)
     assert (user.email, user.email_verified) == (NEW, True)
     assert find_session(here.token) is not None and find_session(there.token) is None
@@ -87,8 +93,8 @@ def test_the_proof_of_another_address_changes_it_ends_sign_ins_and_tells_the_old
     )
     assert enter(ada, NEW)
     assert audited(database, "user.email_changed") == 1
-    with pytest.raises(ProofEnded):
-        use_proof(as_herself(ada), token_in(mail))
+    with pytest.raises(EmailVerificationEnded):
+        verify_email(as_herself(ada), token_in(mail))
 
 
 def test_one_s_unproven_address_is_proven_and_nothing_ends(
@@ -98,14 +104,14 @@ def test_one_s_unproven_address_is_proven_and_nothing_ends(
     with db.engine.begin() as connection:
         connection.execute(update(User).values(email_verified=False))
     standing = enter(ada, ada.email)
-    request_proof(as_herself(ada), "Ada@Acme.example")
+    request_email_verification(as_herself(ada), "Ada@Acme.example")
     deliver()
-    use_proof(as_herself(ada), token_in(box.mails[0]))
+    verify_email(as_herself(ada), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email_verified
     assert find_session(standing.token) is not None
     assert audited(database, "user.email_verified") == 1
     with pytest.raises(InvalidInput) as refused:
-        request_proof(as_herself(ada), ada.email)
+        request_email_verification(as_herself(ada), ada.email)
     assert refused.value.code == "unchanged"
 
 
@@ -114,7 +120,7 @@ def test_somebody_else_s_address_is_not_told_of_and_not_taken(
 ) -> None:
     """EN-1: the same answer; whoever has it hears of it."""
     make.user(acme, email="bob@acme.example")
-    request_proof(as_herself(ada), "bob@acme.example")
+    request_email_verification(as_herself(ada), "bob@acme.example")
     deliver()
     (mail,) = box.mails
     assert (mail["To"], mail["Subject"]) == ("bob@acme.example", "You have an account at Acme already")
@@ -126,10 +132,10 @@ def test_en1_the_link_before_ends_whether_or_not_somebody_has_the_address(
 ) -> None:
     """Else whoever asks learns it by trying the link to their own mailbox."""
     make.user(acme, email="bob@acme.example")
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     deliver()
-    request_proof(as_herself(ada), "bob@acme.example")
-    assert find_proof(as_herself(ada), token_in(box.mails[0])) is None
+    request_email_verification(as_herself(ada), "bob@acme.example")
+    assert find_email_verification(as_herself(ada), token_in(box.mails[0])) is None
 
 
 def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
@@ -137,10 +143,10 @@ def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
 ) -> None:
     """An account that asks for a stranger's address, and a stranger who presses the button in the mail."""
     stranger = make.user(acme, email="stranger@acme.example")
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     deliver()
-    for act in (find_proof, use_proof):
-        with pytest.raises(AnotherAccount):
+    for act in (find_email_verification, verify_email):
+        with pytest.raises(WrongAccount):
             act(as_herself(stranger), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email == ada.email
 
@@ -148,56 +154,59 @@ def test_oi5_whoever_reads_the_mailbox_does_not_lend_it_to_who_asked_for_it(
 def test_an_address_that_somebody_took_meanwhile_is_not_taken_from_them(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     deliver()
     make.user(acme, email=NEW)
-    with pytest.raises(ProofEnded):
-        use_proof(as_herself(ada), token_in(box.mails[0]))
+    with pytest.raises(EmailVerificationEnded):
+        verify_email(as_herself(ada), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email == ada.email
 
 
 def test_a_link_ends_by_age_by_a_newer_one_and_by_a_new_password(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    request_proof(as_herself(ada), NEW)
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     deliver()
     older, newer = (token_in(mail) for mail in box.mails)
-    assert find_proof(as_herself(ada), older) is None and find_proof(as_herself(ada), newer) is not None
+    assert (
+        find_email_verification(as_herself(ada), older) is None
+        and find_email_verification(as_herself(ada), newer) is not None
+    )
     with db.engine.begin() as connection:
         connection.execute(update(User).values(password_hash="another"))
-    assert find_proof(as_herself(ada), newer) is None
+    assert find_email_verification(as_herself(ada), newer) is None
     with db.engine.begin() as connection:
         connection.execute(update(AccountLink).values(expires_at=clock.now()))
-    assert find_proof(as_herself(ada), newer) is None
+    assert find_email_verification(as_herself(ada), newer) is None
 
 
 def test_a_reset_link_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
     link = issue_reset_link(make.actor(acme), ada.id).link
-    assert link is not None and find_proof(as_herself(ada), link.rpartition("/")[2]) is None
+    assert link is not None and find_email_verification(as_herself(ada), link.rpartition("/")[2]) is None
 
 
 def test_tn6_another_organization_s_link_is_none(
     make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    request_proof(as_herself(ada), NEW)
+    request_email_verification(as_herself(ada), NEW)
     deliver()
-    with pytest.raises(ProofEnded):
-        use_proof(as_herself(make.user(make.organization())), token_in(box.mails[0]))
+    with pytest.raises(EmailVerificationEnded):
+        verify_email(as_herself(make.user(make.organization())), token_in(box.mails[0]))
 
 
 def test_a_sign_in_of_long_ago_asks_for_another(ada: Any, box: Mailbox) -> None:
     with pytest.raises(FreshSignInRequired):
-        request_proof(as_herself(ada, ago=3600), NEW)
+        request_email_verification(as_herself(ada, ago=3600), NEW)
 
 
 def test_so_many_mails_an_hour(ada: Any, box: Mailbox, deliver: Deliver) -> None:
-    for _ in range(operation.MOST_AN_HOUR):
-        request_proof(as_herself(ada), NEW)
+    for _ in range(operation.MAX_EMAILS_PER_HOUR):
+        request_email_verification(as_herself(ada), NEW)
     with pytest.raises(TooManyRequests):
-        request_proof(as_herself(ada), "ada@third.example")
+        request_email_verification(as_herself(ada), "ada@third.example")
     deliver()
-    assert len(box.mails) == operation.MOST_AN_HOUR
+    assert len(box.mails) == operation.MAX_EMAILS_PER_HOUR
 
 
 @pytest.mark.parametrize(
@@ -217,10 +226,10 @@ def test_what_the_organization_does_not_allow(
 ) -> None:
     user = make.user(make.organization(settings=settings))
     with pytest.raises(refusal):
-        request_proof(as_herself(user), email)
+        request_email_verification(as_herself(user), email)
 
 
 def test_without_a_mail_server_nobody_proves_an_address(ada: Any) -> None:
     with pytest.raises(Conflict) as refused:
-        request_proof(as_herself(ada), NEW)
+        request_email_verification(as_herself(ada), NEW)
     assert refused.value.code == "no_mail_server"

@@ -79,11 +79,11 @@ def test_a_mailbox_is_not_flooded_and_nothing_is_told_of_it(
     for network in range(10):
         ask(acme, network=network)
     deliver()
-    assert len(box.mails) == password_resets.MOST_PER_ACCOUNT
+    assert len(box.mails) == password_resets.MAX_EMAILS_PER_ACCOUNT
 
 
 def test_a_network_waits(acme: Any, box: Mailbox) -> None:
-    for number in range(password_resets.MOST_PER_NETWORK):
+    for number in range(password_resets.MAX_REQUESTS_PER_NETWORK):
         ask(acme, f"nobody{number}@acme.example")
     with pytest.raises(TooManyRequests):
         ask(acme, "ada@acme.example")
@@ -101,7 +101,7 @@ def test_only_where_it_is_offered(make: Any, acme: Any, database: Database, box:
 
 
 def test_without_a_mail_server_administrators_are_asked(acme: Any, database: Database) -> None:
-    assert not password_resets.is_offered(acme)
+    assert not password_resets.is_password_recovery_offered(acme)
     with pytest.raises(Forbidden):
         ask(acme)
 

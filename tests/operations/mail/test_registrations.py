@@ -15,8 +15,8 @@ from app.models.user import Registration
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge
-from app.operations.organizations.settings import WAITS_FOR_ADMINISTRATORS, update_settings
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.organizations.settings import NO_MAIL_SERVER_WARNING, update_settings
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock, outbox
 from app.operations.users import registrations, sign_up
 from app.operations.users import registrations as operation
@@ -64,7 +64,7 @@ def test_the_account_stands_once_the_link_is_opened_with_the_password(
     deliver()
     (mail,) = box.mails
     assert (mail["To"], mail["Subject"]) == ("new@example.com", "Confirm your account at Acme")
-    assert sign_in(acme.id, "new@example.com", PASSWORD) == Refused("mismatch", attempts_left=9)
+    assert sign_in(acme.id, "new@example.com", PASSWORD) == SignInRefused("mismatch", attempts_left=9)
     confirm_registration(acme, token_in(mail), PASSWORD)
     user = find_user_by_email(acme.id, "new@example.com")
     assert user is not None and user.email_verified and user.name == "New Person"
@@ -149,7 +149,7 @@ def test_one_mailbox_gets_so_many_an_hour_and_the_rest_is_silence(
 def test_so_many_wait_for_one_address_and_the_oldest_go(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr(operation, "MOST_FOR_AN_ADDRESS", 2)
+    monkeypatch.setattr(operation, "MAX_PENDING_PER_EMAIL", 2)
     for _ in range(3):
         register(acme)
     deliver()
@@ -160,7 +160,7 @@ def test_so_many_wait_for_one_address_and_the_oldest_go(
 def test_an_organization_has_so_many_that_wait(
     acme: Any, box: Mailbox, deliver: Deliver, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr(operation, "MOST_WAITING", 1)
+    monkeypatch.setattr(operation, "MAX_PENDING_PER_ORGANIZATION", 1)
     for email in ("one@example.com", "two@example.com"):
         register(acme, email=email)
     deliver()
@@ -281,7 +281,7 @@ def test_whoever_opens_the_organization_without_a_mail_server_is_told_what_follo
     acme = make.organization()
     change = {"authentication": {"registration": {"mode": "open"}}}
     assert update_settings(make.actor(acme), acme.slug, change, dry_run=True).warnings == (
-        WAITS_FOR_ADMINISTRATORS,
+        NO_MAIL_SERVER_WARNING,
     )
     request.getfixturevalue("box")
     assert update_settings(make.actor(acme), acme.slug, change).warnings == ()

@@ -78,7 +78,7 @@ def test_a_dry_run_counts_whom_it_would_touch_and_stores_nothing(
 
 
 def test_a_ceiling_that_would_keep_root_out_is_refused(context: Flask, make: Factory, op: Actor) -> None:
-    from app.rules.organizations.lock_out import WouldLockOut
+    from app.rules.organizations.lockout_prevention import WouldLockOut
 
     demand = {
         "authentication.mfa.policy": {"allowed": ["required"]},

@@ -11,7 +11,7 @@ from flask import Flask
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations import organizations as operations
-from app.operations.sign_in.actor_access import acting_in
+from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.tokens.tokens import find_token
@@ -90,7 +90,7 @@ def test_what_root_does_to_an_organization_stands_in_both_logs(
     acme, root = make.organization(), make.root()
     person = make.actor(root, user=make.user(root, role="admin"))
     if is_inside:
-        person = acting_in(person, acme.slug)[0]
+        person = enter_organization(person, acme.slug)[0]
     operations.update_organization(person, acme.slug, {"name": "Renamed"})
     operations.delete_organization(person, acme.slug)
     at_root = make.actor(root)

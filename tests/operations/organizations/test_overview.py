@@ -22,8 +22,8 @@ def test_counts_are_of_this_organization_alone(context: Any, make: Any) -> None:
     found = get_overview(make.actor(acme))
 
     assert (found.clients, found.users, found.administrators) == (1, 0, 0)
-    assert found.happenings is not None
-    assert {happening.action for happening in found.happenings} >= {
+    assert found.recent_events is not None
+    assert {happening.action for happening in found.recent_events} >= {
         "client.registered",
         "organization.created",
     }
@@ -32,7 +32,7 @@ def test_counts_are_of_this_organization_alone(context: Any, make: Any) -> None:
 def test_who_may_not_read_the_audit_log_gets_none(context: Any, make: Any) -> None:
     found = get_overview(make.actor(make.organization(), "organization:read"))
 
-    assert found.happenings is None
+    assert found.recent_events is None
 
 
 def test_needs_organization_read(context: Any, make: Any) -> None:

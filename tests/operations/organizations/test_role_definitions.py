@@ -11,7 +11,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.role_holders import RoleInUse
 from app.operations.organizations.settings import update_settings
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
-from app.rules.organizations.lock_out import WouldLockOut
+from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.factories import Factory
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -96,7 +96,7 @@ def test_a_role_in_use_stays_and_says_how_many_have_it(make: Factory, acme: Any)
     with pytest.raises(RoleInUse) as refusal:
         roles.delete_role(actor, "ops")
     assert "2 people" in refusal.value.description
-    assert roles.list_holders(actor, "ops").count == 2
+    assert roles.list_role_holders(actor, "ops").count == 2
 
 
 def test_whoever_was_given_a_role_while_it_went_does_not_get_its_successor(

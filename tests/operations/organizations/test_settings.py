@@ -13,12 +13,17 @@ from app.operations.clients import credentials
 from app.operations.directory import lookups
 from app.operations.organizations import settings as operations
 from app.operations.organizations.role_holders import RoleInUse
-from app.operations.organizations.settings import Impact, impact_of
-from app.operations.users.invitations import InvitationEnded, accept_invitation, invite, revoke_invitation
+from app.operations.organizations.settings import SettingsImpact, calculate_impact
+from app.operations.users.invitations import (
+    InvitationEnded,
+    accept_invitation,
+    create_invitation,
+    revoke_invitation,
+)
 from app.operations.users.role_assignments import assign_role
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_id
-from app.rules.organizations.lock_out import WouldLockOut
+from app.rules.organizations.lockout_prevention import WouldLockOut
 from app.rules.organizations.settings import effective
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -100,7 +105,7 @@ def test_a_dry_run_checks_counts_and_changes_nothing(
         make.actor(acme), acme.slug, {"authentication": {"sessions": {"max_per_user": 3}}}, dry_run=True
     )
     assert ran.changed == ("authentication.sessions.max_per_user",)
-    assert ran.impact == Impact(users_without_second_factor=0, sessions_ending=0, clients_affected=0)
+    assert ran.impact == SettingsImpact(users_without_second_factor=0, sessions_ending=0, clients_affected=0)
     assert operations.get_settings(make.actor(acme), acme.slug).version == 1
     assert database.count("audit_events") == audited
     with pytest.raises(InvalidInput):
@@ -113,7 +118,7 @@ def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory
     make.user(acme, role="admin")
     for policy, people in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
         after = effective({"authentication": {"mfa": {"policy": policy}}})
-        found = impact_of(acme.id, acme.settings, after, ["authentication.mfa.policy"])
+        found = calculate_impact(acme.id, acme.settings, after, ["authentication.mfa.policy"])
         assert found.users_without_second_factor == people
 
 
@@ -200,7 +205,7 @@ def test_a_role_that_somebody_holds_is_not_removed(context: Flask, make: Factory
 
 def test_a_role_that_somebody_is_invited_to_is_not_removed(context: Flask, make: Factory) -> None:
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
-    invited = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").invitation
+    invited = create_invitation(make.actor(acme), acme.slug, email="bob@example.com", role="ops").invitation
     gone = {"user_permissions": {"roles": {"ops": None}}}
     with pytest.raises(RoleInUse):
         operations.update_settings(make.actor(acme), acme.slug, gone)
@@ -213,7 +218,7 @@ def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
 ) -> None:
     """Invited while the role was being removed."""
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
-    link = invite(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
+    link = create_invitation(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
     monkeypatch.setattr(operations, "require_unused", lambda *args: None)
     operations.update_settings(make.actor(acme), acme.slug, {"user_permissions": {"roles": {"ops": None}}})
     with pytest.raises(InvitationEnded):

@@ -22,8 +22,8 @@ from app.operations.store.transactions import transaction
 from app.operations.users.invitations import (
     InvitationEnded,
     accept_invitation,
+    create_invitation,
     find_invitation,
-    invite,
     list_invitations,
 )
 from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
@@ -54,7 +54,7 @@ def made_ago(model: Any, ago: timedelta) -> None:
 
 
 def test_an_invitation_older_than_is_allowed_now_has_ended(make: Factory, acme: Any) -> None:
-    link = invite(make.actor(acme), acme.slug, email="grace@acme.example").link
+    link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
     assert link is not None
     token = link.rpartition("/")[2]
     made_ago(Invitation, 2 * DAY)
@@ -71,7 +71,7 @@ def test_an_invitation_older_than_is_allowed_now_has_ended(make: Factory, acme: 
 
 
 def test_an_invitation_says_when_it_ends_now(make: Factory, acme: Any) -> None:
-    made = invite(make.actor(acme), acme.slug, email="grace@acme.example").invitation
+    made = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").invitation
     change(make, acme, authentication={"registration": {"invitation_ttl_seconds": 86_400}})
     [shown] = list_invitations(make.actor(acme), acme.slug).items
     assert shown.expires_at == made.created_at + DAY

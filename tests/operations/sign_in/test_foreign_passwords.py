@@ -13,9 +13,9 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import MAX_PASSWORD_SCHEMES, list_password_schemes
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users.deletion import delete_user
-from app.rules.sign_in.imported_hashes import dummy, parse
+from app.rules.sign_in.imported_hashes import dummy_imported_hash, parse_hash
 from tests.factories import MadeUser
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -33,7 +33,7 @@ def taken_over(make: Any, organization: Any, stored: str, scheme: str) -> MadeUs
 
 
 def of_bcrypt(make: Any, organization: Any, cost: int = 8) -> MadeUser:
-    found = parse(bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(cost)).decode())
+    found = parse_hash(bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(cost)).decode())
     return taken_over(make, organization, found.stored, found.scheme)
 
 
@@ -46,7 +46,7 @@ def kept(user: MadeUser) -> tuple[str, str | None]:
 def test_pw5_the_first_sign_in_makes_another_systems_hash_ours(make: Any) -> None:
     acme = make.organization()
     ada = of_bcrypt(make, acme)
-    assert isinstance(sign_in(acme.id, ada.email, "wrong"), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, "wrong"), SignInRefused)
     assert kept(ada)[0].startswith("$2b$")
     assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
     stored, scheme = kept(ada)
@@ -64,7 +64,12 @@ def test_schemes_are_those_that_somebody_still_has(make: Any) -> None:
     delete_user(make.system(acme), people[0].public_id)
     assert list_password_schemes(acme.id) == ("bcrypt 8",)
     for number in range(5):
-        taken_over(make, acme, dummy(f"pbkdf2-sha256 {1000 + number}"), f"pbkdf2-sha256 {1000 + number}")
+        taken_over(
+            make,
+            acme,
+            dummy_imported_hash(f"pbkdf2-sha256 {1000 + number}"),
+            f"pbkdf2-sha256 {1000 + number}",
+        )
     assert len(list_password_schemes(acme.id)) == MAX_PASSWORD_SCHEMES
 
 
@@ -78,7 +83,7 @@ def test_en1_a_wrong_password_costs_the_same_whosever_it_is(make: Any) -> None:
     for _ in range(12):
         for email in people:
             started = time.perf_counter()
-            assert isinstance(sign_in(acme.id, email, "a wrong one"), Refused)
+            assert isinstance(sign_in(acme.id, email, "a wrong one"), SignInRefused)
             taken[email].append(time.perf_counter() - started)
     medians = [statistics.median(times) for times in taken.values()]
     # Without the balance the last one takes three times as long as the others.

@@ -50,11 +50,11 @@ def enter(user: Any, known: str = "", **more: Any) -> SignedIn:
 
 def as_herself(user: Any) -> Actor:
     home = user.organization.id
-    return Actor("user", home, home, user_id=user.id, label=user.email, address="192.0.2.7")
+    return Actor("user", home, home, user_id=user.id, label=user.email, ip_address="192.0.2.7")
 
 
 def is_known(user: Any, cookie: str) -> bool:
-    return operation.find_known(user.organization.id, user.email, cookie) is not None
+    return operation.find_known_browser(user.organization.id, user.email, cookie) is not None
 
 
 def test_the_first_sign_in_makes_the_browser_known_and_keeps_a_digest_alone(
@@ -89,17 +89,20 @@ def test_a_second_person_in_the_browser_gets_a_value_of_their_own(make: Any, acm
 
 
 def test_a_cookie_holds_the_last_few_people(make: Any, acme: Any) -> None:
-    cookie, people = "", [make.user(acme) for _ in range(operation.MOST_IN_A_COOKIE + 1)]
+    cookie, people = "", [make.user(acme) for _ in range(operation.MAX_USERS_PER_COOKIE + 1)]
     for person in people:
         cookie = enter(person, cookie).known
-    assert len(cookie.split(".")) == operation.MOST_IN_A_COOKIE
-    assert [is_known(person, cookie) for person in people] == [False, *[True] * operation.MOST_IN_A_COOKIE]
+    assert len(cookie.split(".")) == operation.MAX_USERS_PER_COOKIE
+    assert [is_known(person, cookie) for person in people] == [
+        False,
+        *[True] * operation.MAX_USERS_PER_COOKIE,
+    ]
 
 
 def test_a_person_has_so_many_and_the_one_used_longest_ago_goes(
     ada: Any, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation, "MOST_PER_USER", 3)
+    monkeypatch.setattr(operation, "MAX_BROWSERS_PER_USER", 3)
     cookies = [enter(ada).known for _ in range(5)]
     assert [is_known(ada, cookie) for cookie in cookies] == [False, False, True, True, True]
     assert database.count("known_browsers") == 3

@@ -14,7 +14,7 @@ from app.operations.sign_in import passwords
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
-from app.operations.sign_in.sign_in_limits import MOST_PER_ACCOUNT
+from app.operations.sign_in.sign_in_limits import MAX_FAILURES_PER_ACCOUNT
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD
 
@@ -98,10 +98,10 @@ def test_guesses_within_a_stolen_sign_in_are_counted_with_all_others(
     """LK-1: from a hundred networks a hundred in all, and none more by signing in."""
     monkeypatch.setattr(passwords, "verify_password", lambda *_, **__: (False, None))
     actor = actor_of(here)
-    for number in range(MOST_PER_ACCOUNT):
+    for number in range(MAX_FAILURES_PER_ACCOUNT):
         with pytest.raises(InvalidInput):
-            change_password(replace(actor, address=f"198.51.{number}.1"), "guess", NEW)
-    elsewhere = replace(actor, address="192.0.2.1")
+            change_password(replace(actor, ip_address=f"198.51.{number}.1"), "guess", NEW)
+    elsewhere = replace(actor, ip_address="192.0.2.1")
     with pytest.raises(TooManyRequests, match="browsers that are not known"):
         change_password(elsewhere, "guess", NEW)
     assert sign_in(acme.id, ada.email, PASSWORD, address="192.0.2.2").reason == "capped"

@@ -36,9 +36,9 @@ def test_waiting_two_seconds_for_a_place_to_hash_is_unavailable_and_no_try(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PW-6: a storm of sign-ins is shed; it does not queue for ever."""
-    monkeypatch.setattr(passwords, "LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(passwords, "MAX_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(1))
-    with passwords._place_to_hash(), pytest.raises(Unavailable) as refusal:
+    with passwords._hashing_slot(), pytest.raises(Unavailable) as refusal:
         try_in(acme)
     assert refusal.value.retry_after > 0
     assert db.session.scalar(select(func.count()).select_from(Attempt)) == 0
@@ -47,8 +47,8 @@ def test_waiting_two_seconds_for_a_place_to_hash_is_unavailable_and_no_try(
 def test_beyond_a_short_queue_sign_ins_are_shed_at_once(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passwords, "_queue", passwords._Queue(1))
-    with passwords._place_to_hash(), pytest.raises(Unavailable):
+    monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(1))
+    with passwords._hashing_slot(), pytest.raises(Unavailable):
         try_in(acme)
     assert isinstance(try_in(acme), SignedIn)
 
@@ -63,7 +63,7 @@ class Storm:
 
     def _hold(self, organization_id: str, address: str) -> None:
         try:
-            with passwords._place_to_hash(organization_id, address):
+            with passwords._hashing_slot(organization_id, address):
                 self.got.append(True)
                 self._settled.release()
                 self._end.wait(20)
@@ -89,7 +89,7 @@ def test_a_storm_leaves_half_of_the_places_to_others(
     make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """TN-14: the tenant next door signs in while the storm lasts."""
-    monkeypatch.setattr(passwords, "_queue", passwords._Queue(6))
+    monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(6))
     monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(6))
     globex = make.organization()
     bob = make.user(globex, email="bob@globex.example")

@@ -19,7 +19,7 @@ from app.operations.sign_in.sessions import (
     end_session,
     find_session,
     list_sessions,
-    renew_session,
+    rotate_session_token,
     start_session,
 )
 from app.operations.sign_in.sign_in import sign_in
@@ -184,7 +184,7 @@ def test_all_others_end_at_once(make: Any, ada: Any) -> None:
 
 def test_a_renewed_session_has_one_value(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
-    renewed = renew_session(find_session(token).actor())
+    renewed = rotate_session_token(find_session(token).actor())
     assert not living(token)
     assert living(renewed)
 

@@ -19,7 +19,7 @@ from app.models.user import User
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import transactions
 from app.operations.users.user_status import disable_user, enable_user
 from app.rules.sign_in import passwords as rule
@@ -75,7 +75,7 @@ def test_the_address_may_be_spelled_otherwise(acme: Any, ada: Any, email: str) -
     "password", ["", "wrong", PASSWORD.upper(), PASSWORD + " ", "x" * 129, "\ud800", "x" * 60_000]
 )
 def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: Any, password: str) -> None:
-    assert try_in(acme, password=password) == Refused("mismatch", attempts_left=2)
+    assert try_in(acme, password=password) == SignInRefused("mismatch", attempts_left=2)
     assert count(Session) == 0
     assert count(AuditEvent, AuditEvent.action == "sign_in.failed") == 1
 
@@ -84,7 +84,7 @@ def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: A
     "email", ["", "nobody", "nobody@acme.example", "a\x00@b", "x" * 500, "ada@acme.example'--"]
 )
 def test_an_unknown_account_is_refused_in_the_same_words(acme: Any, ada: Any, email: str) -> None:
-    assert try_in(acme, email) == try_in(acme) == Refused("mismatch", attempts_left=2)
+    assert try_in(acme, email) == try_in(acme) == SignInRefused("mismatch", attempts_left=2)
 
 
 def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> None:
@@ -112,7 +112,7 @@ def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> N
 
 def test_the_same_address_elsewhere_is_somebody_else(make: Any, acme: Any, ada: Any) -> None:
     globex = make.organization()
-    assert try_in(globex, password=PASSWORD) == Refused("mismatch", attempts_left=9)
+    assert try_in(globex, password=PASSWORD) == SignInRefused("mismatch", attempts_left=9)
 
 
 def test_what_was_typed_is_audited_only_when_it_is_an_address(acme: Any, ada: Any) -> None:
@@ -175,14 +175,14 @@ def test_somebody_disabled_is_told_so_only_with_the_right_password(make: Any, ac
 def test_a_suspended_organization_signs_nobody_in(make: Any, acme: Any, ada: Any) -> None:
     token = try_in(acme, password=PASSWORD).token
     _write(update(Organization).where(Organization.id == acme.id).values(status="suspended"))
-    assert try_in(acme, password=PASSWORD) == Refused("suspended")
+    assert try_in(acme, password=PASSWORD) == SignInRefused("suspended")
     assert find_session(token) is None
 
 
 def test_an_organization_without_passwords_signs_nobody_in_with_one(make: Any) -> None:
     acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     make.user(acme, email="ada@acme.example")
-    assert try_in(acme, password=PASSWORD) == Refused("password_off")
+    assert try_in(acme, password=PASSWORD) == SignInRefused("password_off")
 
 
 def test_an_outdated_hash_is_renewed_by_the_next_sign_in(acme: Any, ada: Any) -> None:

@@ -19,7 +19,11 @@ from app.models.session import Attempt
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sign_in import SignedIn, sign_in
-from app.operations.sign_in.sign_in_limits import MOST_PER_ACCOUNT, MOST_PER_NETWORK, MOST_PER_ORGANIZATION
+from app.operations.sign_in.sign_in_limits import (
+    MAX_FAILURES_PER_ACCOUNT,
+    MAX_FAILURES_PER_NETWORK,
+    MAX_FAILURES_PER_ORGANIZATION,
+)
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.rules.identifiers import new_id
@@ -93,7 +97,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_one_network_s_tries_at_many_accounts_are_counted_together(make: Any, acme: Any) -> None:
     """LK-2: one password for many accounts stays below every account's own bound."""
-    for number in range(MOST_PER_NETWORK):
+    for number in range(MAX_FAILURES_PER_NETWORK):
         assert try_in(acme, f"user{number}@acme.example").reason == "mismatch"
     assert try_in(acme, "one-more@acme.example").reason == "wait"
     assert try_in(acme, "one-more@acme.example", address=ELSEWHERE).reason == "mismatch"
@@ -112,7 +116,7 @@ def test_a_customer_s_many_networks_are_counted_together(acme: Any) -> None:
 @pytest.mark.usefixtures("quick")
 def test_many_networks_tries_at_one_account_are_counted_together(acme: Any) -> None:
     """LK-1, of an account that nobody has too (EN-1)."""
-    for number in range(MOST_PER_ACCOUNT):
+    for number in range(MAX_FAILURES_PER_ACCOUNT):
         assert try_in(acme, address=f"198.51.{number}.1").reason == "mismatch"
     assert try_in(acme, address="192.0.2.1").reason == "capped"
     assert try_in(acme, "bob@acme.example", address="192.0.2.1").reason == "mismatch"
@@ -121,7 +125,7 @@ def test_many_networks_tries_at_one_account_are_counted_together(acme: Any) -> N
 def test_patience_does_not_pass_the_bound_of_an_account(acme: Any, ada: Any) -> None:
     """LK-1: a hard cap; the owner's sign-in from a known browser, or a new password, is what ends it."""
     known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MAX_FAILURES_PER_ACCOUNT)
     _let_pass(timedelta(days=29))
     assert try_in(acme, password=PASSWORD, address=ELSEWHERE).reason == "capped"
     assert isinstance(try_in(acme, password=PASSWORD, address=ELSEWHERE, known=known), SignedIn)
@@ -129,7 +133,7 @@ def test_patience_does_not_pass_the_bound_of_an_account(acme: Any, ada: Any) -> 
 
 
 def test_after_a_month_the_bound_of_an_account_is_free_again(acme: Any, ada: Any) -> None:
-    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MAX_FAILURES_PER_ACCOUNT)
     _let_pass(timedelta(days=31))
     assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
 
@@ -145,7 +149,7 @@ def test_what_is_counted_is_counted_within_its_own_window(acme: Any, ada: Any) -
 def test_a_known_browser_is_counted_by_itself(acme: Any, ada: Any) -> None:
     """LK-1: it passes what others filled, and its own wait doubles and stops nobody else."""
     known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MAX_FAILURES_PER_ACCOUNT)
     assert [try_in(acme, known=known).reason for _ in range(4)] == ["mismatch"] * 3 + ["wait"]
     assert try_in(acme, password=PASSWORD, known=known).retry_after > 0
     _let_pass(timedelta(seconds=65))
@@ -156,7 +160,7 @@ def test_a_known_browser_is_counted_by_itself(acme: Any, ada: Any) -> None:
     "known", ["", "x", "..", "gth_kb_00000000" + "A" * 43 + "00000000", "\x00", "y" * 5000]
 )
 def test_a_cookie_that_is_nothing_is_an_unknown_browser(acme: Any, ada: Any, known: str) -> None:
-    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+    fill(acme, bucket_key("sign_in account", "ada@acme.example"), MAX_FAILURES_PER_ACCOUNT)
     assert try_in(acme, password=PASSWORD, known=known).reason == "capped"
 
 
@@ -169,7 +173,7 @@ def test_another_s_known_browser_is_none_of_ours(make: Any, acme: Any, ada: Any)
         try_in(acme, bob.email, PASSWORD).known,
         sign_in(globex.id, "ada@acme.example", PASSWORD).known,
     ):
-        fill(acme, bucket_key("sign_in account", "ada@acme.example"), MOST_PER_ACCOUNT)
+        fill(acme, bucket_key("sign_in account", "ada@acme.example"), MAX_FAILURES_PER_ACCOUNT)
         assert try_in(acme, password=PASSWORD, known=known).reason == "capped"
 
 
@@ -185,7 +189,7 @@ def test_ten_thousand_wrong_tries_from_ten_networks_and_the_owner_is_in_at_once(
     tried = Counter(
         try_in(acme, address=f"198.51.{number % 10}.{number // 10 % 250}").reason for number in range(10_000)
     )
-    assert tried["mismatch"] <= MOST_PER_ACCOUNT and sum(tried.values()) == 10_000
+    assert tried["mismatch"] <= MAX_FAILURES_PER_ACCOUNT and sum(tried.values()) == 10_000
     monkeypatch.undo()
     assert isinstance(try_in(acme, password=PASSWORD, address="192.0.2.1", known=known), SignedIn)
 
@@ -198,7 +202,7 @@ def test_many_networks_tries_at_many_accounts_spend_the_budget_of_the_organizati
     with monkeypatch.context() as patch:
         patch.setattr(sign_in_module, "verify_password", passwords.verify_password)
         known = try_in(acme, password=PASSWORD).known
-    fill(acme, bucket_key("sign_in organization"), MOST_PER_ORGANIZATION)
+    fill(acme, bucket_key("sign_in organization"), MAX_FAILURES_PER_ORGANIZATION)
     refused = try_in(acme, "stolen@acme.example", address="192.0.2.1")
     assert refused.reason == "wait" and 0 < refused.retry_after <= 60
     assert try_in(make.organization(), "stolen@acme.example", address="192.0.2.1").reason == "mismatch"

@@ -175,7 +175,9 @@ def test_of_many_who_accept_one_invitation_one_becomes_a_user(
     acme = make.organization()
     with app.app_context():
         token = _token(
-            invitations.invite(make.actor(acme), acme.slug, email="bob@example.com", role="developer").link
+            invitations.create_invitation(
+                make.actor(acme), acme.slug, email="bob@example.com", role="developer"
+            ).link
         )
     results = at_once(
         app, [lambda: invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")] * 20
@@ -185,7 +187,7 @@ def test_of_many_who_accept_one_invitation_one_becomes_a_user(
 
 def test_an_invitation_makes_a_user_with_the_role_once(context: Flask, make: Factory) -> None:
     acme = make.organization()
-    new = invitations.invite(
+    new = invitations.create_invitation(
         make.actor(acme), acme.slug, email="Bob@Example.com", name="Bob", role="developer"
     )
     token = _token(new.link)
@@ -210,8 +212,8 @@ def test_a_second_invitation_ends_the_first_and_a_withdrawn_one_works_no_more(
 ) -> None:
     acme = make.organization()
     admin = make.actor(acme)
-    first = invitations.invite(admin, acme.slug, email="bob@example.com")
-    second = invitations.invite(admin, acme.slug, email="BOB@example.com")
+    first = invitations.create_invitation(admin, acme.slug, email="bob@example.com")
+    second = invitations.create_invitation(admin, acme.slug, email="BOB@example.com")
     assert invitations.find_invitation(_token(first.link)) is None
     assert invitations.find_invitation(_token(second.link)) is not None
     listed = invitations.list_invitations(admin, acme.slug).items
@@ -227,7 +229,7 @@ def test_a_second_invitation_ends_the_first_and_a_withdrawn_one_works_no_more(
 
 def test_an_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     acme = make.organization()
-    token = _token(invitations.invite(make.actor(acme), acme.slug, email="bob@example.com").link)
+    token = _token(invitations.create_invitation(make.actor(acme), acme.slug, email="bob@example.com").link)
     later = clock.now() + timedelta(days=7, seconds=1)
     monkeypatch.setattr(clock, "now", lambda: later)
     assert invitations.find_invitation(token) is None
@@ -235,7 +237,7 @@ def test_an_invitation_expires(context: Flask, make: Factory, monkeypatch: pytes
 
 def test_the_invitations_token_is_stored_nowhere(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
-    token = _token(invitations.invite(make.actor(acme), acme.slug, email="bob@example.com").link)
+    token = _token(invitations.create_invitation(make.actor(acme), acme.slug, email="bob@example.com").link)
     assert token.encode() not in database.dump()
 
 

@@ -11,9 +11,9 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.operations import view_changes
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.passwords import new_password_hash
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store.transactions import transaction
-from app.operations.users.invitations import accept_invitation, find_invitation, invite
+from app.operations.users.invitations import accept_invitation, create_invitation, find_invitation
 from app.rules.errors import Conflict
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -38,12 +38,12 @@ def test_an_invitation_waits_while_nothing_signs_in(
 ) -> None:
     acme = make.organization(name="Acme")
     make.user(acme)
-    made = invite(make.actor(acme), acme.slug, email="guest@acme.example")
+    made = create_invitation(make.actor(acme), acme.slug, email="guest@acme.example")
     assert made.link is not None
     token = made.link.rpartition("/")[2]
     switch(acme, False)
     with pytest.raises(Conflict) as refused:
-        invite(make.actor(acme), acme.slug, email="other@acme.example")
+        create_invitation(make.actor(acme), acme.slug, email="other@acme.example")
     assert refused.value.code == "passwords_off"
     assert "authentication.password.enabled" in refused.value.description
     page = http.get(f"/organizations/{acme.slug}/invite/{token}")
@@ -51,7 +51,7 @@ def test_an_invitation_waits_while_nothing_signs_in(
         page.status_code == 409
         and "Acme does not let people sign in with a password or a passkey" in page.text
     )
-    hashed = new_password_hash(acme.settings, GOOD)
+    hashed = hash_new_password(acme.settings, GOOD)
     with pytest.raises(Conflict):
         accept_invitation(token, name="Guest", password_hash=hashed)
     assert database.count("users") == 1

@@ -12,7 +12,7 @@ from app.operations.directory.users import find_user_by_email
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
-from app.operations.users.deletion import delete_own_account, preview_own_end
+from app.operations.users.deletion import delete_own_account, preview_account_deletion
 from app.operations.users.role_assignments import LastAdministrator
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
@@ -51,7 +51,7 @@ def test_the_account_is_gone_with_its_sign_ins_and_its_owner_told(
 ) -> None:
     """SS-6, OI-1, AU-1: as when an administrator deletes it."""
     token = make.sign_in(ada).token
-    assert preview_own_end(as_herself(ada)).sessions == 1
+    assert preview_account_deletion(as_herself(ada)).sessions == 1
     assert delete_own_account(as_herself(ada), email=" Ada@ACME.example ").sessions == 1
     assert find_session(token) is None and find_user_by_email(acme.id, ada.email) is None
     rows = database.query("SELECT action, actor_id, target_id FROM audit_events")
@@ -65,7 +65,7 @@ def test_the_account_is_gone_with_its_sign_ins_and_its_owner_told(
 
 def test_nothing_goes_where_the_organization_does_not_allow_it(make: Factory, database: Database) -> None:
     user = make.user(make.organization())
-    for call in (preview_own_end, lambda actor: delete_own_account(actor, email=user.email)):
+    for call in (preview_account_deletion, lambda actor: delete_own_account(actor, email=user.email)):
         with pytest.raises(Forbidden):
             call(as_herself(user))
     assert database.count("users") == 1 and find_user_by_email(user.organization.id, user.email) is not None

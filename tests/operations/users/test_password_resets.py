@@ -12,10 +12,10 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import find_user_by_email
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
-from app.operations.users.account_links import use_link
+from app.operations.users.account_links import consume_link
 from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
 from app.operations.users.user_status import disable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -57,7 +57,7 @@ def test_the_new_password_counts_and_the_old_one_does_not(
     token = token_for(make, ada)
     reset_password(acme, token, NEW)
     assert find_session(standing.token) is None
-    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignInRefused)
     assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
     assert audited(database, "user.password_reset_requested") == 1
     assert audited(database, "user.password_reset") == 1
@@ -173,4 +173,4 @@ def test_a_link_is_used_by_one_alone(make: Any, acme: Any, ada: Any) -> None:
     """RP-1: the row count decides, whatever the caller looked at before."""
     reset = find_reset(acme, token_for(make, ada))
     assert reset is not None
-    assert [use_link(reset.link), use_link(reset.link)] == [True, False]
+    assert [consume_link(reset.link), consume_link(reset.link)] == [True, False]

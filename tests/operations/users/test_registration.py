@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.operations.directory.users import find_user_by_email
-from app.operations.sign_in.sign_in import Refused, SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users import sign_up
-from app.operations.users.invitations import invite
+from app.operations.users.invitations import create_invitation
 from app.operations.users.role_assignments import RoleAssignment
 from app.operations.users.sign_up import register_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
@@ -50,7 +50,7 @@ def test_a_standing_account_is_left_alone_and_nothing_is_told(make: Any, databas
     register(acme, email="Ada@Example.com", password="another password entirely", name="Eve")
     user = find_user_by_email(acme.id, ada.email)
     assert user is not None and user.id == ada.id and user.name == "Ada Lovelace"
-    assert isinstance(sign_in(acme.id, ada.email, "another password entirely"), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, "another password entirely"), SignInRefused)
     assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
     assert audited(database, "user.registered") == 0
     assert audited(database, "user.registration_refused") == 1
@@ -67,7 +67,7 @@ def test_only_where_the_organization_says_so(make: Any, database: Database, mode
 def test_a_closed_organization_invites_nobody(make: Any, database: Database) -> None:
     acme = make.organization(settings={"authentication": {"registration": {"mode": "closed"}}})
     with pytest.raises(Conflict) as refused:
-        invite(make.actor(acme), acme.slug, email="new@example.com")
+        create_invitation(make.actor(acme), acme.slug, email="new@example.com")
     assert refused.value.code == "registration_closed"
     assert database.count("invitations") == 0
 

@@ -44,8 +44,8 @@ PAR = "oauth.require_par"
 )
 def test_a_value_is_brought_within_the_bound(path: str, bound: Any, value: Any, expected: Any) -> None:
     bounds = {} if bound is None else {path: bound}
-    assert instance_limits.bounded(path, value, bounds) == expected
-    assert (instance_limits.beyond(path, value, bounds) is None) == (value == expected)
+    assert instance_limits.apply_bounds(path, value, bounds) == expected
+    assert (instance_limits.bounds_problem(path, value, bounds) is None) == (value == expected)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_the_smaller_of_two_neighbours_follows_the_larger_down() -> None:
     }
 
 
-@pytest.mark.parametrize(("small", "large"), instance_limits.ORDERED)
+@pytest.mark.parametrize(("small", "large"), instance_limits.ORDERED_PAIRS)
 def test_the_larger_of_two_neighbours_follows_the_smaller_up(small: str, large: str) -> None:
     """What an organization chose for the larger one is no way below a floor of the instance."""
-    floor = instance_limits.limits({})[small]["max"]
-    chosen = chosen_at(large, instance_limits.limits({})[large]["min"])
+    floor = instance_limits.setting_limits({})[small]["max"]
+    chosen = chosen_at(large, instance_limits.setting_limits({})[large]["min"])
     assert value_at(effective(chosen), large) < floor
     document = effective(chosen, instance_limits.merge_bounds({}, {small: {"min": floor}}))
     assert value_at(document, small) >= floor and value_at(document, large) >= value_at(document, small)
@@ -120,8 +120,8 @@ def chosen_at(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("path", instance_limits.BOUNDABLE)
 def test_no_ceiling_that_can_be_set_makes_a_document_that_could_not(path: str) -> None:
     """Whatever one ceiling demands, the effective document passes its own check."""
-    words = instance_limits.words_of(path)
-    limit = instance_limits.limits({}).get(path)
+    words = instance_limits.allowed_values(path)
+    limit = instance_limits.setting_limits({}).get(path)
     every = [{"allowed": [word]} for word in words] or [
         {"max": limit["min"]} if limit else {},
         {"min": limit["max"]} if limit else {},

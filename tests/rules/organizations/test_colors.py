@@ -6,31 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rules.organizations.branding import DEFAULT_ACCENT, ENOUGH, accent_of, contrast
+from app.rules.organizations.branding import DEFAULT_ACCENT, MIN_CONTRAST, contrast_ratio, readable_accent
 
 COLORS = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
 
 @given(COLORS)
 def test_every_colour_can_be_read_on_both_kinds_of_pages(color: str) -> None:
-    accent = accent_of(color)
+    accent = readable_accent(color)
 
-    assert contrast(accent.light, "#f6f7f9") >= ENOUGH and contrast(accent.light, "#ffffff") >= ENOUGH
-    assert contrast(accent.dark, "#1d222a") >= ENOUGH and contrast(accent.dark, "#0f1216") >= ENOUGH
-    assert contrast(accent.on_light, accent.light) >= ENOUGH
-    assert contrast(accent.on_dark, accent.dark) >= ENOUGH
+    assert (
+        contrast_ratio(accent.light, "#f6f7f9") >= MIN_CONTRAST
+        and contrast_ratio(accent.light, "#ffffff") >= MIN_CONTRAST
+    )
+    assert (
+        contrast_ratio(accent.dark, "#1d222a") >= MIN_CONTRAST
+        and contrast_ratio(accent.dark, "#0f1216") >= MIN_CONTRAST
+    )
+    assert contrast_ratio(accent.on_light, accent.light) >= MIN_CONTRAST
+    assert contrast_ratio(accent.on_dark, accent.dark) >= MIN_CONTRAST
 
 
 def test_readable_colour_stays() -> None:
-    assert accent_of(DEFAULT_ACCENT).light == DEFAULT_ACCENT
+    assert readable_accent(DEFAULT_ACCENT).light == DEFAULT_ACCENT
 
 
 def test_contrast_is_that_of_the_standard() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast_ratio("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("color", ["", "blue", "#fff", "#GGGGGG", "#3347C9", "#3347c9;}", "3347c9"])
 def test_what_is_no_colour_is_refused(color: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
-        accent_of(color)
+        readable_accent(color)

@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.organizations import instance_limits, settings
-from app.rules.organizations.lock_out import Caller, WouldLockOut, require_way_back
+from app.rules.organizations.lockout_prevention import Caller, WouldLockOut, require_no_lockout
 from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number, Ours, Text
 
 
@@ -67,7 +67,7 @@ def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
     assert list(kind.check(path, kind.minimum)) == list(kind.check(path, kind.maximum)) == []
     assert [error.code for error in kind.check(path, kind.minimum - 1)] == ["too_small"]
     assert [error.code for error in kind.check(path, kind.maximum + 1)] == ["too_large"]
-    assert instance_limits.limits({})[path] == {"min": kind.minimum, "max": kind.maximum}
+    assert instance_limits.setting_limits({})[path] == {"min": kind.minimum, "max": kind.maximum}
 
 
 def test_the_whole_document_can_be_read_and_sent_back_unchanged() -> None:
@@ -242,7 +242,7 @@ def test_a_change_that_locks_out_is_refused(
     )
     before, after = settings.effective(stored), settings.effective(stored | partial)
     with pytest.raises(WouldLockOut) as caught:
-        require_way_back(before, after, caller)
+        require_no_lockout(before, after, caller)
     assert (caught.value.status, caught.value.code, caught.value.field) == (409, "would_lock_out", field)
 
 
@@ -273,10 +273,10 @@ def test_passwords_go_where_passkeys_bring_people_in(
         ),
     )
     if passes:
-        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+        require_no_lockout(before, after, caller, somebody_has_passkey=somebody)
         return
     with pytest.raises(WouldLockOut) as caught:
-        require_way_back(before, after, caller, somebody_has_passkey=somebody)
+        require_no_lockout(before, after, caller, somebody_has_passkey=somebody)
     assert caught.value.field == "authentication.password.enabled"
 
 
@@ -286,4 +286,4 @@ def test_the_same_changes_pass_for_somebody_who_can_meet_them() -> None:
         ({"authentication": {"mfa": {"policy": "required"}}}, ADMIN),
         ({"branding": {"theme": "dark"}}, None),
     ):
-        require_way_back(before, settings.effective(partial), caller)
+        require_no_lockout(before, settings.effective(partial), caller)

@@ -13,7 +13,7 @@ from argon2 import PasswordHasher, Type
 from werkzeug.security import generate_password_hash
 
 from app.rules.sign_in import imported_hashes, passwords
-from app.rules.sign_in.imported_hashes import MAX_STORED_LENGTH, UnsupportedHash, parse
+from app.rules.sign_in.imported_hashes import MAX_STORED_LENGTH, UnsupportedHash, parse_hash
 
 RFC_7914 = bytes.fromhex(
     "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
@@ -90,7 +90,7 @@ MADE: dict[str, Any] = {
 
 @pytest.mark.parametrize(("text", "password"), PUBLISHED)
 def test_what_others_publish_is_verified(text: str, password: str) -> None:
-    stored = parse(text).stored
+    stored = parse_hash(text).stored
     assert passwords.verify_password(stored, password)
     assert not passwords.verify_password(stored, password + "x")
 
@@ -98,7 +98,7 @@ def test_what_others_publish_is_verified(text: str, password: str) -> None:
 @pytest.mark.parametrize("kind", MADE)
 def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
     """PW-5: whatever it is, a sign-in makes it ours."""
-    found = parse(MADE[kind])
+    found = parse_hash(MADE[kind])
     assert len(found.stored) <= MAX_STORED_LENGTH
     assert passwords.verify_password(found.stored, PASSWORD)
     assert not passwords.verify_password(found.stored, PASSWORD[:-1])
@@ -109,8 +109,8 @@ def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MADE)
 def test_what_is_stored_says_its_kind_and_cost_again(kind: str) -> None:
-    found = parse(MADE[kind])
-    assert parse(found.stored) == found
+    found = parse_hash(MADE[kind])
+    assert parse_hash(found.stored) == found
 
 
 def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_all() -> None:
@@ -124,7 +124,7 @@ def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_al
 @pytest.mark.parametrize("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
 @pytest.mark.parametrize("kind", MADE)
 def test_no_password_breaks_the_verification(kind: str, password: str) -> None:
-    assert passwords.verify_password(parse(MADE[kind]).stored, password) is False
+    assert passwords.verify_password(parse_hash(MADE[kind]).stored, password) is False
 
 
 TOO_MUCH = [
@@ -166,7 +166,7 @@ MALFORMED: list[Any] = [
 def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: str, bound: str) -> None:
     """PW-6: whoever imports hashes decides what sign-ins cost; a second of a core and 128 MiB at most."""
     with pytest.raises(UnsupportedHash) as refusal:
-        parse(text)
+        parse_hash(text)
     assert refusal.value.problem.code == code
     assert bound in refusal.value.problem.message
 
@@ -175,7 +175,7 @@ def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: s
 def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
     started = time.perf_counter()
     with pytest.raises(UnsupportedHash) as refusal:
-        parse(sent)
+        parse_hash(sent)
     assert refusal.value.problem.code in {"unknown_hash", "malformed_hash", "wrong_type", "too_long"}
     assert time.perf_counter() - started < 0.1
 
@@ -183,15 +183,17 @@ def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
 @pytest.mark.parametrize("kind", MADE)
 def test_a_dummy_of_the_scheme_is_nobodys_and_costs_what_it_costs(kind: str) -> None:
     """EN-2: it is verified in earnest, where a malformed one would be refused in no time."""
-    scheme = parse(MADE[kind]).scheme
-    stored = imported_hashes.dummy(scheme)
-    assert parse(stored).scheme == scheme
-    assert not imported_hashes.is_password(stored, PASSWORD)
+    scheme = parse_hash(MADE[kind]).scheme
+    stored = imported_hashes.dummy_imported_hash(scheme)
+    assert parse_hash(stored).scheme == scheme
+    assert not imported_hashes.verify_imported_password(stored, PASSWORD)
 
 
 def test_the_dearest_hash_that_is_taken_costs_a_second_or_so() -> None:
     dearest = ["bcrypt 14", "pbkdf2-sha512 2000000", "argon2id 131072 8 1", "scrypt 17 8 2"]
     for scheme in dearest:
         started = time.thread_time()
-        assert not imported_hashes.is_password(imported_hashes.dummy(scheme), PASSWORD)
+        assert not imported_hashes.verify_imported_password(
+            imported_hashes.dummy_imported_hash(scheme), PASSWORD
+        )
         assert time.thread_time() - started < 4, scheme

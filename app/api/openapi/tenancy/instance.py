@@ -19,7 +19,7 @@ from app.api.openapi.parts import (
     text,
 )
 from app.api.openapi.tenancy.settings import DRY_RUN
-from app.rules.organizations.instance_limits import BOUNDABLE, words_of
+from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.settings_table import SETTINGS, Number
 
 _TAG = "Instance"
@@ -29,7 +29,7 @@ def _bound(path: str) -> Schema:
     kind = SETTINGS[path].kind
     if isinstance(kind, Number):
         return request_object({"min": kind.schema(), "max": kind.schema()}, minProperties=1)
-    words: list[Any] = list(words_of(path))
+    words: list[Any] = list(allowed_values(path))
     return request_object(
         {
             "allowed": {

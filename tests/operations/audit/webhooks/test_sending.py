@@ -223,7 +223,7 @@ def test_an_address_of_our_own_network_is_never_called(
     send_test(ada, hook.record.public_id)
     assert deliver() == 1
     assert receiver.heard == []
-    assert told(ada, hook).failure == "The address is not one of the public internet."
+    assert told(ada, hook).failure == "The URL must point to the public internet."
 
 
 def test_of_an_answer_its_head_is_kept_and_its_body_nowhere(

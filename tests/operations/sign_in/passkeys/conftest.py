@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
-from app.operations.sign_in.passkey_sign_in import begin_sign_in, sign_in_with_passkey
+from app.operations.sign_in.passkey_sign_in import begin_passkey_sign_in, sign_in_with_passkey
 from app.operations.sign_in.sign_in import Browser
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeUser
@@ -44,7 +44,7 @@ def key(actor: Actor) -> Authenticator:
 @pytest.fixture
 def answer_of(acme: Any) -> Callable[..., str]:
     """An authenticator's answer to a sign-in that begins here."""
-    return lambda key, **client: key.get(begin_sign_in(acme, HERE.id), client=client)
+    return lambda key, **client: key.get(begin_passkey_sign_in(acme, HERE.id), client=client)
 
 
 def registered(actor: Actor, key: Authenticator, name: str = "") -> Authenticator:

@@ -8,12 +8,17 @@ import pytest
 from flask import Flask
 
 from app.operations.directory.users import find_user_by_email
-from app.operations.sign_in.passkey_sign_in import begin_sign_in
-from app.operations.sign_in.passkeys import ChallengeEnded
+from app.operations.sign_in.passkey_sign_in import begin_passkey_sign_in
+from app.operations.sign_in.passkeys import InvalidChallenge
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn
-from app.operations.users.invitations import InvitationEnded, accept_invitation, find_invitation, invite
-from app.operations.users.invited_passkeys import begin_joining, join_with_passkey
+from app.operations.users.invitations import (
+    InvitationEnded,
+    accept_invitation,
+    create_invitation,
+    find_invitation,
+)
+from app.operations.users.invited_passkeys import accept_invitation_with_passkey, begin_invited_passkey
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput
 from tests.account.conftest import Visitor
@@ -33,7 +38,7 @@ def acme(make: Factory) -> Any:
 
 @pytest.fixture
 def token(make: Factory, acme: Any) -> str:
-    link = invite(make.actor(acme), acme.slug, email="grace@acme.example", role="developer").link
+    link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example", role="developer").link
     assert link is not None
     return link.rpartition("/")[2]
 
@@ -41,14 +46,16 @@ def token(make: Factory, acme: Any) -> str:
 def asked(acme: Any, token: str, browser: Any = HERE) -> Any:
     found = find_invitation(token)
     assert found is not None
-    return begin_joining(Actor.anonymous(acme.id), found, browser)
+    return begin_invited_passkey(Actor.anonymous(acme.id), found, browser)
 
 
 def join(acme: Any, token: str, answer: str, name: str = "Grace", browser: Any = HERE) -> Any:
     found = find_invitation(token)
     if found is None:
         raise InvitationEnded("ended")
-    return join_with_passkey(Actor.anonymous(acme.id, "192.0.2.9"), found, token, answer, name, browser)
+    return accept_invitation_with_passkey(
+        Actor.anonymous(acme.id, "192.0.2.9"), found, token, answer, name, browser
+    )
 
 
 def test_the_passkey_is_the_way_in_then_and_later(acme: Any, token: str, database: Database) -> None:
@@ -60,7 +67,7 @@ def test_the_passkey_is_the_way_in_then_and_later(acme: Any, token: str, databas
     view = find_session(entered.token)
     assert view is not None
     assert (view.user_name, view.roles, view.amr) == ("Grace", ("developer",), ("hwk", "user", "mfa"))
-    assert isinstance(sign_in(acme, key.get(begin_sign_in(acme, HERE.id))), SignedIn)
+    assert isinstance(sign_in(acme, key.get(begin_passkey_sign_in(acme, HERE.id))), SignedIn)
     assert database.count("passkey_handles") == 1
     with pytest.raises(InvitationEnded):
         join(acme, token, key.create(options))
@@ -68,7 +75,7 @@ def test_the_passkey_is_the_way_in_then_and_later(acme: Any, token: str, databas
 
 def test_every_page_of_one_invitation_names_the_person_alike(make: Factory, acme: Any, token: str) -> None:
     """Who tries twice has one passkey on the device, not two; another invitation is another person."""
-    other = invite(make.actor(acme), acme.slug, email="ada@acme.example").link
+    other = create_invitation(make.actor(acme), acme.slug, email="ada@acme.example").link
     assert other is not None
     handles = [asked(acme, one)["user"]["id"] for one in (token, token, other.rpartition("/")[2])]
     assert handles[0] == handles[1] != handles[2]
@@ -78,16 +85,16 @@ def test_a_challenge_of_another_page_or_used_before_makes_no_account(
     make: Factory, acme: Any, token: str, database: Database
 ) -> None:
     """MF-5: bound to the invitation and the browser, and used once."""
-    other = invite(make.actor(acme), acme.slug, email="ada@acme.example").link
+    other = create_invitation(make.actor(acme), acme.slug, email="ada@acme.example").link
     assert other is not None
     before = database.count("users")
     for options in (asked(acme, token, ELSEWHERE), asked(acme, other.rpartition("/")[2])):
-        with pytest.raises(ChallengeEnded):
+        with pytest.raises(InvalidChallenge):
             join(acme, token, Authenticator().create(options))
     options = asked(acme, token)
     with pytest.raises(InvalidInput):
         join(acme, token, Authenticator().create(options), name="Grace\u202e")
-    with pytest.raises(ChallengeEnded):
+    with pytest.raises(InvalidChallenge):
         join(acme, token, Authenticator().create(options))
     assert database.count("users") == before and database.count("passkeys") == 0
 
@@ -120,7 +127,7 @@ def test_a_password_spends_no_invitation_where_nobody_signs_in_with_one(
 
 def test_where_there_are_passwords_one_is_chosen(make: Factory) -> None:
     acme = make.organization()
-    link = invite(make.actor(acme), acme.slug, email="grace@acme.example").link
+    link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
     assert link is not None
     token = link.rpartition("/")[2]
     assert asked(acme, token) is None

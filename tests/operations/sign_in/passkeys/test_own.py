@@ -9,9 +9,9 @@ import pytest
 
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import second_factors
-from app.operations.sign_in.factor_enrollment import FactorDemanded
+from app.operations.sign_in.factor_enrollment import SecondFactorRequired
 from app.operations.sign_in.passkey_registration import (
-    LastWayIn,
+    LastSignInMethod,
     get_passkey,
     list_passkeys,
     remove_passkey,
@@ -41,12 +41,12 @@ def test_a_removed_passkey_signs_in_nobody(
     actor: Any, acme: Any, key: Any, answer_of: Any, database: Any
 ) -> None:
     """With the last factor its recovery codes go."""
-    assert second_factors.count_left(acme.id, actor.user_id) == 10
+    assert second_factors.count_recovery_codes(acme.id, actor.user_id) == 10
     answer = answer_of(key)
     remove_passkey(actor, list_passkeys(actor)[0].public_id)
     assert list_passkeys(actor) == ()
     assert sign_in(acme, answer).reason == "unknown"
-    assert second_factors.count_left(acme.id, actor.user_id) == 0
+    assert second_factors.count_recovery_codes(acme.id, actor.user_id) == 0
     assert audited(database, "passkey.removed") == audited(database, "second_factor.removed") == 1
 
 
@@ -60,7 +60,7 @@ def test_removing_one_asks_for_a_fresh_sign_in_with_the_factor(make: Any, actor:
 def test_the_last_one_stays_where_a_factor_is_demanded(make: Any, acme: Any, actor: Any, key: Any) -> None:
     mfa = {"policy": "required", "grace_period_seconds": 0}
     update_settings(make.system(acme), acme.slug, {"authentication": {"mfa": mfa}})
-    with pytest.raises(FactorDemanded):
+    with pytest.raises(SecondFactorRequired):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)
     assert len(list_passkeys(actor)) == 1
     registered(actor, Authenticator())
@@ -73,12 +73,12 @@ def test_the_last_one_stays_where_nobody_signs_in_with_a_password(
 ) -> None:
     """Nobody locks themselves out, the last administrator included: no link chooses a password there either."""
     update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": False}}})
-    with pytest.raises(LastWayIn):
+    with pytest.raises(LastSignInMethod):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)
     assert isinstance(sign_in(acme, answer_of(key)), SignedIn)
     registered(actor, Authenticator())
     remove_passkey(actor, list_passkeys(actor)[1].public_id)
-    with pytest.raises(LastWayIn):
+    with pytest.raises(LastSignInMethod):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)
     update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": True}}})
     remove_passkey(actor, list_passkeys(actor)[0].public_id)

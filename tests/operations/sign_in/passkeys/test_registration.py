@@ -9,9 +9,14 @@ import pytest
 
 from app.operations.sign_in import passkeys
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
-from app.operations.sign_in.passkeys import ChallengeEnded, NoPasskeysHere, NotVerified, passkeys_of
+from app.operations.sign_in.passkeys import (
+    InvalidChallenge,
+    PasskeyNotVerified,
+    PasskeysUnavailable,
+    list_passkeys_of_user,
+)
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.second_factors import methods_of
+from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.store import clock
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.sign_in import passkeys as rules
@@ -33,11 +38,11 @@ pytestmark = pytest.mark.usefixtures("context")
 
 def test_a_passkey_is_registered(actor: Any, acme: Any, ada: Any, database: Any) -> None:
     registered(actor, Authenticator(flags=PRESENT | VERIFIED | MAY_SYNC | SYNCED))
-    [passkey] = passkeys_of(acme.id, ada.id)
+    [passkey] = list_passkeys_of_user(acme.id, ada.id)
     assert (passkey.name, passkey.is_synced, passkey.signs_in_alone) == ("Firefox on macOS", True, True)
     assert passkey.transports == ("hybrid", "internal")
     assert (passkey.aaguid, passkey.last_used_at) == (None, None)
-    assert methods_of(acme.id, ada.id) == ("passkey",)
+    assert find_methods_of_user(acme.id, ada.id) == ("passkey",)
     assert audited(database, "passkey.registered") == audited(database, "second_factor.added") == 1
 
 
@@ -83,9 +88,9 @@ def test_whoever_signed_in_too_long_ago_does_so_again(make: Any, acme: Any, ada:
 def test_an_answer_of_another_page_is_refused(actor: Any, acme: Any, ada: Any, wrong: Any) -> None:
     """MF-5: the exact origin, and what it was asked for."""
     answer = Authenticator().create(begin_registration(actor, HERE), client=wrong)
-    with pytest.raises(NotVerified):
+    with pytest.raises(PasskeyNotVerified):
         finish_registration(actor, answer, "", HERE)
-    assert passkeys_of(acme.id, ada.id) == ()
+    assert list_passkeys_of_user(acme.id, ada.id) == ()
 
 
 @pytest.mark.parametrize(
@@ -94,16 +99,16 @@ def test_an_answer_of_another_page_is_refused(actor: Any, acme: Any, ada: Any, w
 def test_an_answer_of_another_authenticator_is_refused(actor: Any, acme: Any, ada: Any, wrong: Any) -> None:
     """MF-5: the RP ID; somebody was there; and a key that may not be copied was not backed up."""
     answer = Authenticator(**wrong).create(begin_registration(actor, HERE))
-    with pytest.raises(NotVerified):
+    with pytest.raises(PasskeyNotVerified):
         finish_registration(actor, answer, "", HERE)
-    assert passkeys_of(acme.id, ada.id) == ()
+    assert list_passkeys_of_user(acme.id, ada.id) == ()
 
 
 def test_a_challenge_is_used_once(actor: Any, make: Any) -> None:
     """MF-5: the answer that registered a passkey registers nothing again, nor does another to its challenge."""
     asked = begin_registration(actor, HERE)
     finish_registration(actor, Authenticator().create(asked), "", HERE)
-    with pytest.raises(ChallengeEnded):
+    with pytest.raises(InvalidChallenge):
         finish_registration(actor, Authenticator().create(asked), "", HERE)
 
 
@@ -114,7 +119,7 @@ def test_a_challenge_ends_after_five_minutes(actor: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(clock, "now", lambda: begun + timedelta(seconds=298))
     finish_registration(actor, answers[0], "", HERE)
     monkeypatch.setattr(clock, "now", lambda: begun + timedelta(seconds=301))
-    with pytest.raises(ChallengeEnded):
+    with pytest.raises(InvalidChallenge):
         finish_registration(actor, answers[1], "", HERE)
 
 
@@ -122,9 +127,9 @@ def test_a_challenge_belongs_to_its_browser_person_and_organization(actor: Any, 
     """MF-5."""
     globex = make.organization()
     for who in (make.actor(acme, user=make.user(acme)), make.actor(globex, user=make.user(globex))):
-        with pytest.raises(ChallengeEnded):
+        with pytest.raises(InvalidChallenge):
             finish_registration(who, Authenticator().create(begin_registration(actor, HERE)), "", HERE)
-    with pytest.raises(ChallengeEnded):
+    with pytest.raises(InvalidChallenge):
         finish_registration(actor, Authenticator().create(begin_registration(actor, HERE)), "", ELSEWHERE)
 
 
@@ -150,7 +155,7 @@ def test_a_broken_attestation_is_refused(actor: Any, attestation: str) -> None:
     answer = Authenticator().create(begin_registration(actor, HERE))
     start = answer.index('"attestationObject": "') + len('"attestationObject": "')
     broken = answer[:start] + attestation + answer[answer.index('"', start) :]
-    with pytest.raises((NotVerified, InvalidPasskeyResponse)):
+    with pytest.raises((PasskeyNotVerified, InvalidPasskeyResponse)):
         finish_registration(actor, broken, "", HERE)
 
 
@@ -166,7 +171,7 @@ def test_the_same_id_may_be_registered_in_two_organizations(make: Any, key: Auth
     globex = make.organization()
     user = make.user(globex)
     registered(make.actor(globex, user=user), Authenticator(credential_id=key.credential_id))
-    assert len(passkeys_of(globex.id, user.id)) == 1
+    assert len(list_passkeys_of_user(globex.id, user.id)) == 1
 
 
 def test_nobody_has_more_than_the_bound(actor: Any, monkeypatch: pytest.MonkeyPatch, key: Any) -> None:
@@ -186,7 +191,7 @@ def test_where_passkeys_are_off_nobody_registers_one(make: Any) -> None:
 
 def test_at_a_number_there_are_no_passkeys(actor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passkeys, "relying_party", lambda _: rules.relying_party("http://127.0.0.1:8000"))
-    with pytest.raises(NoPasskeysHere):
+    with pytest.raises(PasskeysUnavailable):
         begin_registration(actor, HERE)
 
 

@@ -14,14 +14,14 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import passkeys as challenges
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
-    begin_second_factor,
-    begin_sign_in,
-    prove_with_passkey,
+    begin_passkey_second_factor,
+    begin_passkey_sign_in,
+    verify_passkey_second_factor,
 )
-from app.operations.sign_in.passkeys import passkeys_of
+from app.operations.sign_in.passkeys import list_passkeys_of_user
 from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SecondStep, SignedIn
+from app.operations.sign_in.sign_in import SecondStepRequired, SignedIn
 from app.operations.sign_in.sign_in import sign_in as sign_in_with_password
 from app.operations.store import clock
 from app.operations.users.user_status import disable_user
@@ -42,12 +42,14 @@ def refused(reason: Any) -> PasskeyRefused:
 def pending(organization: Any, email: str) -> str:
     """The token of a sign-in whose password was right."""
     outcome = sign_in_with_password(organization.id, email, PASSWORD, browser_id=HERE.id)
-    assert isinstance(outcome, SecondStep)
+    assert isinstance(outcome, SecondStepRequired)
     return outcome.token
 
 
 def prove(organization: Any, token: str, answer: str, browser: Any = HERE) -> Any:
-    return prove_with_passkey(Actor.anonymous(organization.id), organization, token, answer, browser)
+    return verify_passkey_second_factor(
+        Actor.anonymous(organization.id), organization, token, answer, browser
+    )
 
 
 def test_a_passkey_alone_signs_in(acme: Any, ada: Any, key: Authenticator, answer_of: Answer) -> None:
@@ -57,7 +59,7 @@ def test_a_passkey_alone_signs_in(acme: Any, ada: Any, key: Authenticator, answe
     session = find_session(outcome.token)
     assert session is not None
     assert (session.user_id, session.amr) == (ada.id, ("hwk", "user", "mfa"))
-    assert passkeys_of(acme.id, ada.id)[0].last_used_at is not None
+    assert list_passkeys_of_user(acme.id, ada.id)[0].last_used_at is not None
 
 
 def test_one_that_may_be_copied_says_so(actor: Any, acme: Any, answer_of: Answer) -> None:
@@ -66,11 +68,11 @@ def test_one_that_may_be_copied_says_so(actor: Any, acme: Any, answer_of: Answer
     outcomes = [sign_in(acme, answer_of(key)) for _ in range(2)]
     session = find_session(outcomes[1].token)
     assert session is not None and session.amr == ("swk", "user", "mfa")
-    assert passkeys_of(acme.id, session.user_id)[0].is_synced
+    assert list_passkeys_of_user(acme.id, session.user_id)[0].is_synced
 
 
 def test_the_browser_is_told_of_nobody(acme: Any, key: Authenticator) -> None:
-    asked = begin_sign_in(acme, HERE.id)
+    asked = begin_passkey_sign_in(acme, HERE.id)
     assert (asked["allowCredentials"], asked["userVerification"]) == ([], "required")
 
 
@@ -134,7 +136,7 @@ def test_a_passkey_of_another_organization_is_as_unknown(
     """All organizations share one origin and one RP ID, so the browser offers it there too (MF-5)."""
     globex = make.organization()
     make.user(globex, email="ada@acme.example")
-    assert sign_in(globex, key.get(begin_sign_in(globex, HERE.id))) == refused("unknown")
+    assert sign_in(globex, key.get(begin_passkey_sign_in(globex, HERE.id))) == refused("unknown")
     assert audited(database, "sign_in.failed") == audited(database, "session.started") == 0
 
 
@@ -146,14 +148,14 @@ def test_one_id_in_two_organizations_is_two_passkeys(
     bob = make.user(globex)
     other = registered(make.actor(globex, user=bob), Authenticator(credential_id=key.credential_id))
     assert sign_in(acme, answer_of(key)).user_id == ada.id
-    assert sign_in(globex, other.get(begin_sign_in(globex, HERE.id))).user_id == bob.id
+    assert sign_in(globex, other.get(begin_passkey_sign_in(globex, HERE.id))).user_id == bob.id
     disable_user(make.actor(acme, user=make.user(acme)), ada.id)
-    assert sign_in(globex, key.get(begin_sign_in(globex, HERE.id))) == refused("unknown")
+    assert sign_in(globex, key.get(begin_passkey_sign_in(globex, HERE.id))) == refused("unknown")
 
 
 def test_a_challenge_of_another_organization_is_refused(make: Any, acme: Any, key: Authenticator) -> None:
     globex = make.organization()
-    assert sign_in(acme, key.get(begin_sign_in(globex, HERE.id))) == refused("expired")
+    assert sign_in(acme, key.get(begin_passkey_sign_in(globex, HERE.id))) == refused("expired")
 
 
 def test_an_answer_counts_once(acme: Any, actor: Any, answer_of: Answer) -> None:
@@ -165,7 +167,7 @@ def test_an_answer_counts_once(acme: Any, actor: Any, answer_of: Answer) -> None
 
 
 def test_two_answers_to_one_challenge_count_once(acme: Any, key: Authenticator) -> None:
-    asked = begin_sign_in(acme, HERE.id)
+    asked = begin_passkey_sign_in(acme, HERE.id)
     outcomes = [sign_in(acme, key.get(asked)) for _ in range(2)]
     assert isinstance(outcomes[0], SignedIn)
     assert outcomes[1] == refused("expired")
@@ -184,7 +186,7 @@ def test_an_answer_counts_in_its_browser_and_for_five_minutes(
 
 def test_a_challenge_of_ours_is_not_made_by_others(acme: Any, key: Authenticator) -> None:
     """MF-5: what a stranger made up, or asked for something else, is none."""
-    asked = dict(begin_sign_in(acme, HERE.id))
+    asked = dict(begin_passkey_sign_in(acme, HERE.id))
     asked["challenge"] = asked["challenge"][:-1] + ("A" if asked["challenge"][-1] != "A" else "B")
     assert sign_in(acme, key.get(asked)) == refused("expired")
     asked["challenge"] = "AAAA"
@@ -225,7 +227,7 @@ def test_passwordless_is_a_setting(make: Any, acme: Any, key: Authenticator, ans
 
 def test_the_second_factor_after_the_password(acme: Any, ada: Any, key: Authenticator) -> None:
     token = pending(acme, ada.email)
-    asked = begin_second_factor(acme, token, HERE)
+    asked = begin_passkey_second_factor(acme, token, HERE)
     assert asked is not None
     assert len(asked["allowCredentials"]) == 1
     key.flags = PRESENT
@@ -240,7 +242,7 @@ def test_another_ones_passkey_is_no_second_factor(make: Any, acme: Any, ada: Any
     bob = make.user(acme)
     other = registered(make.actor(acme, user=bob), Authenticator())
     token = pending(acme, ada.email)
-    asked = begin_second_factor(acme, token, HERE)
+    asked = begin_passkey_second_factor(acme, token, HERE)
     assert asked is not None
     assert prove(acme, token, other.get(asked)) == refused("unknown")
 
@@ -248,10 +250,10 @@ def test_another_ones_passkey_is_no_second_factor(make: Any, acme: Any, ada: Any
 def test_challenges_are_not_taken_for_each_other(acme: Any, ada: Any, key: Authenticator) -> None:
     """MF-5: of a sign-in alone, of a second factor, and of another sign-in that waits."""
     token, other = pending(acme, ada.email), pending(acme, ada.email)
-    asked = begin_second_factor(acme, token, HERE)
+    asked = begin_passkey_second_factor(acme, token, HERE)
     assert asked is not None
     assert sign_in(acme, key.get(asked)) == refused("expired")
-    assert prove(acme, token, key.get(begin_sign_in(acme, HERE.id))) == refused("expired")
+    assert prove(acme, token, key.get(begin_passkey_sign_in(acme, HERE.id))) == refused("expired")
     assert prove(acme, other, key.get(asked)) == refused("expired")
     with pytest.raises(SignInEnded):
         prove(acme, token, key.get(asked), ELSEWHERE)
@@ -264,7 +266,7 @@ def test_whoever_has_a_passkey_may_use_it_where_new_ones_are_off(
     changed = {"authentication": {"passkeys": {"enabled": False}, "mfa": {"methods": ["totp"]}}}
     update_settings(make.system(acme), acme.slug, changed)
     token = pending(get_organization_by_id(acme.id), ada.email)
-    asked = begin_second_factor(acme, token, HERE)
+    asked = begin_passkey_second_factor(acme, token, HERE)
     assert asked is not None
     assert isinstance(prove(acme, token, key.get(asked)), SignedIn)
 
@@ -274,6 +276,6 @@ def test_a_challenge_is_for_one_purpose(acme: Any) -> None:
     purposes = (challenges.REGISTER, challenges.SIGN_IN, challenges.SECOND_FACTOR)
     for asked, brought in itertools.permutations(purposes, 2):
         challenge = challenges.issue_challenge(acme, asked, HERE.id, "somebody")
-        challenges.require_challenge(acme, asked, HERE.id, challenge, "somebody")
-        with pytest.raises(challenges.ChallengeEnded):
-            challenges.require_challenge(acme, brought, HERE.id, challenge, "somebody")
+        challenges.validate_challenge(acme, asked, HERE.id, challenge, "somebody")
+        with pytest.raises(challenges.InvalidChallenge):
+            challenges.validate_challenge(acme, brought, HERE.id, challenge, "somebody")

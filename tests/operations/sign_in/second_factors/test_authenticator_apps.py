@@ -12,11 +12,11 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp, PendingSignIn, SecondFactorTry
 from app.operations.sign_in import factor_enrollment, second_factors
-from app.operations.sign_in.factor_verification import WrongCode, verify_code
+from app.operations.sign_in.factor_verification import InvalidCode, verify_code
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.sign_in import Browser, Refused, SecondStep, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
 from app.operations.users.user_status import disable_user
@@ -51,7 +51,7 @@ def phone(app: Any, ada: Any) -> Authenticator:
 def begin(user: Any, browser: Browser = BROWSER) -> str:
     """The token of the sign-in that waits after the password."""
     step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=browser.id)
-    assert isinstance(step, SecondStep), step
+    assert isinstance(step, SecondStepRequired), step
     return step.token
 
 
@@ -63,35 +63,35 @@ def verify(user: Any, token: str, code: str, browser: Browser = BROWSER) -> Any:
 def test_an_app_needs_a_fresh_sign_in_and_a_code_that_it_shows(app: Any, ada: Any) -> None:
     """MF-2: neither a stale sign-in nor a wrong code sets up a factor."""
     who = person(ada)
-    new = factor_enrollment.begin_app(who)
+    new = factor_enrollment.begin_authenticator_app(who)
     shown = Authenticator(app, ada, secret_in(new.address)).shown()
     with pytest.raises(FreshSignInRequired):
-        factor_enrollment.add_app(person(ada, ago_seconds=3600), new.sealed, shown)
+        factor_enrollment.add_authenticator_app(person(ada, ago_seconds=3600), new.sealed, shown)
     wrong = f"{(int(shown) + 1) % 10**6:06}"
     with pytest.raises(InvalidInput) as refused:
-        factor_enrollment.add_app(who, new.sealed, wrong)
+        factor_enrollment.add_authenticator_app(who, new.sealed, wrong)
     assert [(error.field, error.code) for error in refused.value.errors] == [("code", "wrong_code")]
-    assert second_factors.find_app(ada.organization.id, ada.id) is None
-    assert len(factor_enrollment.add_app(who, new.sealed, shown).codes) == 10
-    assert second_factors.find_app(ada.organization.id, ada.id) is not None
+    assert second_factors.find_authenticator_app(ada.organization.id, ada.id) is None
+    assert len(factor_enrollment.add_authenticator_app(who, new.sealed, shown).codes) == 10
+    assert second_factors.find_authenticator_app(ada.organization.id, ada.id) is not None
 
 
 def test_a_page_of_another_user_organization_or_day_sets_up_nothing(
     app: Any, make: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MF-2, SE-6: the secret in the form is sealed for its owner, and for half an hour."""
-    new = factor_enrollment.begin_app(person(ada))
+    new = factor_enrollment.begin_authenticator_app(person(ada))
     shown = Authenticator(app, ada, secret_in(new.address)).shown()
     for other in (make.user(ada.organization), make.user(make.organization())):
         with pytest.raises(InvalidInput):
-            factor_enrollment.add_app(person(other), new.sealed, shown)
+            factor_enrollment.add_authenticator_app(person(other), new.sealed, shown)
     for broken in ("", "AAAA", new.sealed[:-4], "é" * 40):
         with pytest.raises(InvalidInput):
-            factor_enrollment.add_app(person(ada), broken, shown)
-    monkeypatch.setattr(factor_enrollment, "LIFE", -factor_enrollment.LIFE)
-    old = factor_enrollment.begin_app(person(ada))
+            factor_enrollment.add_authenticator_app(person(ada), broken, shown)
+    monkeypatch.setattr(factor_enrollment, "SETUP_LIFETIME", -factor_enrollment.SETUP_LIFETIME)
+    old = factor_enrollment.begin_authenticator_app(person(ada))
     with pytest.raises(InvalidInput) as refused:
-        factor_enrollment.add_app(person(ada), old.sealed, shown)
+        factor_enrollment.add_authenticator_app(person(ada), old.sealed, shown)
     assert refused.value.errors[0].code == "page_too_old"
 
 
@@ -112,10 +112,10 @@ def test_the_secret_lies_sealed_and_opens_nowhere_else(
 
 def test_a_code_counts_once_also_the_one_that_set_the_app_up(ada: Any, phone: Authenticator) -> None:
     """MF-1."""
-    assert verify(ada, begin(ada), phone.shown()) == WrongCode(4)
+    assert verify(ada, begin(ada), phone.shown()) == InvalidCode(4)
     code = phone.code()
     assert isinstance(verify(ada, begin(ada), code), SignedIn)
-    assert verify(ada, begin(ada), code) == WrongCode(4)
+    assert verify(ada, begin(ada), code) == InvalidCode(4)
 
 
 def test_a_code_of_an_earlier_step_counts_no_more(ada: Any, phone: Authenticator) -> None:
@@ -126,7 +126,7 @@ def test_a_code_of_an_earlier_step_counts_no_more(ada: Any, phone: Authenticator
         db.session.execute(update(AuthenticatorApp).values(last_step=AuthenticatorApp.last_step + 5))
 
     later()
-    assert verify(ada, begin(ada), phone.shown()) == WrongCode(4)
+    assert verify(ada, begin(ada), phone.shown()) == InvalidCode(4)
 
 
 def test_an_app_is_asked_for_and_what_was_used_is_told(
@@ -162,10 +162,12 @@ def test_what_waits_to_be_verified_is_no_enrolment(ada: Any, phone: Authenticato
     """MF-6: another factor set up in place of the one that is there would be a way around it."""
     waiting = begin(ada)
     with pytest.raises(SignInEnded):
-        factor_enrollment.enrolling(ada.organization, waiting, BROWSER.id)
+        factor_enrollment.get_pending_enrollment(ada.organization, waiting, BROWSER.id)
     stranger = Actor.anonymous(ada.organization.id)
     with pytest.raises(SignInEnded):
-        factor_enrollment.add_app_at_sign_in(stranger, ada.organization, waiting, "", phone.code(), BROWSER)
+        factor_enrollment.add_authenticator_app_at_sign_in(
+            stranger, ada.organization, waiting, "", phone.code(), BROWSER
+        )
 
 
 def test_a_token_of_another_organization_is_no_sign_in_here(make: Any, app: Any, ada: Any) -> None:
@@ -193,7 +195,7 @@ def test_five_wrong_codes_end_what_waits_in_every_browser(
     with pytest.raises(SignInEnded):
         verify(ada, tokens[0], phone.code(), Browser("browser 0"))
     waiting = verify(ada, begin(ada), phone.code())
-    assert isinstance(waiting, WrongCode) and 0 < waiting.retry_after <= 60 and not waiting.has_ended
+    assert isinstance(waiting, InvalidCode) and 0 < waiting.retry_after <= 60 and not waiting.has_ended
     assert audited(database, "second_factor.failed") == 5
     set_rows(SecondFactorTry, failed_at=LONG_AGO)
     assert isinstance(verify(ada, begin(ada), phone.code()), SignedIn)
@@ -204,7 +206,7 @@ def test_a_right_code_starts_the_count_again(ada: Any, phone: Authenticator) -> 
     for _ in range(2):
         token = begin(ada)
         for left in (4, 3, 2, 1):
-            assert verify(ada, token, "000000") == WrongCode(left)
+            assert verify(ada, token, "000000") == InvalidCode(left)
         assert isinstance(verify(ada, token, phone.code()), SignedIn)
 
 
@@ -225,14 +227,16 @@ def test_a_second_app_takes_no_place_and_a_method_that_is_off_is_refused(
     make: Any, app: Any, ada: Any, phone: Authenticator
 ) -> None:
     who = person(ada, amr=("pwd", "otp", "mfa"))
-    new = factor_enrollment.begin_app(who)
+    new = factor_enrollment.begin_authenticator_app(who)
     with pytest.raises(Conflict):
-        factor_enrollment.add_app(who, new.sealed, Authenticator(app, ada, secret_in(new.address)).shown())
+        factor_enrollment.add_authenticator_app(
+            who, new.sealed, Authenticator(app, ada, secret_in(new.address)).shown()
+        )
     off = make.organization(settings={"authentication": {"mfa": {"methods": ["passkey"]}}})
     eve = make.user(off)
-    other = factor_enrollment.begin_app(person(eve))
+    other = factor_enrollment.begin_authenticator_app(person(eve))
     with pytest.raises(Conflict) as refused:
-        factor_enrollment.add_app(
+        factor_enrollment.add_authenticator_app(
             person(eve), other.sealed, Authenticator(app, eve, secret_in(other.address)).shown()
         )
     assert refused.value.code == "method_not_allowed"
@@ -242,7 +246,7 @@ def test_an_account_is_changed_by_its_owner_at_home_alone(make: Any, ada: Any) -
     root = make.root()
     visiting = Actor("user", ada.organization.id, root.id, user_id=ada.id)
     with pytest.raises(Forbidden):
-        factor_enrollment.begin_app(visiting)
+        factor_enrollment.begin_authenticator_app(visiting)
 
 
 def test_a_disabled_user_finishes_no_sign_in(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:
@@ -250,7 +254,7 @@ def test_a_disabled_user_finishes_no_sign_in(make: Any, acme: Any, ada: Any, pho
     disable_user(make.actor(acme), ada.id)
     with pytest.raises(SignInEnded):
         verify(ada, token, phone.code())
-    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), Refused)
+    assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignInRefused)
 
 
 def test_a_deleted_user_leaves_no_factor(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:

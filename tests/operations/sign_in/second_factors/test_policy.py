@@ -12,16 +12,16 @@ from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import factor_enrollment
-from app.operations.sign_in.factor_enrollment import FactorDemanded
-from app.operations.sign_in.pending_sign_ins import get_pending
+from app.operations.sign_in.factor_enrollment import SecondFactorRequired
+from app.operations.sign_in.pending_sign_ins import get_pending_sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired, require_fresh_sign_in
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, postpone_enrolment, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, postpone_enrollment, sign_in
 from app.operations.store import clock
-from app.operations.users.factor_resets import count_without_factor, reset_user_factors
+from app.operations.users.factor_resets import count_users_without_factor, reset_user_factors
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.errors import Forbidden
-from app.rules.organizations.lock_out import WouldLockOut
+from app.rules.organizations.lockout_prevention import WouldLockOut
 from app.rules.sign_in.second_factors import MfaRequirement
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
@@ -47,7 +47,7 @@ def demand(make: Any, acme: Any, policy: str, **more: Any) -> None:
 def asked(user: Any) -> Any:
     """What the password leads to."""
     outcome = sign_in(user.organization.id, user.email, PASSWORD, browser_id="b")
-    return outcome.purpose if isinstance(outcome, SecondStep) else type(outcome)
+    return outcome.purpose if isinstance(outcome, SecondStepRequired) else type(outcome)
 
 
 def test_a_change_of_policy_counts_at_the_next_sign_in_and_grace_from_the_change(
@@ -58,7 +58,11 @@ def test_a_change_of_policy_counts_at_the_next_sign_in_and_grace_from_the_change
     assert asked(ada) is SignedIn
     demand(make, acme, "required", grace_period_seconds=DAY)
     step = sign_in(acme.id, ada.email, PASSWORD)
-    assert isinstance(step, SecondStep) and step.purpose is MfaRequirement.OFFER and step.until is not None
+    assert (
+        isinstance(step, SecondStepRequired)
+        and step.purpose is MfaRequirement.OFFER
+        and step.until is not None
+    )
     assert abs((step.until - clock.now()).total_seconds() - DAY) < 60
     # Another change that leaves the demand as it is gives no new grace, and a shorter one counts at once.
     set_rows(Organization, factor_demanded_at=clock.now() - timedelta(hours=2))
@@ -85,15 +89,15 @@ def test_who_may_put_it_off_signs_in_and_who_may_not_is_asked_again(
     ada, browser = make.user(acme), Browser("b")
     demand(make, acme, "required", grace_period_seconds=DAY)
     step = sign_in(acme.id, ada.email, PASSWORD, browser_id="b")
-    assert isinstance(step, SecondStep)
-    pending = get_pending(acme, step.token, "b")
+    assert isinstance(step, SecondStepRequired)
+    pending = get_pending_sign_in(acme, step.token, "b")
     demand(make, acme, "required", grace_period_seconds=0)
-    again = postpone_enrolment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), pending, browser)
-    assert isinstance(again, SecondStep) and again.purpose is MfaRequirement.ENROL
+    again = postpone_enrollment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), pending, browser)
+    assert isinstance(again, SecondStepRequired) and again.purpose is MfaRequirement.ENROL
     assert database.count("sessions") == 0
     demand(make, acme, "required", grace_period_seconds=DAY)
-    later = get_pending(acme, again.token, "b")
-    after = postpone_enrolment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), later, browser)
+    later = get_pending_sign_in(acme, again.token, "b")
+    after = postpone_enrollment(Actor.anonymous(acme.id), get_organization_by_id(acme.id), later, browser)
     assert isinstance(after, SignedIn)
 
 
@@ -112,14 +116,14 @@ def test_the_last_factor_stays_while_it_is_demanded(make: Any, app: Any, acme: A
     ada = make.user(acme)
     with_app(app, ada)
     with pytest.raises(FreshSignInRequired) as refused:
-        factor_enrollment.remove_app(person(ada))
+        factor_enrollment.remove_authenticator_app(person(ada))
     assert refused.value.acr_values == MULTI_FACTOR
     demand(make, acme, "required", grace_period_seconds=0)
-    with pytest.raises(FactorDemanded):
-        factor_enrollment.remove_app(person(ada, amr=BOTH))
+    with pytest.raises(SecondFactorRequired):
+        factor_enrollment.remove_authenticator_app(person(ada, amr=BOTH))
     assert asked(ada) is MfaRequirement.VERIFY
     demand(make, acme, "optional")
-    factor_enrollment.remove_app(person(ada, amr=BOTH))
+    factor_enrollment.remove_authenticator_app(person(ada, amr=BOTH))
     assert asked(ada) is SignedIn
 
 
@@ -163,8 +167,11 @@ def test_nobody_takes_them_from_who_holds_more(make: Any, app: Any, acme: Any) -
 def test_who_has_none_is_counted(make: Any, app: Any, acme: Any) -> None:
     boss, ada = make.user(acme, role="admin"), make.user(acme)
     make.user(make.organization())
-    assert count_without_factor(acme.id) == 2 and count_without_factor(acme.id, admins_alone=True) == 1
+    assert (
+        count_users_without_factor(acme.id) == 2
+        and count_users_without_factor(acme.id, admins_alone=True) == 1
+    )
     with_app(app, ada)
-    assert count_without_factor(acme.id) == 1
+    assert count_users_without_factor(acme.id) == 1
     with_app(app, boss)
-    assert count_without_factor(acme.id, admins_alone=True) == 0
+    assert count_users_without_factor(acme.id, admins_alone=True) == 0

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.operations.sign_in import factor_enrollment, second_factors
-from app.operations.sign_in.factor_verification import WrongCode, verify_code
+from app.operations.sign_in.factor_verification import InvalidCode, verify_code
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sign_in.second_factors import recovery_code_digest
@@ -33,7 +33,7 @@ def ada(make: Any) -> Any:
 def with_code(user: Any, code: str) -> Any:
     """What comes of the password and the code."""
     step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=BROWSER.id)
-    assert isinstance(step, SecondStep), step
+    assert isinstance(step, SecondStepRequired), step
     return verify_code(Actor.anonymous(user.organization.id), user.organization, step.token, code, BROWSER)
 
 
@@ -51,7 +51,7 @@ def test_each_signs_in_once_in_place_of_the_app(app: Any, ada: Any, database: Da
     """MF-4: single use; what is left is told."""
     codes = with_app(app, ada).codes
     assert isinstance(with_code(ada, codes[0].upper().replace("-", " ")), SignedIn)
-    assert with_code(ada, codes[0]) == WrongCode(4)
+    assert with_code(ada, codes[0]) == InvalidCode(4)
     assert isinstance(with_code(ada, codes[1]), SignedIn)
     assert factor_enrollment.own_factors(person(ada)).codes_left == 4
     assert audited(database, "recovery_code.used") == 2
@@ -64,7 +64,7 @@ def test_new_ones_are_told_to_their_owner(
     with_app(app, ada)
     deliver()
     box.mails.clear()
-    factor_enrollment.renew_codes(person(ada, amr=("pwd", "otp", "mfa")))
+    factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
         (ada.email, "Your account at Acme has new recovery codes")
@@ -76,7 +76,7 @@ def test_nobody_else_s_code_counts(app: Any, make: Any, ada: Any) -> None:
     eve = make.user(ada.organization)
     codes = with_app(app, ada).codes
     with_app(app, eve)
-    assert with_code(eve, codes[0]) == WrongCode(4)
+    assert with_code(eve, codes[0]) == InvalidCode(4)
     assert isinstance(with_code(ada, codes[0]), SignedIn)
 
 
@@ -91,28 +91,28 @@ def test_new_ones_void_the_old(app: Any, ada: Any, database: Database) -> None:
     """MF-4; by a sign-in with the factor alone."""
     old = with_app(app, ada).codes
     with pytest.raises(FreshSignInRequired):
-        factor_enrollment.renew_codes(person(ada))
-    new = factor_enrollment.renew_codes(person(ada, amr=("pwd", "otp", "mfa")))
+        factor_enrollment.regenerate_recovery_codes(person(ada))
+    new = factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
     assert not set(old) & set(new) and len(new) == 6
-    assert with_code(ada, old[0]) == WrongCode(4)
+    assert with_code(ada, old[0]) == InvalidCode(4)
     assert isinstance(with_code(ada, new[0]), SignedIn)
     assert audited(database, "recovery_codes.renewed") == 1
 
 
 def test_without_a_factor_there_are_none_and_they_go_with_the_last(app: Any, ada: Any) -> None:
     with pytest.raises(Conflict) as refused:
-        factor_enrollment.renew_codes(person(ada))
+        factor_enrollment.regenerate_recovery_codes(person(ada))
     assert refused.value.code == "no_second_factor"
     with_app(app, ada)
-    factor_enrollment.remove_app(person(ada, amr=("pwd", "otp", "mfa")))
-    assert second_factors.count_left(ada.organization.id, ada.id) == 0
+    factor_enrollment.remove_authenticator_app(person(ada, amr=("pwd", "otp", "mfa")))
+    assert second_factors.count_recovery_codes(ada.organization.id, ada.id) == 0
     assert isinstance(sign_in(ada.organization.id, ada.email, PASSWORD), SignedIn)
 
 
 def test_the_owner_is_told_of_each(app: Any, ada: Any, box: Mailbox, deliver: Any) -> None:
     codes = with_app(app, ada).codes
     with_code(ada, codes[0])
-    factor_enrollment.remove_app(person(ada, amr=("pwd", "otp", "mfa")))
+    factor_enrollment.remove_authenticator_app(person(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     said = [mail["Subject"] for mail in box.mails if "browser" not in mail["Subject"]]
     assert said == [

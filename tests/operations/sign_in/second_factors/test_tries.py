@@ -13,9 +13,9 @@ from app.extensions import db
 from app.models.second_factor import SecondFactorTry
 from app.models.session import KnownBrowser
 from app.operations.sign_in import factor_enrollment
-from app.operations.sign_in.factor_verification import WrongCode, verify_code
-from app.operations.sign_in.pending_sign_ins import MOST_IN_ALL, MOST_WRONG
-from app.operations.sign_in.sign_in import Browser, SecondStep, SignedIn, sign_in
+from app.operations.sign_in.factor_verification import InvalidCode, verify_code
+from app.operations.sign_in.pending_sign_ins import MAX_CONSECUTIVE_FAILURES, MAX_TOTAL_FAILURES
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.users import factor_resets
 from app.operations.users.password_resets import issue_reset_link, reset_password
@@ -48,7 +48,7 @@ def known(ada: Any, phone: Authenticator) -> Browser:
 
 def begin(user: Any, browser: Browser, password: str = PASSWORD) -> str:
     step = sign_in(user.organization.id, user.email, password, browser_id=browser.id, known=browser.known)
-    assert isinstance(step, SecondStep), step
+    assert isinstance(step, SecondStepRequired), step
     return step.token
 
 
@@ -58,7 +58,7 @@ def verify(user: Any, token: str, code: str, browser: Browser) -> Any:
 
 
 def guess(
-    user: Any, browser: Browser = THERE, times: int = MOST_WRONG, password: str = PASSWORD
+    user: Any, browser: Browser = THERE, times: int = MAX_CONSECUTIVE_FAILURES, password: str = PASSWORD
 ) -> list[Any]:
     """Wrong codes, each in a sign-in of its own."""
     return [verify(user, begin(user, browser, password), WRONG, browser) for _ in range(times)]
@@ -89,7 +89,7 @@ def test_a_wait_in_a_known_browser_passes(ada: Any, phone: Authenticator, known:
     guess(ada, known)
     set_rows(KnownBrowser, code_failed_at=clock.now() - timedelta(seconds=65))
     assert isinstance(verify(ada, begin(ada, known), phone.code(), known), SignedIn)
-    assert guess(ada, known, times=1)[0].attempts_left == MOST_WRONG - 1
+    assert guess(ada, known, times=1)[0].attempts_left == MAX_CONSECUTIVE_FAILURES - 1
 
 
 def test_a_browser_that_is_known_by_the_password_alone_is_one_of_many(
@@ -109,7 +109,7 @@ def test_who_resets_at_home_after_a_hundred_guesses_elsewhere_has_their_app(
 ) -> None:
     """LK-1: a guesser shuts no door of the owner's home; a reset anywhere else opens none to a guesser (MF-3)."""
     guess(ada, times=1)
-    set_rows(SecondFactorTry, failures=0, total=MOST_IN_ALL, failed_at=clock.now())
+    set_rows(SecondFactorTry, failures=0, total=MAX_TOTAL_FAILURES, failed_at=clock.now())
     browser, password = known if is_at_home else THERE, "a wholly different password"
     link = issue_reset_link(make.actor(ada.organization), ada.id).link
     done = reset_password(ada.organization, link.rpartition("/")[2], password, known=browser.known)
@@ -130,9 +130,9 @@ def test_a_browser_of_before_the_factor_is_one_of_many(app: Any, ada: Any) -> No
 def test_the_browser_in_which_a_factor_was_set_up_is_counted_by_itself(app: Any, ada: Any) -> None:
     here = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=HERE.id)
     assert isinstance(here, SignedIn)
-    new = factor_enrollment.begin_app(person(ada))
+    new = factor_enrollment.begin_authenticator_app(person(ada))
     phone = Authenticator(app, ada, secret_in(new.address))
-    factor_enrollment.add_app(person(ada), new.sealed, phone.shown(), known=here.known)
+    factor_enrollment.add_authenticator_app(person(ada), new.sealed, phone.shown(), known=here.known)
     guess(ada)
     known = replace(HERE, known=here.known)
     assert isinstance(verify(ada, begin(ada, known), phone.code(), known), SignedIn)
@@ -143,7 +143,9 @@ def test_patience_does_not_pass_the_bound_of_all_codes(
 ) -> None:
     """MF-3, LK-1: a hard cap, which the owner's sign-in ends."""
     guess(ada, times=1)
-    set_rows(SecondFactorTry, failures=0, total=MOST_IN_ALL, failed_at=clock.now() - timedelta(days=29))
+    set_rows(
+        SecondFactorTry, failures=0, total=MAX_TOTAL_FAILURES, failed_at=clock.now() - timedelta(days=29)
+    )
     capped = verify(ada, begin(ada, THERE), phone.code(), THERE)
     assert capped.is_capped and timedelta(hours=23) < timedelta(seconds=capped.retry_after) < timedelta(
         days=2
@@ -158,7 +160,7 @@ def test_slow_guesses_count_for_the_bound_and_a_month_ends_it(ada: Any, phone: A
         set_rows(SecondFactorTry, failed_at=clock.now() - timedelta(days=1))
     assert db.session.scalars(select(SecondFactorTry.total)).all() == [3]
     db.session.remove()
-    set_rows(SecondFactorTry, total=MOST_IN_ALL, failed_at=clock.now() - timedelta(days=31))
+    set_rows(SecondFactorTry, total=MAX_TOTAL_FAILURES, failed_at=clock.now() - timedelta(days=31))
     assert isinstance(verify(ada, begin(ada, THERE), phone.code(), THERE), SignedIn)
 
 
@@ -167,7 +169,7 @@ def test_a_recovery_code_does_not_wait(ada: Any, phone: Authenticator) -> None:
     guess(ada)
     waiting = begin(ada, THERE)
     assert verify(ada, waiting, phone.code(), THERE).retry_after > 0
-    assert isinstance(verify(ada, waiting, "aaaa-" + phone.codes[0][5:], THERE), WrongCode)
+    assert isinstance(verify(ada, waiting, "aaaa-" + phone.codes[0][5:], THERE), InvalidCode)
     assert isinstance(verify(ada, waiting, phone.codes[0], THERE), SignedIn)
 
 

@@ -227,7 +227,7 @@ def test_what_the_command_line_checked_is_brought_in_by_whoever_starts_it(make: 
     assert import_runner.run_import(Actor.system(acme.id), record.public_id).status == "checked"
     actor = admin(make, acme)
     import_uploads.start_import(actor, record.public_id)
-    assert import_runner.work_on_imports(make.system(acme), holder="worker") == 1
+    assert import_runner.process_due_imports(make.system(acme), holder="worker") == 1
     assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
 
 

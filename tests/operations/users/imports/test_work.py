@@ -25,12 +25,12 @@ from app.operations.tokens.introspection import find_token_actor
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users import import_records as records
-from app.operations.users.import_batches import Superseded, work_on_part
+from app.operations.users.import_batches import ImportSuperseded, process_next_part
 from app.operations.users.user_changes import end_user_session
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
-from app.rules.sign_in.imported_hashes import parse
+from app.rules.sign_in.imported_hashes import parse_hash
 from app.rules.tokens.protected_resources import PresentedToken
 from tests.support.importing import (
     admin,
@@ -52,7 +52,7 @@ def test_rights_that_end_stop_the_import_where_it_is(make: Any) -> None:
     leaving = make.user(acme, role="admin")
     actor = make.actor(acme, user=leaving)
     record = begin(actor, people(600))
-    assert work_on_part(import_runner._row(actor, record.public_id))
+    assert process_next_part(import_runner._row(actor, record.public_id))
     db.session.execute(update(User).where(User.id == leaving.id).values(status="disabled"))
     db.session.commit()
     ended = import_runner.run_import(admin(make, acme), record.public_id)
@@ -93,7 +93,7 @@ def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
         assert session is not None
         actor = session.actor()
     record = begin(actor, people(600))
-    assert work_on_part(import_runner._row(boss, record.public_id))
+    assert process_next_part(import_runner._row(boss, record.public_id))
     if ended == "the token":
         assert revoke_token(boss, bearer) is not None
     elif ended == "the sign-in":
@@ -125,7 +125,7 @@ def test_a_closed_organization_gets_nobody(make: Any) -> None:
     root, acme = make.root(), make.organization()
     record = begin(admin(make, acme), people(2))
     organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
-    assert import_runner.work_on_imports(make.system(root), holder="tests") == 1
+    assert import_runner.process_due_imports(make.system(root), holder="tests") == 1
     assert records.get_import(admin(make, acme), record.public_id).status == "failed"
     assert find_user_by_email(acme.id, "p0@people.example") is None
 
@@ -135,9 +135,9 @@ def test_a_part_counts_once_whoever_works_on_it(make: Any) -> None:
     actor = admin(make, acme)
     record = begin(actor, people(600))
     stale = import_runner._row(actor, record.public_id)
-    assert work_on_part(stale)
-    with pytest.raises(Superseded):
-        work_on_part(stale)
+    assert process_next_part(stale)
+    with pytest.raises(ImportSuperseded):
+        process_next_part(stale)
     assert imported() == 250
     assert counts(import_runner.run_import(actor, record.public_id)) == ("done", 600, 0, 0, 0)
     assert imported() == 600 == len(events(acme, "user.imported"))
@@ -147,7 +147,7 @@ def test_cancelled_it_brings_in_nobody_more(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     record = begin(actor, people(600))
-    work_on_part(import_runner._row(actor, record.public_id))
+    process_next_part(import_runner._row(actor, record.public_id))
     assert import_records.cancel_import(actor, record.public_id).status == "cancelled"
     with pytest.raises(Conflict):
         import_records.cancel_import(actor, record.public_id)
@@ -167,11 +167,11 @@ def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
 
     def note(job: Any) -> bool:
         seen.append(job.organization_id)
-        return work_on_part(job)
+        return process_next_part(job)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "work_on_part", note)
-        assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 5
+        assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 5
     assert seen[:2] == [acme.id, globex.id]
     assert records.get_import(admin(make, acme), first.public_id).status == "done"
     assert records.get_import(admin(make, globex), second.public_id).status == "done"
@@ -186,13 +186,13 @@ def test_a_fault_of_ours_ends_one_import_and_not_those_behind_it(make: Any) -> N
     )
     db.session.commit()
     good = begin(admin(make, globex), people(2))
-    assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 2
+    assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 2
     assert records.get_import(admin(make, acme), broken.public_id).failure is not None
     assert records.get_import(admin(make, globex), good.public_id).status == "done"
 
 
 def test_no_organization_fills_the_tables(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_uploads, "MOST_UNFINISHED", 2)
+    monkeypatch.setattr(import_uploads, "MAX_UNFINISHED_IMPORTS", 2)
     acme = make.organization()
     actor = admin(make, acme)
     records_ = [begin(actor, people(1)) for _ in range(2)]
@@ -230,8 +230,8 @@ def test_an_upload_that_was_not_confirmed_is_nothing(make: Any) -> None:
     actor = admin(make, acme)
     upload = import_uploads.receive_upload(actor, io.BytesIO(people(3).encode()).read, file_format="csv")
     assert records.list_imports(actor).items == ()
-    assert import_runner.work_on_imports(Actor.system("", "tests"), holder="tests") == 0
-    import_records.discard(actor, upload.id)
+    assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 0
+    import_records.discard_upload(actor, upload.id)
     with pytest.raises(Conflict):
         import_uploads.confirm_upload(actor, upload, is_dry_run=False)
     assert stored(UserImport) == stored(UserImportPart) == 0
@@ -243,4 +243,4 @@ def test_the_hash_that_comes_in_is_the_one_form_of_it(make: Any) -> None:
     bring_in(admin(make, acme), f"email,password_hash\nada@a.example,{django}\n")
     asked = select(User.password_hash, User.password_scheme).where(User.email == "ada@a.example")
     kept = db.session.execute(asked).one()
-    assert (kept.password_hash, kept.password_scheme) == (parse(django).stored, "pbkdf2-sha256 1200")
+    assert (kept.password_hash, kept.password_scheme) == (parse_hash(django).stored, "pbkdf2-sha256 1200")

@@ -28,7 +28,7 @@ class Caller:
     has_second_factor: bool = False
 
 
-def require_way_back(
+def require_no_lockout(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     caller: Caller | None,
