@@ -36,8 +36,8 @@ def create_app(configuration: config.Config | None = None, *, commands: bool = T
     )
     app.config["GATEHOUSE"] = settings
     app.config["SECRET_KEY"] = settings.secret_key
-    memory.give_back_large_blocks()
-    memory.share_one_arena()
+    memory.release_large_blocks()
+    memory.use_single_arena()
     subscriptions.connect()
     database.configure(app, settings)
     oauth.open_lane(app)

@@ -225,7 +225,7 @@ class Factory:
 @functools.cache
 def _password_hash(password: str) -> str:
     # Hashing is slow by design; every user of the tests has the same password.
-    return hash_new_password(settings.defaults(), password)
+    return hash_new_password(settings.default_settings(), password)
 
 
 def forget_hashes() -> None:

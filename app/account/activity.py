@@ -7,8 +7,8 @@ from werkzeug.wrappers import Response
 
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
-from app.operations.audit.audit_events import SHOWN, list_activity
-from app.rules.audit.events import ACCOUNT_EVENTS, ALARMING
+from app.operations.audit.audit_events import ACTIVITY_WINDOW, list_activity
+from app.rules.audit.events import ACCOUNT_EVENTS, SUSPICIOUS_EVENTS
 from app.rules.errors import InvalidInput
 from app.web.pagination import page_meta, page_position
 
@@ -32,8 +32,8 @@ def activity_page(visit: Visit) -> Response:
         "account/activity.html",
         page=page,
         words=ACCOUNT_EVENTS,
-        alarming=ALARMING,
-        days=SHOWN.days,
+        alarming=SUSPICIOUS_EVENTS,
+        days=ACTIVITY_WINDOW.days,
         first_url=url if after else None,
         next_url=f"{url}?cursor={cursor}" if cursor else None,
     )

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.visit import Visit, own_account
 from app.operations.authorization.connected_apps import ConsentRecord, list_consents, withdraw_consent
-from app.operations.clients.login_uris import login_addresses
+from app.operations.clients.login_uris import find_login_urls
 from app.operations.clients.scopes import ScopeRecord, list_scopes
 from app.rules.errors import NotFound
 from app.web.languages import in_page_language
@@ -18,7 +18,7 @@ from app.web.languages import in_page_language
 def apps_page(visit: Visit) -> Response:
     """The apps that may act for this person, with what each may do in words."""
     apps = list_consents(visit.actor)
-    addresses = login_addresses(visit.actor, [app.client_id for app in apps])
+    addresses = find_login_urls(visit.actor, [app.client_id for app in apps])
     return visit.render("account/apps.html", apps=apps, addresses=addresses, words=_words(visit))
 
 

@@ -43,7 +43,7 @@ def confirm_page(organization: str, token: str) -> Response:
             named,
             token,
             request.form.get("password", ""),
-            address=request.remote_addr,
+            ip_address=request.remote_addr,
             request_id=request_id(),
         )
     except (InvalidInput, TooManyRequests) as error:
@@ -61,7 +61,7 @@ def confirm_address_page(visit: Visit, token: str) -> Response:
         raise EmailVerificationEnded
     if request.method == "GET":
         return _confirm_address(visit.organization, proof)
-    done = verify_email(visit.actor, token, known=known_browser(visit.organization.id))
+    done = verify_email(visit.actor, token, known_cookie=known_browser(visit.organization.id))
     return visit.done("/email", "address-first" if done.has_ended else "address")
 
 

@@ -23,7 +23,7 @@ def forgot_page(organization: str) -> Response:
     if request.method == "GET":
         return _page(named, email=request.args.get("email", "")[:254])
     try:
-        request_reset(named, forms.text("email"), address=request.remote_addr, request_id=request_id())
+        request_reset(named, forms.text("email"), ip_address=request.remote_addr, request_id=request_id())
     except (InvalidInput, TooManyRequests) as error:
         return _page(named, email=forms.text("email"), error=error)
     return redirect(f"/organizations/{named.slug}/forgot?sent=1", 303)

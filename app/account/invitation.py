@@ -21,7 +21,7 @@ from app.operations.users.invitations import (
 from app.operations.users.invited_passkeys import accept_invitation_with_passkey, begin_invited_passkey
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
-from app.rules.users.sign_up import require_passwords_to_join
+from app.rules.users.sign_up import require_invitation_by_password
 from app.web import forms
 from app.web.branding import branding_of
 from app.web.browser_session import browser_id, known_browser, sign_in_token
@@ -61,7 +61,7 @@ def _join(invitation: InvitationRecord, token: str) -> Response:
 def _accept(invitation: InvitationRecord, token: str) -> Response:
     organization = get_organization_by_id(invitation.organization_id)
     # Before the password is judged: it would be of no use, however good.
-    require_passwords_to_join(organization.settings)
+    require_invitation_by_password(organization.settings)
     name, password = forms.text("name"), request.form.get("password", "")
     personal = (invitation.email, name, organization.name, organization.slug)
     password_hash = hash_new_password(
@@ -69,19 +69,19 @@ def _accept(invitation: InvitationRecord, token: str) -> Response:
         password,
         personal=personal,
         organization_id=organization.id,
-        address=request.remote_addr,
+        ip_address=request.remote_addr,
     )
     accept_invitation(token, name=name, password_hash=password_hash)
     outcome = sign_in(
         organization.id,
         invitation.email,
         password,
-        address=request.remote_addr,
+        ip_address=request.remote_addr,
         user_agent=request.headers.get("User-Agent", ""),
         request_id=request_id(),
         replaces=sign_in_token(organization.id),
         browser_id=browser_id(),
-        known=known_browser(organization.id),
+        known_cookie=known_browser(organization.id),
     )
     if isinstance(outcome, SignInRefused):
         return redirect(f"/organizations/{organization.slug}/login", 303)

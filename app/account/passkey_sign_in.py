@@ -61,7 +61,7 @@ def passkey_verify(organization: str) -> Response:
     named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand is not MfaRequirement.VERIFY:
+    if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
         return start_again(named, waiting)
     try:
         outcome = verify_passkey_second_factor(
@@ -81,7 +81,7 @@ def passkey_enrol(organization: str) -> Response:
     named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
+    if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
         return start_again(named, waiting)
     try:
         enrolled = finish_registration_at_sign_in(

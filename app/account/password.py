@@ -22,7 +22,9 @@ def password_page(visit: Visit) -> Response:
         return _page(visit)
     current, new = request.form.get("current_password", ""), request.form.get("new_password", "")
     try:
-        changed = change_password(visit.actor, current, new, known=known_browser(visit.organization.id))
+        changed = change_password(
+            visit.actor, current, new, known_cookie=known_browser(visit.organization.id)
+        )
     except (InvalidInput, TooManyRequests) as error:
         return _page(visit, error)
     response = visit.done("/password", "password")

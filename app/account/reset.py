@@ -33,16 +33,16 @@ def reset_page(organization: str, token: str) -> Response:
             named,
             token,
             request.form.get("password", ""),
-            address=request.remote_addr,
+            ip_address=request.remote_addr,
             request_id=request_id(),
-            known=known_browser(named.id),
+            known_cookie=known_browser(named.id),
             user_agent=request.headers.get("User-Agent", ""),
         )
     except InvalidInput as error:
         return _page(named, reset, error)
     what = "factors" if done.ended else "1"
     response = redirect(f"/organizations/{named.slug}/login?reset={what}", 303)
-    set_known_browser(response, named.id, done.known)
+    set_known_browser(response, named.id, done.known_cookie)
     return response
 
 

@@ -43,7 +43,7 @@ def verify_page(organization: str) -> Response:
     named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand is not MfaRequirement.VERIFY:
+    if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
         return start_again(named, waiting)
     if request.method == "GET":
         return verify_form(named, waiting, asking)
@@ -70,7 +70,7 @@ def enrol_page(organization: str) -> Response:
     named = get_organization_by_slug(organization)
     asking = pending_request(named)
     waiting = waiting_here(named)
-    if waiting is None or waiting.demand not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
+    if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
         return start_again(named, waiting)
     if request.method == "GET":
         return enrol_form(named, waiting, asking)
@@ -104,7 +104,7 @@ def enrolled_page(
         codes=enrolled.codes,
         onward=destination_of(organization, enrolled.outcome, asking),
     )
-    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known)
+    set_sign_in(page, organization.id, enrolled.outcome.token, known=enrolled.outcome.known_cookie)
     return page
 
 
@@ -126,7 +126,7 @@ def waiting_here(organization: OrganizationSnapshot) -> PendingSignInState | Non
 def start_again(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
     """The other page, where the settings or another window changed what is missing; the sign-in page at the end."""
     pages = {MfaRequirement.VERIFY: "verify", MfaRequirement.OFFER: "enrol", MfaRequirement.ENROL: "enrol"}
-    page = pages.get(waiting.demand) if waiting is not None else None
+    page = pages.get(waiting.requirement) if waiting is not None else None
     if page is not None:
         query = urlencode({"sign_in": token(), **kept_fields()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
@@ -171,7 +171,7 @@ def enrol_form(
     refused: DomainError | None = None,
 ) -> Response:
     """The page on which a second factor is set up."""
-    person = waiting.person(stranger(organization))
+    person = waiting.to_actor(stranger(organization))
     new = (
         factor_enrollment.begin_authenticator_app(person)
         if refused is None

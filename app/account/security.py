@@ -36,7 +36,7 @@ def app_page(visit: Visit) -> Response:
     try:
         known = known_browser(visit.organization.id)
         added = factor_enrollment.add_authenticator_app(
-            visit.actor, forms.text("secret"), forms.text("code"), known=known
+            visit.actor, forms.text("secret"), forms.text("code"), known_cookie=known
         )
     except (InvalidInput, Conflict) as refused:
         return _app(visit, refused)

@@ -22,9 +22,9 @@ from app.operations.sign_in.passkey_sign_in import (
 )
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
-from app.operations.users.sign_up import what_follows
+from app.operations.users.sign_up import next_registration_step
 from app.rules.sign_in.second_factors import MfaRequirement
-from app.rules.users.sign_up import is_open
+from app.rules.users.sign_up import is_registration_open
 from app.web import forms
 from app.web.branding import branding_of, logo_of
 from app.web.browser_session import browser_id, known_browser, session_for, set_sign_in, sign_in_token
@@ -74,12 +74,12 @@ def _post(organization: OrganizationSnapshot, pending: AuthorizationRequestView 
         organization.id,
         email,
         password,
-        address=request.remote_addr,
+        ip_address=request.remote_addr,
         user_agent=request.headers.get("User-Agent", ""),
         request_id=request_id(),
         replaces=sign_in_token(organization.id),
         browser_id=browser_id(),
-        known=known_browser(organization.id),
+        known_cookie=known_browser(organization.id),
     )
     if isinstance(outcome, SignInRefused):
         response = sign_in_form(
@@ -105,7 +105,7 @@ def onward(
         query = urlencode({"sign_in": outcome.token, **kept_fields()})
         return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
     response = redirect(destination_of(organization, outcome, pending), 303)
-    set_sign_in(response, organization.id, outcome.token, known=outcome.known)
+    set_sign_in(response, organization.id, outcome.token, known=outcome.known_cookie)
     return response
 
 
@@ -187,11 +187,11 @@ def sign_in_form(
         else None,
         missing=missing,
         again=again,
-        registered=what_follows(organization) if "registered" in request.args else None,
+        registered=next_registration_step(organization) if "registered" in request.args else None,
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
         ended="ended" in request.args,
-        can_register=is_open(organization.settings),
+        can_register=is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
         kept=kept_fields(),

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 from app.account.blueprint import account
 from app.account.sign_in import kept_fields, pending_request
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
-from app.operations.users.sign_up import register_user, require_open
+from app.operations.users.sign_up import register_user, require_registration_open
 from app.rules.errors import DomainError, InvalidInput, TooManyRequests
 from app.web import forms
 from app.web.branding import branding_of
@@ -24,7 +24,7 @@ def sign_up_page(organization: str) -> Response:
     """Name, e-mail and password; then the sign-in page, whether or not the address was free (EN-1)."""
     named = get_organization_by_slug(organization)
     pending = pending_request(named)
-    require_open(named)
+    require_registration_open(named)
     if request.method == "GET":
         return _page(named, email=pending.sent.get("login_hint", "")[:254] if pending else "")
     try:
@@ -33,7 +33,7 @@ def sign_up_page(organization: str) -> Response:
             email=forms.text("email"),
             name=forms.text("name"),
             password=request.form.get("password", ""),
-            address=request.remote_addr,
+            ip_address=request.remote_addr,
             request_id=request_id(),
         )
     except (InvalidInput, TooManyRequests) as error:

@@ -78,11 +78,11 @@ def verify_audit_events(call: Call) -> Response:
         "length": found.length,
         "removed": found.removed,
         "checked": found.checked,
-        "waiting": found.waiting,
+        "waiting": found.pending,
         "problems": [
             {
                 "kind": problem.kind,
-                "message": problem.words,
+                "message": problem.message,
                 "position": problem.position,
                 "event_id": problem.event_id,
             }

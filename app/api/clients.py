@@ -40,7 +40,7 @@ def register_client(call: Call) -> Response:
     body = read_object()
     fields = dict(body)
     _take_organization(call, fields)
-    sector_documents.read_ahead(call.actor, fields.get(sector_documents.FIELD))
+    sector_documents.prefetch_sector_document(call.actor, fields.get(sector_documents.FIELD))
 
     def work() -> IdempotentResult:
         registered = clients.register_client(call.actor, fields)

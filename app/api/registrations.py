@@ -38,7 +38,7 @@ def admit_registration(call: Call, registration_id: str) -> Response:
     """The person has the account, with an address that nobody has proven."""
 
     def work() -> IdempotentResult:
-        user = registrations.admit_registration(call.actor, registration_id)
+        user = registrations.approve_registration(call.actor, registration_id)
         return IdempotentResult(
             200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {}
         )
@@ -50,7 +50,7 @@ def admit_registration(call: Call, registration_id: str) -> Response:
 @management()
 def refuse_registration(call: Call, registration_id: str) -> Response:
     """Nobody has that account."""
-    return envelope(registration(registrations.refuse_registration(call.actor, registration_id)))
+    return envelope(registration(registrations.reject_registration(call.actor, registration_id)))
 
 
 def registration(view: RegistrationRecord) -> dict[str, Any]:

@@ -55,12 +55,12 @@ def rotate_credential(call: Call, client_id: str) -> Response:
 @management()
 def steer_rotation(call: Call, client_id: str) -> Response:
     """The old secrets end later, sooner or now, with what they minted or without."""
-    return envelope(rotation(rotations.steer_rotation(call.actor, client_id, read_object()), client_id))
+    return envelope(rotation(rotations.update_rotation(call.actor, client_id, read_object()), client_id))
 
 
 @api.delete("/clients/<client_id>/credentials/rotation")
 @management("revoke_new")
 def cancel_rotation(call: Call, client_id: str) -> Response:
     """The secrets that were about to end keep working; the answer is the ledger of live ones."""
-    kept = rotations.call_off_rotation(call.actor, client_id, revoke_new=flag(call.parameters, "revoke_new"))
+    kept = rotations.cancel_rotation(call.actor, client_id, revoke_new=flag(call.parameters, "revoke_new"))
     return envelope([representations.credential(record, client_id) for record in kept])

@@ -31,7 +31,7 @@ def scope(record: ScopeRecord) -> dict[str, Any]:
 @management(*PARAMETERS, "q")
 def list_scopes(call: Call) -> Response:
     """The scopes by name."""
-    return listed(call, "scopes", scopes.find_scopes, show=scope, query=call.parameters.get("q"))
+    return listed(call, "scopes", scopes.search_scopes, show=scope, query=call.parameters.get("q"))
 
 
 @api.get("/scopes/<path:name>")
@@ -46,7 +46,7 @@ def get_scope(call: Call, name: str) -> Response:
 @management()
 def reword_scope(call: Call, name: str) -> Response:
     """The consent page shows these words."""
-    record, changed = scopes.reword_scope(
+    record, changed = scopes.update_scope(
         call.actor, name, read_object(), expected_version=expected_version()
     )
     return envelope(scope(record), meta={"changed": changed}, headers={"ETag": etag_of(record.version)})

@@ -14,7 +14,7 @@ from app.operations.users import import_records, import_uploads
 from app.operations.users import import_records as records
 from app.operations.users import import_uploads as uploads
 from app.operations.users.import_records import ImportRecord, RefusedRowRecord
-from app.rules.users.user_import import LONGEST_FILE, ON_EXISTING
+from app.rules.users.user_import import MAX_FILE_BYTES, ON_EXISTING
 from app.web.bearer import Call, asked_again, management
 from app.web.idempotency import created, once, sent_key
 from app.web.json_api import UnsupportedMediaType, envelope
@@ -78,7 +78,7 @@ def import_users(call: Call) -> Response:
     with place_to_upload(call.actor.organization_id):
         upload = uploads.receive_upload(
             call.actor,
-            body_reader(LONGEST_FILE),
+            body_reader(MAX_FILE_BYTES),
             file_format=file_format,
             name=name,
             on_existing=on_existing,

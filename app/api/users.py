@@ -15,7 +15,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
 from app.operations.users import user_changes as changes
 from app.operations.users import users as records
-from app.operations.users.users import FILTERS, UserDetailRecord
+from app.operations.users.users import FILTERS, UserRecord
 from app.web.bearer import Call, management
 from app.web.etag import etag_of, expected_version
 from app.web.idempotency import created, once
@@ -23,7 +23,7 @@ from app.web.json_api import envelope, read_object
 from app.web.pagination import PARAMETERS
 
 
-def user(record: UserDetailRecord) -> dict[str, Any]:
+def user(record: UserRecord) -> dict[str, Any]:
     """A user, with the names of their roles."""
     view = record.user
     return {
@@ -136,7 +136,7 @@ def reset_user(call: Call, user_id: str) -> Response:
     body: dict[str, Any] = {}
 
     def work() -> IdempotentResult:
-        link = user_changes.reset_user(call.actor, user_id)
+        link = user_changes.issue_user_reset_link(call.actor, user_id)
         data = {"user_id": user_id, "expires_at": representations.time(link.expires_at)}
         if link.link is not None:
             data["link"] = link.link

@@ -75,7 +75,7 @@ def rotate_webhook_secret(call: Call, webhook_id: str) -> Response:
     body = read_object(optional=True)
 
     def work() -> IdempotentResult:
-        made = webhooks.rotate_secret(call.actor, webhook_id, body)
+        made = webhooks.rotate_webhook_secret(call.actor, webhook_id, body)
         data = {**webhook(made.record), "signing_secret": made.secret}
         return IdempotentResult(200, data, {}, {"ETag": etag_of(made.record.version)})
 

@@ -10,11 +10,11 @@ import click
 from flask.cli import AppGroup
 
 from app.cli.refusals import refusing
-from app.operations.audit.chain import checkpoint_fits, verify_audit_log
+from app.operations.audit.chain import matches_checkpoint, verify_audit_log
 from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
 from app.operations.organizations.organizations import list_organizations
 from app.rules.actor import Actor
-from app.rules.audit.chain import CHECKPOINT
+from app.rules.audit.chain import CHECKPOINT_PATTERN
 
 audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
 
@@ -49,12 +49,12 @@ def _verify(organization_id: str, slug: str) -> int:
         found = verify_audit_log(actor, after=after)
         for problem in found.problems:
             where = "" if problem.position is None else f" At position {problem.position}."
-            click.echo(f"BROKEN  {slug}: {problem.words}{where} {problem.event_id or ''}".rstrip())
+            click.echo(f"BROKEN  {slug}: {problem.message}{where} {problem.event_id or ''}".rstrip())
         checked, problems = checked + found.checked, problems + len(found.problems)
         after = found.next_position
     if not problems:
         click.echo(
-            f"ok      {slug}: {checked} events, {found.removed} removed by retention, {found.waiting} not yet sealed"
+            f"ok      {slug}: {checked} events, {found.removed} removed by retention, {found.pending} not yet sealed"
         )
     return problems
 
@@ -62,11 +62,11 @@ def _verify(organization_id: str, slug: str) -> int:
 def _hold_against(lines: TextIO, organization_id: str | None) -> int:
     count = wrong = 0
     for line in lines:
-        for here, position, mac in re.findall(CHECKPOINT, line):
+        for here, position, mac in re.findall(CHECKPOINT_PATTERN, line):
             if organization_id not in {None, here}:
                 continue
             count += 1
-            if not checkpoint_fits(Actor.system(here, "command line"), int(position), bytes.fromhex(mac)):
+            if not matches_checkpoint(Actor.system(here, "command line"), int(position), bytes.fromhex(mac)):
                 wrong += 1
                 click.echo(f"BROKEN  {here}: not the chain that the checkpoint of position {position} saw")
     click.echo(f"{count} checkpoints, {wrong} do not fit", err=True)

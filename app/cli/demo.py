@@ -22,7 +22,7 @@ def demo_command() -> None:
 def fill_and_print() -> None:
     """The organization stands; what is printed is nowhere else: passwords are made at this moment."""
     config: Config = current_app.config["GATEHOUSE"]
-    made = demo.fill()
+    made = demo.create_demo()
     width = max(len(person.email) for person in made.sign_ins)
     click.echo("\nSign in with:\n")
     for person in made.sign_ins:

@@ -6,9 +6,9 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from app.operations.maintenance.doctor import examine
+from app.operations.maintenance.doctor import run_checks
 
-_MARKS = {"fine": "ok   ", "warning": "note ", "wrong": "WRONG"}
+_MARKS = {"ok": "ok   ", "warning": "note ", "problem": "WRONG"}
 
 
 @click.command("doctor")
@@ -19,11 +19,11 @@ def doctor_command(strict: bool) -> None:
 
     Exit status 0: nothing is wrong. 1: something is.
     """
-    diagnosis = examine(current_app.config["GATEHOUSE"])
+    diagnosis = run_checks(current_app.config["GATEHOUSE"])
     for finding in diagnosis.findings:
         click.echo(f"{_MARKS[finding.level]}  {finding.topic}: {finding.message}")
-        if finding.mend:
-            click.echo(f"         -> {finding.mend}")
-    is_noted = any(finding.level != "fine" for finding in diagnosis.findings)
+        if finding.fix:
+            click.echo(f"         -> {finding.fix}")
+    is_noted = any(finding.level != "ok" for finding in diagnosis.findings)
     if not diagnosis.is_healthy or (strict and is_noted):
         raise SystemExit(1)

@@ -6,7 +6,7 @@ import click
 from flask.cli import with_appcontext
 
 from app.cli.refusals import refusing
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 
 
@@ -18,7 +18,7 @@ def purge_command() -> None:
 
     Exit status 0: done. 2: another one is at it.
     """
-    gone = purge(Actor.system("", "command line"))
+    gone = purge_expired(Actor.system("", "command line"))
     if gone is None:
         click.echo("Another worker is purging at this moment.", err=True)
         raise SystemExit(2)

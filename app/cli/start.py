@@ -18,7 +18,7 @@ def before_serving(*, with_demo: bool = False) -> None:
     config: Config = current_app.config["GATEHOUSE"]
     # Before the first thing that writes (KY-6).
     require_master_key()
-    if doctor.pending_migrations():
+    if doctor.has_pending_migrations():
         _say("Bringing the database's schema up to date.")
         upgrade()
     if with_demo:

@@ -11,7 +11,7 @@ from app.operations.store.pagination import MAX_LIMIT
 from app.operations.users import user_changes, users
 from app.operations.users import user_changes as changes
 from app.operations.users.factor_resets import reset_user_factors
-from app.operations.users.users import UserDetailRecord, find_user_record
+from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
 from app.rules.users.profile import STATUSES
 
@@ -49,7 +49,7 @@ def create_command(organization: str, email: str, name: str) -> None:
     actor = _operator(organization)
     record = changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
-    made = user_changes.reset_user(actor, record.user.public_id)
+    made = user_changes.issue_user_reset_link(actor, record.user.public_id)
     click.echo(made.link or f"The link went to {record.user.email}.")
 
 
@@ -94,6 +94,6 @@ def _operator(slug: str) -> Actor:
     return Actor.system(get_organization_by_slug(slug).id, "command line")
 
 
-def _line(record: UserDetailRecord) -> str:
+def _line(record: UserRecord) -> str:
     user = record.user
     return f"{user.public_id} {user.status} {user.email} {','.join(record.roles)}".rstrip()

@@ -1,4 +1,4 @@
-"""Client applications and the scopes an organization knows."""
+"""Clients, scopes, approval requests, and what self-registration and logos store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from app.models.base import (
 )
 
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
-# Who registered a client: somebody here, the client itself (RFC 7591), or its own metadata document.
+# How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
 PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
 
 
 class Client(Tenant, Base):
-    """A client application; its public ``client_id`` names organization and row."""
+    """A client application. Its public ``client_id`` contains the organization's key and the row id."""
 
     __tablename__ = "clients"
     __table_args__ = (
@@ -70,7 +70,7 @@ class Client(Tenant, Base):
 
 
 class Scope(Tenant, Base):
-    """A scope that clients of the organization may ask for, with the words that consent shows."""
+    """A scope that clients of the organization can request, with the texts of the consent page."""
 
     __tablename__ = "scopes"
     __table_args__ = (
@@ -94,11 +94,11 @@ class Scope(Tenant, Base):
 
 
 class ClientRequest(Tenant, Base):
-    """One member's request for one client (public id ``crq_…``); of each pair one is open at a time."""
+    """A user's request to approve a client (public id ``crq_…``). One per user and client can be open."""
 
     __tablename__ = "client_requests"
     __table_args__ = (
-        # NULLs differ from one another: those that are decided stand beside each other.
+        # Unique keys ignore NULL, so any number of decided requests can exist.
         UniqueConstraint("organization_id", "client_id", "user_id", "is_open"),
         Index("ix_client_requests_status", "organization_id", "status", "id"),
         Index("ix_client_requests_user", "organization_id", "user_id"),
@@ -122,7 +122,7 @@ class ClientRequest(Tenant, Base):
 
 
 class RegistrationToken(Tenant, Base):
-    """An initial access token (RFC 7591 section 3): whoever holds it may register clients, so often and so long."""
+    """An initial access token (RFC 7591 section 3), which lets its holder register clients."""
 
     __tablename__ = "registration_tokens"
     __table_args__ = (
@@ -144,10 +144,10 @@ class RegistrationToken(Tenant, Base):
 
 
 class ClientRegistration(Tenant, Base):
-    """What is kept of a client that no person registered; ``id`` is the client's.
+    """What is stored about a client that registered itself. ``id`` is the client's.
 
-    By dynamic registration it has the digest of its registration access token (RFC 7592), by a metadata document
-    that of its address and when the copy here must be renewed.
+    For dynamic registration that is the digest of its registration access token (RFC 7592), for a metadata
+    document the digest of its URL and when the copy expires.
     """
 
     __tablename__ = "client_registrations"
@@ -180,11 +180,11 @@ class ClientRegistration(Tenant, Base):
     )
 
 
-_PICTURE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
+_IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 class ClientLogo(Tenant, Base):
-    """The picture behind a client's ``logo_uri``; ``id`` is the client's."""
+    """The logo from a client's ``logo_uri``. ``id`` is the client's."""
 
     __tablename__ = "client_logos"
     __table_args__ = (
@@ -200,14 +200,14 @@ class ClientLogo(Tenant, Base):
     source_digest: Mapped[bytes] = mapped_column(Digest, comment="of the logo_uri it was fetched from")
     digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
     picture: Mapped[bytes] = mapped_column(
-        _PICTURE,
+        _IMAGE,
         comment="PNG that we made, at most 256x256",
     )
     fetched_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class OrganizationLogo(Tenant, Base):
-    """The picture that the organization's ``branding.logo`` names; there is one row while the setting stands."""
+    """The logo in the organization's ``branding.logo`` setting. There is a row while the setting is set."""
 
     __tablename__ = "organization_logos"
     __table_args__ = (
@@ -217,5 +217,5 @@ class OrganizationLogo(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="of the picture: its name on our pages")
-    picture: Mapped[bytes] = mapped_column(_PICTURE, comment="PNG that we made, at most 256x256")
+    picture: Mapped[bytes] = mapped_column(_IMAGE, comment="PNG that we made, at most 256x256")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

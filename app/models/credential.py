@@ -1,4 +1,4 @@
-"""Client secrets: a digest to verify with, a sealed copy to reveal, and where each was used."""
+"""Client secrets with a digest to verify them and a sealed copy to reveal them, and where they were used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.models.base import (
 
 
 class Credential(Tenant, Base):
-    """One client secret (public id ``sec_…``)."""
+    """A client secret (public id ``sec_…``)."""
 
     __tablename__ = "client_credentials"
     __table_args__ = (
@@ -69,7 +69,10 @@ class Credential(Tenant, Base):
 
 
 class CredentialUse(Tenant, Base):
-    """An address that a secret was used from; sampled, at most one write a minute, kept 30 days."""
+    """An IP address that a secret was used from.
+
+    Sampled with at most one write a minute, and kept for 30 days.
+    """
 
     __tablename__ = "credential_uses"
     __table_args__ = (

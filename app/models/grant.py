@@ -1,4 +1,4 @@
-"""What users allowed: consents, requests under way, codes, and the grants that all tokens of a user hang from."""
+"""Consents, authorization requests in progress, authorization codes, and grants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.models.base import (
 
 
 class Consent(Tenant, Base):
-    """What a user allowed a client, remembered until withdrawn (public id ``con_…``)."""
+    """The scopes that a user allowed a client, until withdrawn (public id ``con_…``)."""
 
     __tablename__ = "consents"
     __table_args__ = (
@@ -52,7 +52,7 @@ class Consent(Tenant, Base):
 
 
 class AuthorizationRequest(Tenant, Base):
-    """A checked authorization request on its way through sign-in and consent (IN-1, IN-2)."""
+    """A validated authorization request during sign-in and consent (IN-1, IN-2)."""
 
     __tablename__ = "authorization_requests"
     __table_args__ = (
@@ -87,7 +87,7 @@ class AuthorizationRequest(Tenant, Base):
 
 
 class AuthorizationCode(Tenant, Base):
-    """An authorization code; kept a day after its use, so that a replay is recognised (CD-7)."""
+    """An authorization code. It is kept for a day after its use to detect a replay (CD-7)."""
 
     __tablename__ = "authorization_codes"
     __table_args__ = (
@@ -138,9 +138,9 @@ class AuthorizationCode(Tenant, Base):
 
 
 class Grant(Tenant, Base):
-    """One authorization of a client by a user; the truth for rotation and revocation (scale.md rule 2).
+    """A user's authorization of a client, which rotation and revocation are decided on.
 
-    A token lives only while its grant does. Rotation is one compare-and-set on this row.
+    A token is valid only while its grant is. Rotation is one compare-and-set on this row.
     """
 
     __tablename__ = "grants"

@@ -1,4 +1,4 @@
-"""Resources: the APIs of an organization, for which access tokens are issued (RFC 8707)."""
+"""Resources, the APIs of an organization that access tokens are issued for (RFC 8707)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACTIVE, DISABLED = "active", "disabled"
 
 
 class Resource(Tenant, Base):
-    """One API (public id ``res_…``)."""
+    """An API (public id ``res_…``)."""
 
     __tablename__ = "resources"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Second factors: authenticator apps, recovery codes, and sign-ins that wait for one."""
+"""Second factors: authenticator apps, recovery codes, passkeys, and pending sign-ins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class AuthenticatorApp(Base):
-    """The app of a user that shows codes (RFC 6238); there is a row once it has shown a right one."""
+    """A user's authenticator app (RFC 6238). The row is created after its first correct code."""
 
     __tablename__ = "authenticator_apps"
     __table_args__ = (
@@ -44,7 +44,7 @@ class AuthenticatorApp(Base):
 
 
 class RecoveryCode(Base):
-    """A code that stands in for the second factor, once."""
+    """A single-use code that replaces the second factor."""
 
     __tablename__ = "recovery_codes"
     __table_args__ = (
@@ -62,7 +62,7 @@ class RecoveryCode(Base):
 
 
 class PendingSignIn(Tenant, Base):
-    """A first proof was given and the sign-in waits for more; the row goes when it is used."""
+    """A sign-in that waits for its next step after the first factor. The row is deleted when it is used."""
 
     __tablename__ = "pending_sign_ins"
     __table_args__ = (
@@ -87,7 +87,7 @@ class PendingSignIn(Tenant, Base):
 
 
 class SecondFactorTry(Base):
-    """Wrong codes of a user in a row; one row a user, so that all who guess at it count together (MF-3)."""
+    """A user's consecutive incorrect codes, in one row per user so that all attempts count together (MF-3)."""
 
     __tablename__ = "second_factor_tries"
     __table_args__ = (
@@ -108,7 +108,9 @@ class SecondFactorTry(Base):
 
 
 class PasskeyHandle(Base):
-    """What authenticators call a user: random, so that it says nothing of them and differs in each organization."""
+    """The WebAuthn user handle of a user, random so that it reveals nothing and differs between
+    organizations.
+    """
 
     __tablename__ = "passkey_handles"
     __table_args__ = (
@@ -124,7 +126,7 @@ class PasskeyHandle(Base):
 
 
 class Passkey(Tenant, Base):
-    """A credential of WebAuthn that a user registered; it counts in this organization alone."""
+    """A WebAuthn credential of a user, valid only in this organization."""
 
     __tablename__ = "passkeys"
     __table_args__ = (

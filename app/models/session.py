@@ -1,4 +1,4 @@
-"""Sign-ins of browsers, and the recent attempts that limits count."""
+"""Sessions, their clients, known browsers, and attempts counted by rate limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class Session(Tenant, Base):
-    """One sign-in of one user in one browser at one organization (SS-1)."""
+    """A session of a user in one browser at one organization (SS-1)."""
 
     __tablename__ = "sessions"
     __table_args__ = (
@@ -46,7 +46,7 @@ class Session(Tenant, Base):
 
 
 class SessionClient(Base):
-    """A client that was told of a sign-in and wants to hear of its end (OpenID Connect Back-Channel Logout 1.0)."""
+    """A client to notify when a session ends (OpenID Connect Back-Channel Logout 1.0)."""
 
     __tablename__ = "session_clients"
     __table_args__ = (
@@ -76,7 +76,9 @@ class SessionClient(Base):
 
 
 class KnownBrowser(Tenant, Base):
-    """A browser in which a user has signed in before: whoever guesses elsewhere does not make it wait (LK-1)."""
+    """A browser in which a user has signed in before, so that failures elsewhere do not delay them there
+    (LK-1).
+    """
 
     __tablename__ = "known_browsers"
     __table_args__ = (
@@ -102,7 +104,10 @@ class KnownBrowser(Tenant, Base):
 
 
 class Attempt(Tenant, Base):
-    """One counted attempt (failed sign-in, reveal …): appended and counted, never one hot counter row."""
+    """One counted attempt, such as a failed sign-in.
+
+    Attempts are appended and counted to avoid a hot counter row.
+    """
 
     __tablename__ = "attempts"
     __table_args__ = (

@@ -14,7 +14,7 @@ NEXT, ACTIVE, RETIRED = "next", "active", "retired"
 
 
 class SigningKey(Tenant, Base):
-    """One key pair; ``slot`` makes (organization, algorithm, active) and (…, next) unique (KY-2)."""
+    """A key pair. ``slot`` makes (organization, algorithm, active) and (…, next) unique (KY-2)."""
 
     __tablename__ = "signing_keys"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Device codes: what a television or command line asked for, and what a person decided about it elsewhere."""
+"""Access tokens, device codes and pushed authorization requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.models.base import (
 
 
 class AccessToken(Tenant, Base):
-    """One access token, opaque or JWT (public id ``tok_…``, the ``jti`` of a JWT)."""
+    """An access token, opaque or JWT (public id ``tok_…``, the ``jti`` of a JWT)."""
 
     __tablename__ = "access_tokens"
     __table_args__ = (
@@ -32,8 +32,8 @@ class AccessToken(Tenant, Base):
         Index("ix_access_tokens_grant", "organization_id", "grant_id"),
         within_organization("access_tokens", "client_id", "clients"),
         within_organization("access_tokens", "grant_id", "grants"),
-        # One index serves both keys, and a token cannot name another client's secret. The organization is the
-        # client's: a key of its own for it would cost each token a look-up that proves nothing new.
+        # One index serves both keys, and a token cannot refer to another client's secret. There is no separate key for
+        # the organization, because the client's key covers it and each key costs a look-up per token.
         ForeignKeyConstraint(
             ["organization_id", "client_id", "credential_id"],
             ["client_credentials.organization_id", "client_credentials.client_id", "client_credentials.id"],
@@ -70,7 +70,10 @@ PENDING, ALLOWED, DENIED = "pending", "allowed", "denied"
 
 
 class DeviceCode(Tenant, Base):
-    """One device authorization (RFC 8628); kept a day after its end, so that a late poll is told why."""
+    """A device authorization (RFC 8628).
+
+    It is kept for a day after it expires, so that a late poll gets the reason.
+    """
 
     __tablename__ = "device_codes"
     __table_args__ = (
@@ -119,7 +122,10 @@ class DeviceCode(Tenant, Base):
 
 
 class PushedRequest(Tenant, Base):
-    """A checked request behind a ``request_uri``; kept a day after its end, so that a slow sign-in can spend it."""
+    """A validated request behind a ``request_uri`` (RFC 9126).
+
+    It is kept for a day after it expires, so that a slow sign-in can still complete it.
+    """
 
     __tablename__ = "pushed_requests"
     __table_args__ = (

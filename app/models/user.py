@@ -1,4 +1,4 @@
-"""People of an organization, their roles and the invitations that bring them in."""
+"""Users of an organization, their roles, invitations, account links, registrations and imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
 
 
 class User(Tenant, Base):
-    """A person in one organization; the same e-mail in another organization is somebody else."""
+    """A user of one organization. The same email in another organization is a different user."""
 
     __tablename__ = "users"
     __table_args__ = (
@@ -68,7 +68,7 @@ class User(Tenant, Base):
 
 
 class RoleAssignment(Tenant, Base):
-    """A role of a user in an organization; the user belongs to it or to root. Its public id is ``adm_…``."""
+    """A role of a user in an organization. The user belongs to it or to root. The public id is ``adm_…``."""
 
     __tablename__ = "role_assignments"
     __table_args__ = (
@@ -97,7 +97,7 @@ class RoleAssignment(Tenant, Base):
 
 
 class Invitation(Tenant, Base):
-    """A link that lets its holder become a user with a role; used once."""
+    """A single-use link that makes its holder a user with a role."""
 
     __tablename__ = "invitations"
     __table_args__ = (
@@ -123,7 +123,10 @@ class Invitation(Tenant, Base):
 
 
 class AccountLink(Base):
-    """The one link of a purpose that a user may have: the row goes when it is used, a new link takes its place."""
+    """The only link of a user for a purpose.
+
+    The row is deleted when it is used and replaced by a new link.
+    """
 
     __tablename__ = "account_links"
     __table_args__ = (
@@ -153,9 +156,9 @@ class AccountLink(Base):
 
 
 class Registration(Tenant, Base):
-    """An account that somebody asked for, and has when the address is proven or an administrator lets them in.
+    """A registration that waits until the email is verified or an administrator approves it.
 
-    Several may wait for one address: whoever asks with somebody else's does not end what its owner asked for.
+    Several may wait for one email, so that registrations by others do not end the owner's.
     """
 
     __tablename__ = "registrations"
@@ -179,12 +182,15 @@ class Registration(Tenant, Base):
 
 UPLOADING, CHECKING, CHECKED, RUNNING = "uploading", "checking", "checked", "running"
 DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
-UNDER_WAY = (CHECKING, RUNNING)
+IN_PROGRESS = (CHECKING, RUNNING)
 UNFINISHED = (UPLOADING, CHECKING, CHECKED, RUNNING)
 
 
 class UserImport(Tenant, Base):
-    """One file of people. ``position`` and the counts advance in the transaction that brings a part's people in."""
+    """An uploaded file of users.
+
+    ``position`` and the counts advance in the transaction that imports a part.
+    """
 
     __tablename__ = "user_imports"
     __table_args__ = (
@@ -217,7 +223,10 @@ class UserImport(Tenant, Base):
 
 
 class UserImportPart(Base):
-    """Some rows of the file, sealed: they hold personal data and hashes. Gone once they are brought in."""
+    """Some rows of the file.
+
+    They are sealed because they contain personal data and hashes, and deleted after import.
+    """
 
     __tablename__ = "user_import_parts"
     __table_args__ = (
@@ -234,7 +243,7 @@ class UserImportPart(Base):
 
 
 class UserImportRefusal(Base):
-    """A row that was not brought in, with the reasons, so that it can be mended and sent again."""
+    """A row that was not imported with its errors, so that it can be corrected and uploaded again."""
 
     __tablename__ = "user_import_refusals"
     __table_args__ = (

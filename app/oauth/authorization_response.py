@@ -11,7 +11,7 @@ from app.oauth.call import Call
 from app.oauth.failures import address_of_entry, note_refusal
 from app.operations.directory.lookups import ClientSnapshot
 from app.rules.authorization.authorization_request import FORM_POST, mode_of
-from app.rules.clients.redirect_uris import host_of, with_parameters
+from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import DomainError, TooManyRequests
 from app.rules.languages.sentences import sentence
 from app.rules.oauth_errors import ClientBlocked
@@ -37,7 +37,7 @@ def back_to_client(
     if mode_of(sent) == FORM_POST:
         return _form(client, sent["redirect_uri"], parameters)
     response = Response(status=_SEE_OTHER)
-    response.headers["Location"] = with_parameters(sent["redirect_uri"], parameters)
+    response.headers["Location"] = add_query_parameters(sent["redirect_uri"], parameters)
     response.headers["Referrer-Policy"] = "no-referrer"
     return response
 
@@ -73,7 +73,7 @@ def _form(client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, st
     page = render_template(
         "oauth/form_post.html",
         action=redirect_uri,
-        host=host_of(redirect_uri),
+        host=get_display_host(redirect_uri),
         parameters=parameters,
         client_name=client.name,
         organization={"name": client.organization.name},

@@ -35,7 +35,7 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.interaction import Step, is_local
-from app.rules.clients.redirect_uris import host_of
+from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import TooManyRequests
 from app.rules.oauth_errors import AuthorizationError, OAuthError, UnredirectableError
 from app.rules.scopes import restrict_scopes
@@ -218,7 +218,7 @@ def _consent_page(
         "oauth/consent.html",
         **consent_words(actor, client, session, parameters.consent_scopes, standing, stored.created_at),
         bare_resources=parameters.bare_resources,
-        redirect_host=host_of(parameters.redirect_uri),
+        redirect_host=get_display_host(parameters.redirect_uri),
         redirect_is_local=is_local(parameters.redirect_uri),
         request_token=token,
     )
@@ -251,5 +251,5 @@ def _is_from_another_site() -> bool:
 
 def _actor(client: ClientSnapshot, session: SessionRecord | None) -> Actor:
     if session is not None:
-        return session.actor(address=request.remote_addr, request_id=request_id())
+        return session.actor(ip_address=request.remote_addr, request_id=request_id())
     return Actor.anonymous(client.organization.id, request.remote_addr, request_id())

@@ -7,7 +7,7 @@ from flask import Response, request
 from app.oauth.answer import Answer
 from app.oauth.call import Call
 from app.operations.directory.lookups import AuthenticatedClient
-from app.rules.clients.redirect_uris import origin_of
+from app.rules.clients.redirect_uris import get_web_origin
 
 _PREFLIGHT_SECONDS = "600"
 
@@ -31,7 +31,7 @@ def allow_own_origins(given: Answer, call: Call, authenticated: AuthenticatedCli
         return given
     given.headers.append(("Vary", "Origin"))
     if authenticated is not None and origin in {
-        origin_of(uri) for uri in authenticated.client.document["redirect_uris"]
+        get_web_origin(uri) for uri in authenticated.client.document["redirect_uris"]
     }:
         given.headers.append(("Access-Control-Allow-Origin", origin))
         given.headers.append(("Access-Control-Expose-Headers", "DPoP-Nonce, WWW-Authenticate"))

@@ -86,7 +86,7 @@ def decide() -> Response:
     session = session_for(organization.id)
     if session is None:
         return _sign_in(organization, _readable(typed))
-    actor = session.actor(address=request.remote_addr, request_id=request_id())
+    actor = session.actor(ip_address=request.remote_addr, request_id=request_id())
     try:
         found = device_codes.find_device_request(actor, typed)
         return _step(actor, session, found, request.form.get("decision", ""))

@@ -17,7 +17,7 @@ from app.rules.clients.client_fields import SUBJECT_TYPES
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.languages.choice import LANGUAGES
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
-from app.rules.users.sign_up import is_open
+from app.rules.users.sign_up import is_registration_open
 
 
 def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
 
 def _prompts(organization: OrganizationSnapshot) -> list[str]:
     """``create`` leads to the sign-in page where people cannot make accounts: it is told where it does what it says."""
-    can_register = is_open(organization.settings)
+    can_register = is_registration_open(organization.settings)
     return [prompt for prompt in PROMPTS if prompt != "create" or can_register]
 
 

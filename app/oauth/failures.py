@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from app.oauth.call import Call
-from app.operations.audit.failed_requests import RefusedRequest, may_read_log
+from app.operations.audit.failed_requests import RejectedRequest, can_read_failed_requests
 from app.operations.store import clock
-from app.rules.audit.failed_requests import shown_parameters
+from app.rules.audit.failed_requests import redact_parameters
 from app.rules.errors import DomainError
 from app.rules.identifiers import parse_client_id
 from app.rules.token_values import digest
@@ -38,7 +38,7 @@ def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | N
     presented = call.presented
     secret = presented.secret if presented is not None else None
     waiting.add(
-        RefusedRequest(
+        RejectedRequest(
             client=named,
             at=datetime.now(UTC) + clock.offset(),
             request_id=call.request_id or "",
@@ -48,7 +48,7 @@ def note_refusal(error: DomainError, call: Call, *, client: tuple[str, UUID] | N
             error=error.code,
             description=error.description,
             cause=error.cause,
-            parameters=shown_parameters(sent),
+            parameters=redact_parameters(sent),
             address=call.address,
             path_organization=call.organization_slug,
             auth_method=presented.method if presented is not None else None,
@@ -64,7 +64,7 @@ def address_of_entry(call: Call) -> str | None:
     """
     named = _client_of(call, call.sent or {})
     session = session_for(named[0]) if named is not None else None
-    if session is None or not may_read_log(session.actor()):
+    if session is None or not can_read_failed_requests(session.actor()):
         return None
     return f"/portal/{session.organization_slug}/logs?{urlencode({'request_id': call.request_id})}"
 

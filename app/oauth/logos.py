@@ -10,7 +10,7 @@ from app.operations.organizations import branding
 
 def show(client_id: str, digest: str) -> Response:
     """The picture of a client. Raises NotFound."""
-    return _picture(logos.get_picture(client_id, digest))
+    return _picture(logos.get_logo(client_id, digest))
 
 
 def show_of_organization(organization_id: str, digest: str) -> Response:

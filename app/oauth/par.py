@@ -43,5 +43,5 @@ def _push(call: Call, sent: Mapping[str, str]) -> dict[str, Any]:
     pushed = pushed_requests.push_request(
         grants.client_actor(client, call.address, call.request_id), authenticated, grant.request.form
     )
-    client_usage.note_use(authenticated, call.address)
+    client_usage.record_client_use(authenticated, call.address)
     return {"request_uri": pushed.request_uri, "expires_in": pushed.expires_in}

@@ -35,7 +35,7 @@ def issue(call: Call) -> Answer:
     if authenticated is not None:
         call.note(organization=authenticated.client.organization.slug, client=authenticated.client.client_id)
         if given.status == 200:
-            client_usage.note_use(authenticated, call.address)
+            client_usage.record_client_use(authenticated, call.address)
     return cors.allow_own_origins(offer_nonce(given, call), call, authenticated)
 
 

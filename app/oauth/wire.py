@@ -59,7 +59,7 @@ class WireRequest(OAuth2Request):
 
 
 def read_form(call: Call) -> Mapping[str, str]:
-    """The parameters of a form-encoded POST. Raises OAuthRefusal for anything else (ST-2)."""
+    """The parameters of a form-encoded POST. Raises OAuthError for anything else (ST-2)."""
     require_secure(call)
     if call.has_query:
         raise OAuthError("Parameters belong in the body; the address takes no query.").with_cause(
@@ -90,7 +90,7 @@ def read_authorization_request(call: Call) -> Parameters:
 
 
 def read_client(call: Call, sent: Mapping[str, str]) -> Presented:
-    """How the client authenticates. Raises OAuthRefusal when it does so twice, InvalidClient when not at all."""
+    """How the client authenticates. Raises OAuthError when it does so twice, InvalidClient when not at all."""
     header = call.authorization
     if "client_assertion" in sent or "client_assertion_type" in sent:
         return _assertion(call, sent)

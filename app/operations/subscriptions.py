@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.operations.audit.webhook_announcements import announce
+from app.operations.audit.webhook_publishing import publish_to_webhooks
 from app.operations.mail.root_announcements import announce_root
 from app.operations.store import audit
 
 
 def connect() -> None:
     """Send audit events to webhooks, and root's access to an organization to its administrators."""
-    audit.subscribe(announce)
+    audit.subscribe(publish_to_webhooks)
     audit.subscribe(announce_root)

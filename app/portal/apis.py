@@ -8,13 +8,13 @@ from typing import Any
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.clients.resource_scopes import MOST_HOLDERS, InUse
+from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopesInUse
 from app.operations.clients.resources import (
     ResourceRecord,
     define_resource,
     delete_resource,
     get_resource,
-    holders_of_resource,
+    list_resource_holders,
     list_resources,
     update_resource,
 )
@@ -89,7 +89,7 @@ def api_page(visit: Visit, api_id: str) -> Answer:
     except PreconditionFailed:
         errors = {"": "Somebody changed this API since you opened the page. Check the values and save again."}
         return _form(visit, found, values, errors, code=412)
-    except InUse as refusal:
+    except ScopesInUse as refusal:
         return _form(visit, found, values, {"scopes": refusal.description}, asks=True)
     except (InvalidInput, Conflict) as refusal:
         return _form(visit, found, values, field_errors(refusal))
@@ -101,7 +101,7 @@ def api_page(visit: Visit, api_id: str) -> Answer:
 def api_delete(visit: Visit, api_id: str) -> Answer:
     """What will stop working; afterwards the API and its scopes are gone."""
     found = get_resource(visit.actor, api_id)
-    holders = holders_of_resource(visit.actor, api_id)
+    holders = list_resource_holders(visit.actor, api_id)
     errors: dict[str, str] = {}
     if request.method == "POST":
         if text("name") == found.name:
@@ -113,7 +113,7 @@ def api_delete(visit: Visit, api_id: str) -> Answer:
         code=400 if errors else 200,
         api=found,
         api_url=visit.url(f"/apis/{found.public_id}"),
-        holders=holders[:MOST_HOLDERS],
+        holders=holders[:MAX_HOLDERS],
         errors=errors,
     )
 

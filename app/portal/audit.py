@@ -13,9 +13,9 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.operations.audit.audit_events import (
     AuditRecord,
     export_audit_events,
+    find_target_names,
     get_audit_event,
     list_audit_events,
-    names_in_events,
 )
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
@@ -43,7 +43,7 @@ def audit_log(visit: Visit) -> Answer:
     return visit.render(
         "portal/audit/list.html",
         page=page,
-        names=names_in_events(visit.actor, page.items),
+        names=find_target_names(visit.actor, page.items),
         filters=shown,
         words=HAPPENINGS,
         pager=pages_of(page, visit.organization.id, _LISTING),
@@ -55,7 +55,7 @@ def audit_log(visit: Visit) -> Answer:
 def audit_event(visit: Visit, event_id: str) -> Answer:
     """Who did it, when and from where, and each changed field."""
     event = get_audit_event(visit.actor, event_id)
-    named = names_in_events(visit.actor, [event]).get(event.id)
+    named = find_target_names(visit.actor, [event]).get(event.id)
     return visit.render("portal/audit/event.html", event=event, named=named, words=HAPPENINGS)
 
 

@@ -122,7 +122,7 @@ def _form(
         path=setting,
         label=_LABELS.get(setting, setting),
         topic=_topic_of(setting),
-        why=SETTINGS[setting].why,
+        why=SETTINGS[setting].description,
         default=in_words(setting, SETTINGS[setting].default),
         bound=bound,
         standing=_in_words(setting, view.bounds.get(setting)),

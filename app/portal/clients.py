@@ -8,7 +8,7 @@ from flask import redirect, request
 
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.clients import list_clients, register_client
-from app.operations.clients.resources import choosable_resources
+from app.operations.clients.resources import list_selectable_resources
 from app.operations.clients.scopes import list_scopes
 from app.portal.blueprint import portal
 from app.portal.client_form import scope_choices
@@ -122,7 +122,7 @@ def _form(
     visit: Visit, kind: str, values: dict[str, Any], errors: dict[str, str], *, is_agent: bool = False
 ) -> Answer:
     apis = (
-        [(api.identifier, api.name, api.identifier) for api in choosable_resources(visit.actor)]
+        [(api.identifier, api.name, api.identifier) for api in list_selectable_resources(visit.actor)]
         if is_agent
         else []
     )

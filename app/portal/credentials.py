@@ -13,7 +13,12 @@ from app.operations.clients.credentials import (
     reveal_credential,
     revoke_credentials,
 )
-from app.operations.clients.previews import before_new_secret, before_reveal, before_revocation, get_ledger
+from app.operations.clients.previews import (
+    get_client_credentials,
+    preview_credential_creation,
+    preview_reveal,
+    preview_revocation,
+)
 from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.visit import Answer, Visit, visiting
@@ -25,7 +30,7 @@ from app.web.forms import field_errors, is_ticked, text
 @visiting
 def credentials(visit: Visit, client_id: str) -> Answer:
     """The client ID, and the ledger of secrets for who may see it."""
-    ledger = get_ledger(visit.actor, client_id)
+    ledger = get_client_credentials(visit.actor, client_id)
     sees = ledger.secrets is not None
     return client_page(
         visit,
@@ -46,7 +51,7 @@ def credentials(visit: Visit, client_id: str) -> Answer:
 @visiting
 def new_secret(visit: Visit, client_id: str) -> Answer:
     """A further secret, or, with an end for those before it, a rotation. The answer to the form shows it."""
-    ledger = before_new_secret(visit.actor, client_id)
+    ledger = preview_credential_creation(visit.actor, client_id)
     client = ledger.client
     overlap = visit.organization.settings["oauth"]["clients"]["rotation_overlap_seconds"]
     errors: dict[str, str] = {}
@@ -83,7 +88,7 @@ def new_secret(visit: Visit, client_id: str) -> Answer:
 @visiting
 def reveal(visit: Visit, client_id: str, credential_id: str) -> Answer:
     """The secret in clear, in the answer to a form and for a fresh sign-in alone; a link shows the form."""
-    found = before_reveal(visit.actor, client_id, credential_id)
+    found = preview_reveal(visit.actor, client_id, credential_id)
     client, credential = found.client, found.secret
     if request.method == "GET":
         return visit.render(
@@ -99,7 +104,7 @@ def reveal(visit: Visit, client_id: str, credential_id: str) -> Answer:
 @visiting
 def revoke(visit: Visit, client_id: str, credential_id: str) -> Answer:
     """What will stop working; afterwards the secret no longer works. The last one asks for a fresh sign-in."""
-    found = before_revocation(visit.actor, client_id, credential_id)
+    found = preview_revocation(visit.actor, client_id, credential_id)
     client = found.client
     if request.method == "POST":
         revokes_tokens = is_ticked("revoke_tokens")

@@ -16,7 +16,7 @@ from app.portal.blueprint import portal
 from app.portal.client_pages import client_page
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.audit.failed_requests import CAUSES, difference
+from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.errors import Conflict, DomainError, InvalidInput
 
 _LISTING = "portal logs"
@@ -111,7 +111,7 @@ def _entry(
         "portal/logs/entry.html",
         code=code,
         entry=entry,
-        difference=difference(entry.received, entry.expected)
+        difference=closest_difference(entry.received, entry.expected)
         if entry.received and entry.cause in _OF_ADDRESSES
         else None,
         curl=_curl(entry, visit.organization),

@@ -15,7 +15,7 @@ from app.operations.clients.initial_access_tokens import (
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
-from app.rules.clients.credentials import DEFAULT_LIFE
+from app.rules.clients.credentials import DEFAULT_LIFETIME
 from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as LONGEST_LIFE
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import field_errors, text
@@ -76,7 +76,7 @@ def _page(
         code=400 if errors else 200,
         page=page,
         mode=visit.organization.settings["oauth"]["dynamic_registration"]["mode"],
-        values=values or {"name": "", "days": str(DEFAULT_LIFE.days), "max_uses": "1"},
+        values=values or {"name": "", "days": str(DEFAULT_LIFETIME.days), "max_uses": "1"},
         errors=errors or {},
         longest_days=LONGEST_LIFE.days,
         address=_address(visit),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.operations.users.registrations import admit_registration, list_registrations, refuse_registration
-from app.operations.users.sign_up import what_follows
+from app.operations.users.registrations import approve_registration, list_registrations, reject_registration
+from app.operations.users.sign_up import next_registration_step
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
@@ -24,7 +24,7 @@ def registrations(visit: Visit) -> Answer:
 def registration_admit(visit: Visit, registration_id: str) -> Answer:
     """They have the account."""
     try:
-        admit_registration(visit.actor, registration_id)
+        approve_registration(visit.actor, registration_id)
     except Conflict as refusal:
         return _page(visit, refusal)
     return visit.done("/registrations", "registration-admitted")
@@ -34,7 +34,7 @@ def registration_admit(visit: Visit, registration_id: str) -> Answer:
 @visiting
 def registration_refuse(visit: Visit, registration_id: str) -> Answer:
     """Nobody has that account."""
-    refuse_registration(visit.actor, registration_id)
+    reject_registration(visit.actor, registration_id)
     return visit.done("/registrations", "registration-refused")
 
 
@@ -45,7 +45,7 @@ def _page(visit: Visit, refusal: Conflict | None = None) -> Answer:
         "portal/users/registrations.html",
         code=refusal.status if refusal else 200,
         page=page,
-        follows=what_follows(visit.organization),
+        follows=next_registration_step(visit.organization),
         errors={"": refusal.description} if refusal else {},
         pager=pages_of(page, here, _LIST),
     )

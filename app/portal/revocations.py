@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import request
 
-from app.operations.audit.audit_events import names_of
+from app.operations.audit.audit_events import find_names
 from app.operations.tokens.bulk_revocation import WiderRevocation, revoke_widely
 from app.operations.tokens.revocation_receipts import get_receipt, list_receipts
 from app.portal.blueprint import portal
@@ -30,7 +30,7 @@ def revocations(visit: Visit) -> Answer:
     return visit.render(
         "portal/revocations/list.html",
         page=page,
-        names=names_of(visit.actor, [receipt.subject for receipt in page.items]),
+        names=find_names(visit.actor, [receipt.subject for receipt in page.items]),
         may_revoke=visit.actor.has_permission("tokens:revoke"),
         pager=pages_of(page, visit.organization.id, _LISTING),
     )
@@ -41,7 +41,7 @@ def revocations(visit: Visit) -> Answer:
 def revocation(visit: Visit, revocation_id: str) -> Answer:
     """One receipt."""
     receipt = get_receipt(visit.actor, visit.organization.slug, revocation_id)
-    names = names_of(visit.actor, [receipt.subject])
+    names = find_names(visit.actor, [receipt.subject])
     return visit.render("portal/revocations/receipt.html", receipt=receipt, names=names)
 
 
@@ -63,7 +63,7 @@ def revoke_widely_page(visit: Visit) -> Answer:
         "portal/revocations/new.html",
         code=400 if errors else 200,
         would=would.receipt,
-        names=names_of(visit.actor, [would.receipt.subject]),
+        names=find_names(visit.actor, [would.receipt.subject]),
         warnings=would.warnings,
         offers_sessions=would.receipt.kind in WITH_SESSIONS,
         is_everything=would.receipt.kind == ORGANIZATION,

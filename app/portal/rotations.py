@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flask import redirect, request
 
-from app.operations.clients.previews import get_ledger
-from app.operations.clients.rotations import call_off_rotation, get_rotation, steer_rotation
+from app.operations.clients.previews import get_client_credentials
+from app.operations.clients.rotations import cancel_rotation, get_rotation, update_rotation
 from app.portal.blueprint import portal
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import InvalidInput
@@ -33,7 +33,7 @@ def steer(visit: Visit, client_id: str) -> Answer:
         "revoke_tokens": is_ticked("revoke_tokens"),
     }
     try:
-        steered = steer_rotation(visit.actor, client_id, order)
+        steered = update_rotation(visit.actor, client_id, order)
     except InvalidInput as refusal:
         return _page(visit, client_id, errors=field_errors(refusal))
     if steered.is_under_way:
@@ -45,13 +45,13 @@ def steer(visit: Visit, client_id: str) -> Answer:
 @visiting
 def call_off(visit: Visit, client_id: str) -> Answer:
     """The secrets that were to end keep working; the new one goes if that is ticked."""
-    call_off_rotation(visit.actor, client_id, revoke_new=is_ticked("revoke_new"))
+    cancel_rotation(visit.actor, client_id, revoke_new=is_ticked("revoke_new"))
     return visit.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
 
 
 def _page(visit: Visit, client_id: str, *, errors: dict[str, str] | None = None) -> Answer:
     found = get_rotation(visit.actor, client_id)
-    ledger = get_ledger(visit.actor, client_id)
+    ledger = get_client_credentials(visit.actor, client_id)
     client_url = visit.url(f"/clients/{client_id}")
     if not found.is_under_way:
         return redirect(f"{client_url}/credentials", 303)

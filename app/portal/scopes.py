@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.clients.scopes import ScopeRecord, find_scopes, get_scope, may_reword, reword_scope
+from app.operations.clients.scopes import ScopeRecord, can_edit_scope, get_scope, search_scopes, update_scope
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
@@ -23,7 +23,7 @@ def scopes(visit: Visit) -> Answer:
     """Every scope by name, with what people read of it; ``q`` searches."""
     query = request.args.get("q", "").strip()[:100]
     here = visit.organization.id
-    page = find_scopes(visit.actor, after=position(here, _LIST), query=query or None)
+    page = search_scopes(visit.actor, after=position(here, _LIST), query=query or None)
     return visit.render("portal/apis/scopes.html", page=page, query=query, pager=pages_of(page, here, _LIST))
 
 
@@ -38,7 +38,7 @@ def scope_page(visit: Visit, scope_name: str) -> Answer:
     try:
         # What was left empty are no words: people see the bare name again.
         sent = {name: value or None for name, value in typed.items()}
-        _, changed = reword_scope(visit.actor, scope_name, sent, expected_version=version_read())
+        _, changed = update_scope(visit.actor, scope_name, sent, expected_version=version_read())
     except PreconditionFailed:
         errors = {"": "Somebody changed these words since you opened the page. Check them and save again."}
         return _form(visit, get_scope(visit.actor, scope_name), typed, errors, code=412)
@@ -61,5 +61,5 @@ def _form(
         scope=scope,
         values=values,
         errors=errors,
-        may_change=may_reword(visit.actor, scope),
+        may_change=can_edit_scope(visit.actor, scope),
     )

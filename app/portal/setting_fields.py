@@ -12,13 +12,21 @@ from flask import request
 from app.portal.setting_topics import Topic
 from app.portal.setting_words import CHOICE_WORDS, NOTHING_WORDS, PATH_WORDS
 from app.rules.organizations.settings import value_at
-from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number, Setting, Text
+from app.rules.organizations.settings_table import (
+    SETTINGS,
+    Boolean,
+    Choice,
+    Number,
+    Setting,
+    StringList,
+    Text,
+)
 from app.rules.strict_json import InvalidJson, load_object
 from app.web.forms import is_ticked, lines, text, ticked
 from app.web.wording import duration
 
 # What a reason says to those who send JSON means nothing on a form.
-_FOR_PROGRAMS = re.compile(r"; null: [^.;]*")
+_FOR_PROGRAMS = re.compile(r" null means [^.]*\.")
 UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 Values = dict[str, Any]
 
@@ -133,7 +141,7 @@ def _field(
     path, kind = setting.path, setting.kind
     control, bounds, unit = _text_control(kind), "", 1
     options: tuple[tuple[str, str, bool], ...] = ()
-    if isinstance(kind, Flag):
+    if isinstance(kind, Boolean):
         control = "flag"
     elif isinstance(kind, Number):
         bounds = f"{in_words(path, limit['min'])} to {in_words(path, limit['max'])}"
@@ -144,11 +152,11 @@ def _field(
             value, unit = _in_units(value)
     elif isinstance(kind, Choice):
         control, options = "choice", _options(setting, kind)
-    elif isinstance(kind, Listing):
+    elif isinstance(kind, StringList):
         control = "lines"
         if isinstance(kind.item, Choice):
             control, options = "choices", _options(setting, kind.item)
-    why = _FOR_PROGRAMS.sub("", setting.why)
+    why = _FOR_PROGRAMS.sub("", setting.description)
     why = "" if why.rstrip(".") == label else why
     if "allowed" in limit:
         allowed = ", ".join(choice_words(path, word) for word in limit["allowed"])
@@ -177,7 +185,7 @@ def _in_units(value: Any) -> tuple[Any, int]:
 
 def _options(setting: Setting, kind: Choice) -> tuple[tuple[str, str, bool], ...]:
     standard = setting.default if isinstance(setting.default, list) else [setting.default]
-    return tuple((word, _words(setting.path, word), word in standard) for word in kind.words)
+    return tuple((word, _words(setting.path, word), word in standard) for word in kind.values)
 
 
 def _text_control(kind: Any) -> str:
@@ -188,11 +196,11 @@ def _text_control(kind: Any) -> str:
 
 def _typed(setting: Setting) -> Any:
     path, kind = setting.path, setting.kind
-    if isinstance(kind, Flag):
+    if isinstance(kind, Boolean):
         return is_ticked(path)
     if isinstance(kind, Number):
         return _number(path)
-    if isinstance(kind, Listing):
+    if isinstance(kind, StringList):
         return ticked(path) if isinstance(kind.item, Choice) else lines(path)
     return text(path).replace("\r\n", "\n") or None
 

@@ -8,7 +8,7 @@ from flask import current_app, make_response, render_template, request
 from werkzeug.wrappers import Response
 
 from app.config import Config
-from app.operations.maintenance.doctor import examine
+from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
 from app.portal.blueprint import portal
 from app.rules.errors import InvalidInput, NotFound
@@ -68,7 +68,7 @@ def _form(token: str, values: dict[str, str], errors: dict[str, str], code: int 
         values=values,
         errors=errors,
         # Whoever holds the token runs this installation; nobody else learns anything about it.
-        findings=examine(_config()).findings if is_valid else (),
+        findings=run_checks(_config()).findings if is_valid else (),
         configured=_config().base_url,
         seen=request.host_url.rstrip("/"),
     )

@@ -18,7 +18,7 @@ from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
-from app.rules.users.user_import import CSV_FIELDS, LONGEST_FILE, MOST_ROWS, format_of_name
+from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.web.browser_session import actor_for
 from app.web.forms import field_errors, text
 from app.web.uploads import hold_place
@@ -45,7 +45,7 @@ def let_files_in(endpoint: str | None, values: dict[str, Any] | None) -> None:
     except (Forbidden, NotFound):
         return
     hold_place(actor.organization_id)
-    request.max_content_length = LONGEST_FILE + _FORM_BYTES
+    request.max_content_length = MAX_FILE_BYTES + _FORM_BYTES
     # Werkzeug holds what it has not parsed against this too, and reads 64 KiB at a time.
     request.max_form_memory_size = 4 * _FORM_BYTES
 
@@ -131,8 +131,8 @@ def _list(visit: Visit, *, code: int = 200, errors: dict[str, str] | None = None
         errors=errors or {},
         on_existing=text("on_existing") or "skip",
         fields=CSV_FIELDS,
-        most_rows=MOST_ROWS,
-        most_mib=LONGEST_FILE // 1024 // 1024,
+        most_rows=MAX_ROWS,
+        most_mib=MAX_FILE_BYTES // 1024 // 1024,
         pager=pages_of(page, visit.organization.id, _LISTING),
     )
 

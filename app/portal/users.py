@@ -15,9 +15,9 @@ from app.operations.users.registrations import count_registrations
 from app.operations.users.user_changes import (
     end_user_session,
     end_user_sessions,
+    issue_user_reset_link,
     list_user_consents,
     list_user_sessions,
-    reset_user,
     update_user,
 )
 from app.operations.users.users import FILTERS, get_user_record, list_users
@@ -105,7 +105,7 @@ def user_session_end(visit: Visit, user_id: str, session_id: str) -> Answer:
 def user_reset(visit: Visit, user_id: str) -> Answer:
     """The link for a new password, in the answer to the form and nowhere else."""
     try:
-        new = reset_user(visit.actor, user_id)
+        new = issue_user_reset_link(visit.actor, user_id)
     except Conflict as refusal:
         return _page(visit, user_id, code=409, errors={"": refusal.description})
     found = get_user_record(visit.actor, user_id).user

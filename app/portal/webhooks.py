@@ -15,16 +15,16 @@ from app.operations.audit.webhooks import (
     delete_webhook,
     get_webhook,
     list_webhooks,
-    require_fresh_writer,
-    require_writer,
-    rotate_secret,
+    require_fresh_webhook_permissions,
+    require_webhook_permissions,
+    rotate_webhook_secret,
     update_webhook,
 )
 from app.portal.blueprint import portal
 from app.portal.paging import pages_of, position
 from app.portal.visit import Answer, Visit, visiting
 from app.portal.words import WEBHOOK_FAULTS, WEBHOOK_GROUPS
-from app.rules.audit.events import EVENT_TYPES, EVERYTHING, GROUPS
+from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed, TooManyRequests
 from app.web.forms import field_errors, is_ticked, lines, text, ticked, version_read
 
@@ -48,7 +48,7 @@ def webhooks(visit: Visit) -> Answer:
 def webhook_new(visit: Visit) -> Answer:
     """The form; posted, the signing secret is on the page that answers, and in no address."""
     # Asked before anything is typed.
-    require_fresh_writer(visit.actor)
+    require_fresh_webhook_permissions(visit.actor)
     if request.method == "GET":
         return _form(visit, None, _NEW, {})
     sent = _sent()
@@ -71,7 +71,7 @@ def webhook_page(visit: Visit, webhook_id: str) -> Answer:
 @visiting
 def webhook_edit(visit: Visit, webhook_id: str) -> Answer:
     """Its form."""
-    require_writer(visit.actor)
+    require_webhook_permissions(visit.actor)
     found = get_webhook(visit.actor, webhook_id)
     if request.method == "GET":
         return _form(visit, found, {name: getattr(found, name) for name in _NEW}, {})
@@ -92,11 +92,13 @@ def webhook_edit(visit: Visit, webhook_id: str) -> Answer:
 @visiting
 def webhook_secret(visit: Visit, webhook_id: str) -> Answer:
     """What a new secret means; posted, it is on the page that answers."""
-    require_fresh_writer(visit.actor)
+    require_fresh_webhook_permissions(visit.actor)
     found = get_webhook(visit.actor, webhook_id)
     if request.method == "GET":
         return visit.render("portal/webhooks/rotate.html", webhook=found, faults=WEBHOOK_FAULTS)
-    made = rotate_secret(visit.actor, webhook_id, {"overlap_seconds": 0} if is_ticked("at_once") else {})
+    made = rotate_webhook_secret(
+        visit.actor, webhook_id, {"overlap_seconds": 0} if is_ticked("at_once") else {}
+    )
     return visit.render("portal/webhooks/secret.html", webhook=made.record, secret=made.secret, is_new=False)
 
 
@@ -165,8 +167,8 @@ def _form(
         code=code or (400 if errors else 200),
         webhook=webhook,
         values=values,
-        groups=[(name, WEBHOOK_GROUPS[name], _members(name)) for name in (EVERYTHING, *_by_title())],
-        single=[name for name in chosen if not name.endswith(EVERYTHING)],
+        groups=[(name, WEBHOOK_GROUPS[name], _members(name)) for name in (ALL_EVENTS, *_by_title())],
+        single=[name for name in chosen if not name.endswith(ALL_EVENTS)],
         event_types=EVENT_TYPES,
         errors=errors,
     )
@@ -177,9 +179,9 @@ def _by_title() -> list[str]:
 
 
 def _members(group: str) -> str | None:
-    names = [name for name in EVENT_TYPES if name.startswith(group.removesuffix(EVERYTHING))]
+    names = [name for name in EVENT_TYPES if name.startswith(group.removesuffix(ALL_EVENTS))]
     return (
-        None if group == EVERYTHING else ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
+        None if group == ALL_EVENTS else ", ".join(name.partition(".")[2].replace("_", " ") for name in names)
     )
 
 

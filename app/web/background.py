@@ -16,17 +16,17 @@ from flask import Flask
 from app.config import Config
 from app.operations import view_changes
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.chain import Head, seal_waiting
+from app.operations.audit.chain import ChainHead, seal_pending_events
 from app.operations.clients import credential_revocation, logos
 from app.operations.grants.key_rotation import rotate_due_keys
 from app.operations.mail import delivery, root_access
 from app.operations.maintenance.dispatcher import THREADS, Dispatcher
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
-from app.rules.audit.chain import checkpoint_line
+from app.rules.audit.chain import format_checkpoint
 from app.web import failed_requests
 
 EVERY_SECONDS = 60.0
@@ -47,10 +47,10 @@ def start(app: Flask) -> None:
     credential_revocation.register()
     delivery.register()
     password_resets.register_recovery_delivery()
-    registrations.register()
+    registrations.register_registration_delivery()
     logos.register()
     root_access.register()
-    webhook_deliveries.register()
+    webhook_deliveries.register_webhook_delivery()
     dispatcher = Dispatcher()
     for number in range(THREADS):
         name = f"dispatcher-{number}"
@@ -87,20 +87,20 @@ def _dispatch(app: Flask, dispatcher: Dispatcher) -> None:
 def _seal(app: Flask) -> None:
     me = secrets.token_hex(8)
     pause = threading.Event()
-    grown: dict[str, Head] = {}
+    grown: dict[str, ChainHead] = {}
     told = time.monotonic()
     while True:
         # Workers that started together do not ask together.
         pause.wait(SEALS_EVERY_SECONDS * random.uniform(0.75, 1.25))  # noqa: S311 - jitter is no secret
         with app.app_context():
             try:
-                grown |= seal_waiting(Actor.system("", "sealer"), holder=me) or {}
+                grown |= seal_pending_events(Actor.system("", "sealer"), holder=me) or {}
             except Exception as error:  # noqa: BLE001 - what waits is sealed by the next turn, here or elsewhere
                 _log.warning("audit events could not be sealed: %s", type(error).__name__)
                 _log.debug("the fault of the sealer", exc_info=True)
         if grown and time.monotonic() - told > EVERY_SECONDS:
             for head in grown.values():
-                _audit_log.info(checkpoint_line(head.organization_id, head.length, head.mac))
+                _audit_log.info(format_checkpoint(head.organization_id, head.length, head.mac))
             grown, told = {}, time.monotonic()
 
 
@@ -126,7 +126,7 @@ def _work(app: Flask) -> None:
         pause.wait(EVERY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - jitter is no secret
         with app.app_context():
             try:
-                gone = purge(Actor.system("", "janitor"), holder=me)
+                gone = purge_expired(Actor.system("", "janitor"), holder=me)
                 rotated = rotate_due_keys(Actor.system("", "key rotation"))
             except Exception:  # noqa: BLE001 - in a minute the database may be back; the thread must be there then
                 _log.warning("the work of this minute was not done", exc_info=True)

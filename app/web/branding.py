@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import g, request
 
-from app.operations.clients.logos import digest_of_logo
+from app.operations.clients.logos import find_logo_digest
 from app.operations.directory.lookups import (
     ClientSnapshot,
     OrganizationSnapshot,
@@ -47,7 +47,7 @@ def branding_of_client(client_id: str | None) -> dict[str, str | None]:
 
 def logo_of(client: ClientSnapshot) -> str | None:
     """The path of the client's logo on our own origin, or None: then its initials stand there."""
-    digest = digest_of_logo(client)
+    digest = find_logo_digest(client)
     if digest is None:
         return None
     return f"/logos/{format_client_id(client.organization.id, client.id)}/{digest}.png"

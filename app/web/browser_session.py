@@ -83,7 +83,7 @@ def actor_for(organization: OrganizationSnapshot) -> Actor:
     own = session_for(organization.id)
     if own is not None:
         note(organization=organization.slug, actor=public_id("usr", own.user_id))
-    actor = own.actor(address=request.remote_addr, request_id=request_id()) if own is not None else None
+    actor = own.actor(ip_address=request.remote_addr, request_id=request_id()) if own is not None else None
     if actor is None or not actor.permissions:
         visiting = _visiting_actor(organization)
         if visiting is not None:
@@ -94,7 +94,7 @@ def actor_for(organization: OrganizationSnapshot) -> Actor:
 def account_actor(organization_id: str) -> Actor | None:
     """The person signed in at the organization itself, for the pages of the own account; root does not count."""
     own = session_for(organization_id)
-    return own.actor(address=request.remote_addr, request_id=request_id()) if own is not None else None
+    return own.actor(ip_address=request.remote_addr, request_id=request_id()) if own is not None else None
 
 
 def sign_in_token(organization_id: str) -> str | None:
@@ -180,7 +180,7 @@ def _visiting_actor(organization: OrganizationSnapshot) -> Actor | None:
     permissions = get_user_permissions(organization, root.id, view.user_id)
     if not permissions:
         return None
-    actor = view.actor(address=request.remote_addr, request_id=request_id())
+    actor = view.actor(ip_address=request.remote_addr, request_id=request_id())
     return actor.acting_in(organization.id, permissions)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from flask import Flask
 
 from app.config import application
-from app.operations.audit.failed_requests import RefusedRequest, keep_refused_requests
+from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
 from app.rules.actor import Actor
 
 MOST_WAITING = 1_000
@@ -28,12 +28,12 @@ class FailedRequests:
     """What waits in this process. Past its bounds a refusal is dropped: the request log has its line anyway."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RefusedRequest] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[RejectedRequest] = deque(maxlen=MOST_WAITING)
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._counting_since = time.monotonic()
         self._something = threading.Event()
 
-    def add(self, refused: RefusedRequest) -> None:
+    def add(self, refused: RejectedRequest) -> None:
         """It waits to be written; what waited longest goes when there is too much. Never fails, never blocks."""
         self._waiting.append(refused)
         self._something.set()
@@ -43,7 +43,7 @@ class FailedRequests:
         written = 0
         while self._waiting:
             taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
-            written += keep_refused_requests(Actor.system("", "failed requests"), taken)
+            written += store_rejected_requests(Actor.system("", "failed requests"), taken)
         return written
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ import logging
 
 from flask import Blueprint, Flask, Response, jsonify
 
-from app.operations.maintenance.dispatcher import require_ready
+from app.operations.maintenance.dispatcher import require_database_ready
 from app.rules.errors import Unavailable
 from app.web.request_log import request_id
 
@@ -24,7 +24,7 @@ def alive() -> Response:
 def ready() -> Response:
     """200 while requests can be served; else 503 in the envelope, with Retry-After."""
     try:
-        require_ready()
+        require_database_ready()
     except Unavailable as refusal:
         _log.warning("not ready: %s", refusal.__cause__ or refusal)
         answer = jsonify(

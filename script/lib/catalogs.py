@@ -21,7 +21,7 @@ FOLDER = ROOT / "app" / "translations"
 SPOKEN_BY = (
     "sentence:1", "FieldError:3", "Problem:2", "add:3", "_of_form:3", "__init__:1",
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
-    "InvitationEnded:1", "ResetEnded:1", "OAuthRefusal:1", "Unauthenticated:1", "require_attempt:2",
+    "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "require_attempt_allowed:2",
 )  # fmt: skip
 
 HEADER = (

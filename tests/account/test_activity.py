@@ -14,7 +14,7 @@ from app.models.client import Client
 from app.operations.audit import audit_events
 from app.operations.audit.audit_events import list_activity
 from app.operations.clients.clients import delete_client
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import audit, clock
 from app.operations.store.transactions import transaction
 from app.operations.users.user_status import disable_user, enable_user
@@ -97,7 +97,7 @@ def test_an_app_is_called_by_its_name_after_it_is_gone_too(
     with app.app_context():
         end_meadow()
         assert "An app was allowed in: Meadow" in visitor.get(url(acme)).text
-        assert (purge(Actor.system("", "test"), pause=0) or {})["clients"] == 1
+        assert (purge_expired(Actor.system("", "test"), pause=0) or {})["clients"] == 1
     page = visitor.get(url(acme)).text
     assert "An app was allowed in: Orchard" in page and "An app was allowed in: Meadow" in page
     assert page.count("No longer there") == 1 and orchard.client_id in page

@@ -13,7 +13,7 @@ from sqlalchemy import insert, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations.audit import audit_events
-from app.operations.audit.chain import seal_waiting, verify_audit_log
+from app.operations.audit.chain import seal_pending_events, verify_audit_log
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.organizations.organizations import update_organization
@@ -182,7 +182,7 @@ def test_who_may_not_read_the_log_gets_no_line_of_it(log: Log) -> None:
 def test_au4_the_log_is_verified_by_the_api_piece_by_piece(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_audit_log, "__kwdefaults__", {"after": 0, "most": 2})
     with log.app.app_context():
-        seal_waiting(Actor.system("", "tests"), holder="tests")
+        seal_pending_events(Actor.system("", "tests"), holder="tests")
     query: dict[str, Any] = {}
     checked = 0
     while True:
@@ -199,7 +199,7 @@ def test_au4_the_log_is_verified_by_the_api_piece_by_piece(log: Log, monkeypatch
 
 def test_a_changed_event_is_told_with_its_id(log: Log) -> None:
     with log.app.app_context():
-        seal_waiting(Actor.system("", "tests"), holder="tests")
+        seal_pending_events(Actor.system("", "tests"), holder="tests")
         db.session.execute(
             update(AuditEvent).where(AuditEvent.action == "client.registered").values(before={})
         )

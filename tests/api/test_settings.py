@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
-from app.rules.organizations.settings import defaults
+from app.rules.organizations.settings import default_settings
 from tests.factories import Factory, bearer_header
 
 
@@ -15,7 +15,7 @@ def test_the_document_is_read_changed_in_part_and_returned_to_its_defaults(
     acme = make.organization()
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
     read = http.get(path, headers=headers).get_json()
-    assert read["data"] == defaults()
+    assert read["data"] == default_settings()
     assert read["meta"]["overridden"] == [] and read["meta"]["version"] == 1
     assert read["meta"]["limits"]["authentication.password.min_length"] == {"min": 8, "max": 128}
     changed = http.put(path, json={"authentication": {"password": {"min_length": 15}}}, headers=headers)
@@ -26,7 +26,7 @@ def test_the_document_is_read_changed_in_part_and_returned_to_its_defaults(
     back = http.put(
         path, json={"authentication": {"password": {"min_length": None}}}, headers=headers
     ).get_json()
-    assert back["data"] == defaults() and back["meta"]["overridden"] == []
+    assert back["data"] == default_settings() and back["meta"]["overridden"] == []
 
 
 def test_what_was_read_can_be_sent_back_whole(http: FlaskClient, make: Factory) -> None:
@@ -50,7 +50,7 @@ def test_a_dry_run_tells_the_impact_and_stores_nothing(http: FlaskClient, make: 
         "secrets_wiped": 0,
     }
     assert ran["meta"]["changed"] == ["oauth.redirect_uris.allowed_hosts"]
-    assert http.get(path, headers=headers).get_json()["data"] == defaults()
+    assert http.get(path, headers=headers).get_json()["data"] == default_settings()
 
 
 def test_a_setting_that_counts_is_changed_without_a_warning(http: FlaskClient, make: Factory) -> None:

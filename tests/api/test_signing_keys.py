@@ -9,7 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.grants.signing_keys import active_key
+from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory, bearer_header
 
 
@@ -31,7 +31,7 @@ def test_the_list_holds_public_halves_and_states(
 ) -> None:
     """KY-3."""
     with app.app_context():
-        kid = active_key(acme, "EdDSA").kid
+        kid = get_active_key(acme, "EdDSA").kid
     [key] = http.get(PATH, headers=headers).get_json()["data"]
     assert (key["kid"], key["state"], key["algorithm"]) == (kid, "active", "EdDSA")
     assert key["activated_at"] == key["created_at"] and key["retired_at"] is None
@@ -58,7 +58,7 @@ def test_an_emergency_by_a_machine_leaves_one_key(
 ) -> None:
     """KY-5."""
     with app.app_context():
-        before = active_key(acme, "EdDSA").kid
+        before = get_active_key(acme, "EdDSA").kid
     assert before in http.get("/organizations/acme/oauth/jwks").text
     answer = http.post(f"{PATH}/rotations", json={"emergency": True}, headers=headers)
     assert answer.status_code == 201

@@ -7,7 +7,7 @@ from sqlalchemy import Boolean, Index, Integer, Table, UniqueConstraint
 
 from app.models import Base
 from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
-from app.operations.maintenance.janitor import DELETED_CLIENTS, SWEEPS, tables_of_an_organization
+from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, organization_tables
 
 # Of the instance itself, and the organizations.
 OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts", "settings_ceilings"}
@@ -88,7 +88,7 @@ def test_times_and_digests_have_their_types(table: Table) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=names)
 def test_expiry_columns_are_indexed_and_swept(table: Table) -> None:
-    swept = {str(sweep.ends) for sweep in (*SWEEPS, DELETED_CLIENTS)}
+    swept = {str(sweep.ends) for sweep in (*PURGE_RULES, DELETED_CLIENTS)}
     led = {index.columns[0].name for index in table.indexes if isinstance(index, Index)}
     for column in table.columns:
         where = f"{table.name}.{column.name}"
@@ -107,12 +107,12 @@ def test_growing_tables_have_a_sweep() -> None:
         *("authenticator_apps", "recovery_codes", "passkeys", "passkey_handles"),  # as long as their users
         *("audit_events", "audit_links", "audit_chains"),  # by each organization's own retention
     }
-    swept = {sweep.table.name for sweep in SWEEPS}
+    swept = {sweep.table.name for sweep in PURGE_RULES}
     assert {table.name for table in TABLES} == swept | lasting
 
 
 def test_purge_covers_every_table() -> None:
-    assert {table.name for table in tables_of_an_organization()} == {table.name for table in TENANT_TABLES}
+    assert {table.name for table in organization_tables()} == {table.name for table in TENANT_TABLES}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=names)

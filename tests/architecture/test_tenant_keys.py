@@ -23,7 +23,7 @@ ASKING = {"get", "put", "forget", "read"}
 
 # What is keyed by hand, and the type that says by what; the organization's id is the first part.
 WRITTEN_BY_HAND = {
-    "operations/clients/client_keys.py:_under_way": "set[_Key]",
+    "operations/clients/client_keys.py:_fetching": "set[_Key]",
     "operations/store/outgoing_http.py:Places._taken": "Counter[tuple[str, ...]]",
     "operations/sign_in/passwords.py:_Queue._held": "Counter[tuple[str, str]]",
     "operations/maintenance/dispatcher.py:Dispatcher._organizations": "Counter[str]",
@@ -35,17 +35,17 @@ WRITTEN_BY_HAND = {
 # The instance's own: nothing of one organization can be met by another there.
 OF_THE_INSTANCE = {
     "operations/bounded.py:Kept._values": "what Kept is made of; its methods ask for the organization first",
-    "operations/clients/client_keys.py:_change": "a bell; who waits looks at their own key",
+    "operations/clients/client_keys.py:_change": "a condition; each waiting thread checks its own key",
     "operations/clients/authenticated_client_cache.py:_proven": "found by the digest of the words, which are a secret of one "
     "client; whose it is, is read from what was found and held against the path's organization",
-    "operations/directory/lookups.py:_keys_of_slugs": "finds the organization by its slug",
+    "operations/directory/lookups.py:_ids_by_slug": "finds the organization by its slug",
     "operations/store/outgoing_http.py:Places._lock": "held for one addition",
     "operations/store/outgoing_http.py:_deliveries": "counts by organization inside",
     "operations/store/outgoing_http.py:_fetches": "counts by organization inside",
     "operations/store/outgoing_http.py:_lookups": "threads of the machine; who asks has a place of its organization",
     "operations/sign_in/passwords.py:_Queue._lock": "held for one addition",
     "operations/sign_in/passwords.py:_hashing": "cores of the machine; the queue before it is shared out",
-    "operations/grants/key_rotation.py:_making": "chosen by the organization and the algorithm; held while a key is made",
+    "operations/grants/key_rotation.py:_generation_locks": "by organization and algorithm; held while a key is generated",
     "operations/thread_connections.py:_Held.connections": "a thread's connection to each database",
     "operations/maintenance/dispatcher.py:Dispatcher._lock": "held for one addition",
     "operations/maintenance/dispatcher.py:Dispatcher._turn": "one thread looks for the next message",
@@ -76,10 +76,10 @@ SHORT_LIVED = {
 # Functions that remember what they answered: a matter of their arguments alone, the same for whoever asks.
 OF_ARGUMENTS = {
     "api/openapi/__init__.py:_document",
-    "operations/directory/lookups.py:_effective",
+    "operations/directory/lookups.py:_effective_settings",
     # Conditions without values: which rows they are asked for stands in each statement.
-    "operations/grants/grants.py:outlives_moments",
-    "operations/grants/grants.py:token_outlives_moments",
+    "operations/grants/grants.py:grant_issued_after_cutoffs",
+    "operations/grants/grants.py:token_issued_after_cutoffs",
     # The first argument is a key of the organization itself.
     "operations/store/keyring.py:_derived",
     "operations/mail/compose.py:_pages",

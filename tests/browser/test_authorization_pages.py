@@ -192,7 +192,7 @@ def test_the_logo_of_an_app_is_drawn_on_sign_in_and_consent(
         message = Message(
             acme.id, new_id(), logos.KIND, "", {"client": client.client_id}, 1, *([clock.now()] * 2)
         )
-        logos.deliver(message)
+        logos.fetch_logo(message)
     page = pages.open(authorize(client, CALLBACK))
     assert page.evaluate(DRAWN) == [True, 64]
     pages.sign_in(ada)

@@ -52,7 +52,7 @@ def id_token(make: Factory, user: Any, client: Any) -> str:
     claims = {"iss": user.organization.issuer, "aud": client.client_id, "sub": user.public_id}
     claims |= {"iat": 1, "exp": 2, "auth_time": 1, "at_hash": "x"}
     with make.app.app_context():
-        return signing_keys.sign(user.organization, "ES256", claims, token_type="JWT")
+        return signing_keys.sign_jwt(user.organization, "ES256", claims, token_type="JWT")
 
 
 def test_the_question_names_who_asks_and_the_yes_signs_out(pages: Pages, ada: Any, orchard: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.operations.clients.resources import define_resource
-from app.operations.grants.signing_keys import active_key
+from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory
 from tests.support.browser import LOOKS, faults_of, sign_in, watched
 from tests.support.world_rows import refused
@@ -228,7 +228,7 @@ def test_every_page_is_whole_in_every_look(
     address = f"somebody.with.a.long.address@{acme.slug}.subsidiary.example"
     somebody = make.user(acme, email=address, name="Grace", role="auditor")
     with live_server.app.app_context():
-        active_key(acme, "EdDSA")
+        get_active_key(acme, "EdDSA")
         scopes = [{"name": f"orders:read-number-{number}", "title": "See your orders"} for number in range(3)]
         fields = {
             "identifier": "https://a-long-name.orders.example/api/v1",

@@ -9,10 +9,10 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.operations.audit.chain import seal_waiting
+from app.operations.audit.chain import seal_pending_events
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.audit.chain import checkpoint_line
+from app.rules.audit.chain import format_checkpoint
 from tests.factories import Factory
 
 
@@ -28,7 +28,7 @@ def test_an_untouched_installation_is_ok_and_a_changed_event_is_not(app: Flask, 
     make.root()
     acme = make.organization("acme")
     with app.app_context():
-        seal_waiting(Actor.system("", "tests"), holder="tests")
+        seal_pending_events(Actor.system("", "tests"), holder="tests")
     runner = app.test_cli_runner()
     good = runner.invoke(args=["audit", "verify"])
     assert good.exit_code == 0, good.output
@@ -46,13 +46,13 @@ def test_checkpoints_of_a_log_are_held_against_the_chains(app: Flask, make: Fact
     make.root()
     acme = make.organization("acme")
     with app.app_context():
-        grown = seal_waiting(Actor.system("", "tests"), holder="tests")
+        grown = seal_pending_events(Actor.system("", "tests"), holder="tests")
     assert grown is not None
     head = grown[acme.id]
     runner, log = app.test_cli_runner(), tmp_path / "server.log"
-    log.write_text(f'{{"message":"{checkpoint_line(acme.id, head.length, head.mac)}"}}\nnoise\n')
+    log.write_text(f'{{"message":"{format_checkpoint(acme.id, head.length, head.mac)}"}}\nnoise\n')
     good = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert good.exit_code == 0 and "1 checkpoints, 0 do not fit" in good.output
-    log.write_text(checkpoint_line(acme.id, head.length + 1, head.mac))
+    log.write_text(format_checkpoint(acme.id, head.length + 1, head.mac))
     bad = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert bad.exit_code == 1 and "not the chain that the checkpoint" in bad.output

@@ -13,7 +13,7 @@ from click.testing import Result
 from flask import Flask
 
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.maintenance import janitor
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import leases
@@ -96,19 +96,19 @@ def test_the_strict_doctor_minds_notes(app: Flask) -> None:
 def test_keys_rotate_publishes_first_and_signs_later(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     with app.app_context():
-        before = active_key(acme, "ES256").kid
+        before = get_active_key(acme, "ES256").kid
     result = run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256")
     assert result.exit_code == 0, result.output
     with app.app_context():
-        assert len(public_keys(acme.id)) == 2
-        assert active_key(get_organization_by_slug("acme"), "ES256").kid == before
+        assert len(list_public_keys(acme.id)) == 2
+        assert get_active_key(get_organization_by_slug("acme"), "ES256").kid == before
     assert (
         run(app, "keys", "rotate", "--organization", "acme", "--algorithm", "ES256", "--now").exit_code == 0
     )
     with app.app_context():
         # --now is for a key that leaked: what it signed must verify nowhere from this moment, nor what lay beside it.
-        [standing] = public_keys(acme.id)
-        assert active_key(get_organization_by_slug("acme"), "ES256").kid == standing["kid"]
+        [standing] = list_public_keys(acme.id)
+        assert get_active_key(get_organization_by_slug("acme"), "ES256").kid == standing["kid"]
         assert standing["kid"] not in {before, result.stdout.split()[-1]}
     listed = run(app, "keys", "list", "--organization", "acme")
     assert listed.stdout.split()[:2] == ["ES256", "active"] and listed.stdout.split()[-1] == standing["kid"]

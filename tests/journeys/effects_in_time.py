@@ -22,8 +22,8 @@ from app.models.event import Lease, OutboxMessage
 from app.models.grant import AuthorizationCode, Grant
 from app.models.signing_key import SigningKey
 from app.models.user import User
-from app.operations.grants.key_rotation import LEASE, rotate_due_keys
-from app.operations.maintenance.janitor import purge
+from app.operations.grants.key_rotation import LEASE_NAME, rotate_due_keys
+from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at, parse_client_id, public_id
 from tests.factories import basic_header, bearer_header
@@ -84,7 +84,7 @@ def _idle_client(place: Place) -> Any:
     _age(place, Client, timedelta(days=20), "created_at", "last_used_at", id=known[1])
     _age(place, ClientRegistration, timedelta(days=20), "idle_check_at", id=known[1])
     with _rows(place):
-        assert purge(Actor.system("", "janitor"), pause=0) is not None
+        assert purge_expired(Actor.system("", "janitor"), pause=0) is not None
     return place.manage("GET", f"/clients/{made['client_id']}")["status"]
 
 
@@ -94,7 +94,7 @@ def _aged_keys(place: Place) -> Any:
         _age(place, SigningKey, timedelta(days=20), "activated_at")
         place.notes["aged"] = True
     with _rows(place) as rows:
-        rows.execute(delete(Lease).where(Lease.name == LEASE))
+        rows.execute(delete(Lease).where(Lease.name == LEASE_NAME))
     with _rows(place):
         rotate_due_keys(Actor.system("", "key rotation"))
     keys = place.manage("GET", f"/organizations/{place.slug}/signing-keys")["data"]

@@ -22,4 +22,4 @@ def test_au3_an_event_is_part_of_the_chain_within_ten_seconds(live_server: Any) 
         while (found := verify_audit_log(actor)).length == 0:
             assert time.monotonic() - began < 10, "nobody seals"
             time.sleep(0.2)
-        assert found.is_intact and found.checked == 1 and found.waiting == 0
+        assert found.is_intact and found.checked == 1 and found.pending == 0

@@ -8,7 +8,7 @@ import pytest
 
 from app.models.session import Session
 from app.operations.grants import key_rotation
-from app.operations.grants.signing_keys import sign
+from app.operations.grants.signing_keys import sign_jwt
 from app.operations.tokens.logout import read_hint
 from tests.factories import Factory
 from tests.oauth.conftest import (
@@ -169,18 +169,19 @@ class TestHints:
         with flow.app.app_context():
             assert read_hint(flow.organization, access) is None
             good = {"iss": flow.issuer, "aud": "c", "sub": "u", "at_hash": "x", "auth_time": 1}
-            hint = sign(flow.organization, "ES256", good, token_type="JWT")
+            hint = sign_jwt(flow.organization, "ES256", good, token_type="JWT")
             assert read_hint(flow.organization, hint) is not None
             for wrong in ({"iss": "https://evil.example"}, {"sub": 1}, {"aud": ["c"]}):
                 assert (
                     read_hint(
-                        flow.organization, sign(flow.organization, "ES256", good | wrong, token_type="JWT")
+                        flow.organization,
+                        sign_jwt(flow.organization, "ES256", good | wrong, token_type="JWT"),
                     )
                     is None
                 )
             for kind in ("at+jwt", "logout+jwt"):
                 assert (
-                    read_hint(flow.organization, sign(flow.organization, "ES256", good, token_type=kind))
+                    read_hint(flow.organization, sign_jwt(flow.organization, "ES256", good, token_type=kind))
                     is None
                 )
             head, body, signature = hint.split(".")
@@ -190,7 +191,7 @@ class TestHints:
         claims = {"iss": flow.issuer, "aud": flow.client.client_id, "sub": flow.user.public_id}
         claims |= {"at_hash": "x", "auth_time": 1, "iat": 1, "exp": 2}
         with flow.app.app_context():
-            hint = sign(flow.organization, "ES256", claims, token_type="JWT")
+            hint = sign_jwt(flow.organization, "ES256", claims, token_type="JWT")
             change_rows(flow, key_rotation.SigningKey, state="retired", slot=None)
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
 

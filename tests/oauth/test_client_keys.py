@@ -54,13 +54,13 @@ def signer() -> Signer:
 
 @pytest.fixture
 def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
-    client_keys.forget_kept()
+    client_keys.clear_client_key_cache()
     made = Publisher(signer)
     with https_server(made.answer) as server:
         made.server = server
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
         yield made
-    client_keys.forget_kept()
+    client_keys.clear_client_key_cache()
 
 
 def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
@@ -129,7 +129,7 @@ def test_they_are_read_again_after_minutes(
     """A key that its owner took away dies without a new one being used."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.keys = [Signer(key=new_key()).jwk]
-    monkeypatch.setattr(client_keys, "LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 401
 
 
@@ -194,14 +194,14 @@ def test_while_it_is_down_what_was_read_before_counts(
     """F22: for an hour, no longer."""
     assert authenticate(app, publishing, signer).status_code == 200
     publisher.status = 500
-    monkeypatch.setattr(client_keys, "LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(client_keys, "CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 200
     assert publisher.times_read == 2
-    monkeypatch.setattr(client_keys, "LONGEST_LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(client_keys, "MAX_CACHE_SECONDS", 0.0)
     assert authenticate(app, publishing, signer).status_code == 503
     publisher.status = 200
     monkeypatch.setattr(client_keys, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(client_keys, "LONGEST_LIFE_SECONDS", 3600.0)
+    monkeypatch.setattr(client_keys, "MAX_CACHE_SECONDS", 3600.0)
     assert authenticate(app, publishing, signer).status_code == 200
 
 
@@ -225,7 +225,7 @@ def test_request_objects_use_them_too(app: Flask, flow: Flow, publisher, signer:
         return flow.http.get("/oauth/authorize", query_string=own | beside)
 
     assert "code" in query_of(bring())
-    client_keys.forget_kept()
+    client_keys.clear_client_key_cache()
     publisher.status = 500
     query = query_of(bring())
     assert (query["error"], query["state"]) == ("temporarily_unavailable", "outer")

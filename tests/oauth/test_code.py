@@ -212,7 +212,7 @@ def test_a_key_that_fails_spends_no_code(
         raise RuntimeError("the key cannot be opened")
 
     with monkeypatch.context() as broken:
-        broken.setattr(signing_keys, "sign", fail)
+        broken.setattr(signing_keys, "sign_jwt", fail)
         broken.setitem(flow.app.config, "PROPAGATE_EXCEPTIONS", False)
         broken.setattr(flow.app, "testing", False)
         assert flow.redeem(code).status_code == 500

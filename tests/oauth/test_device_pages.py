@@ -192,7 +192,7 @@ def test_of_two_decisions_on_the_same_look_the_first_counts(device: Device) -> N
     with device.make.app.app_context():
         session = find_session(device.make.sign_in(device.user).token)
         assert session is not None
-        actor = session.actor(address="192.0.2.1")
+        actor = session.actor(ip_address="192.0.2.1")
         found = device_codes.find_device_request(actor, codes["user_code"])
         device_codes.deny_device(actor, found)
         with pytest.raises(device_codes.WrongUserCode):

@@ -222,7 +222,7 @@ def test_one_network_looks_up_so_many(
 ) -> None:
     """This service helps nobody to knock on many doors."""
     monkeypatch.setattr(
-        metadata_documents, "MOST_PER_NETWORK", metadata_documents.MOST_PER_NETWORK.from_failure(2)
+        metadata_documents, "NETWORK_LIMIT", metadata_documents.NETWORK_LIMIT.with_max_failures(2)
     )
     asked = [authorize(http, organization, f"{publisher.server.base_url}/{number}") for number in range(3)]
     assert [answer.status_code for answer in asked] == [400, 400, 429]

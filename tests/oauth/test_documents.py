@@ -11,8 +11,8 @@ from flask.testing import FlaskClient
 from app.oauth import documents
 from app.operations.clients.clients import update_client
 from app.operations.clients.scopes import add_scopes
-from app.operations.grants.key_rotation import advance, replace_at_once
-from app.operations.grants.signing_keys import active_key
+from app.operations.grants.key_rotation import advance_rotation, replace_key_immediately
+from app.operations.grants.signing_keys import get_active_key
 from app.operations.organizations.organizations import delete_organization
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
@@ -79,11 +79,11 @@ def test_each_step_of_a_rotation_shows_at_once(app: Flask, http: FlaskClient, ma
     first = kids(http, acme.slug)
     etag = http.get(ADDRESSES[0].format(acme.slug)).headers["ETag"]
     with app.app_context():
-        added = advance(make.system(acme), "EdDSA")
+        added = advance_rotation(make.system(acme), "EdDSA")
         assert kids(http, acme.slug) == first | {added}
-        other = active_key(acme, "ES256").kid
+        other = get_active_key(acme, "ES256").kid
         assert kids(http, acme.slug) == first | {added, other}
-        fresh = replace_at_once(make.system(acme), "EdDSA")
+        fresh = replace_key_immediately(make.system(acme), "EdDSA")
     assert kids(http, acme.slug) == {fresh, other}
     assert http.get(ADDRESSES[0].format(acme.slug), headers={"If-None-Match": etag}).status_code == 200
 

@@ -83,8 +83,8 @@ def test_what_a_process_that_died_left_is_finished_by_the_next(
             )
 
     with monkeypatch.context() as fault, flow.app.app_context():
-        fault.setattr(leaked_secrets, "end_grants_of", die)
-        fault.setattr(credential_revocation, "end_grants_of", die)
+        fault.setattr(leaked_secrets, "revoke_grants_of_secrets", die)
+        fault.setattr(credential_revocation, "revoke_grants_of_secrets", die)
         with pytest.raises(Died):
             act()
     with flow.app.app_context():

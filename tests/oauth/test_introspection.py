@@ -144,7 +144,7 @@ def end_grant(actor: Actor, flow: Flow) -> None:
     for grant_id in db.session.scalars(
         select(Grant.id).where(Grant.organization_id == actor.organization_id)
     ).all():
-        grants.revoke(actor, grant_id, reason="test")
+        grants.revoke_grant_by_id(actor, grant_id, reason="test")
 
 
 def revoke_one(actor: Actor, flow: Flow) -> None:

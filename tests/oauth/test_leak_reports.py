@@ -154,7 +154,7 @@ def test_owner_and_administrators_are_told_and_get_no_link_of_a_stranger(
 def test_mailboxes_are_not_filled(
     flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaked_secrets, "MOST_LETTERS_AN_HOUR", 2)
+    monkeypatch.setattr(leaked_secrets, "MAX_EMAILS_PER_HOUR", 2)
     make.root()
     make.user(flow.organization, email="admin@acme.example", role="admin")
     report(flow.http, *(make.client(flow.organization).secret for _ in range(4)))
@@ -177,7 +177,7 @@ def test_webhooks_hear_of_it(flow: Flow, make: Factory) -> None:
 
 def test_whoever_reports_too_often_waits(flow: Flow, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     make.root()
-    for _ in range(leaked_secrets.MOST_PER_NETWORK.max_failures):
+    for _ in range(leaked_secrets.NETWORK_LIMIT.max_failures):
         assert report(flow.http, "nothing").status_code == 202
     answer = report(flow.http, flow.client.secret)
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 0

@@ -174,7 +174,7 @@ def test_what_is_no_picture_is_not_asked_for_again(asking: Flow, shop: Shop, ans
 )
 def test_a_server_out_of_order_is_asked_again_some_times(asking: Flow, shop: Shop, answer: Response) -> None:
     shop.answer = answer
-    for _ in range(logos.MOST_ATTEMPTS):
+    for _ in range(logos.MAX_ATTEMPTS):
         assert fetch_due(asking) == 1
         change_rows(asking, OutboxMessage, available_at=clock_ago(asking, 1))
     assert (outcomes(asking), fetch_due(asking)) == ([outbox.REFUSED], 0)

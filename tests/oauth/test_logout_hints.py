@@ -37,7 +37,7 @@ def test_a_hint_that_proves_nothing_is_none(leaving: Flow, make: Factory) -> Non
     organization = leaving.organization
     claims = {"iss": organization.issuer, "aud": leaving.client.client_id, "sub": leaving.user.public_id}
     with leaving.app.app_context():
-        access = signing_keys.sign(
+        access = signing_keys.sign_jwt(
             organization, "ES256", claims | {"auth_time": 1, "at_hash": "x"}, token_type="at+jwt"
         )
     other = leaving.other_client(
@@ -88,7 +88,7 @@ def test_an_expired_hint_of_a_retired_key_is_as_good(leaving: Flow) -> None:
     with leaving.app.app_context():
         retire()
         expired = {"exp": 1, "iat": 1, "auth_time": 1, "at_hash": "x", "aud": leaving.client.client_id}
-        old = signing_keys.sign(
+        old = signing_keys.sign_jwt(
             leaving.organization,
             "ES256",
             {"iss": leaving.issuer, "sub": leaving.user.public_id, **expired},

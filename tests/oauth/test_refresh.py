@@ -213,7 +213,7 @@ def test_a_rolled_back_refresh_leaves_no_trace(flow: Flow, monkeypatch: pytest.M
         raise RuntimeError("the worker died here")
 
     with monkeypatch.context() as broken:
-        broken.setattr(refresh_tokens.grants, "store_token", fail)
+        broken.setattr(refresh_tokens.grants, "store_access_token", fail)
         broken.setattr(flow.app, "testing", False)
         broken.setitem(flow.app.config, "PROPAGATE_EXCEPTIONS", False)
         assert flow.refresh(first["refresh_token"]).status_code == 500

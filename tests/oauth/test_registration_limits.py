@@ -77,7 +77,7 @@ def test_one_network_registers_so_many(
 ) -> None:
     """DC-1: a rate limit where no token is asked for."""
     monkeypatch.setattr(
-        dynamic_registration, "MOST_PER_NETWORK", dynamic_registration.MOST_PER_NETWORK.from_failure(2)
+        dynamic_registration, "NETWORK_LIMIT", dynamic_registration.NETWORK_LIMIT.with_max_failures(2)
     )
     answers = [register(http, open_to_all) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [201, 201, 429]
@@ -88,13 +88,13 @@ def test_an_organization_has_room_for_so_many(
     http: FlaskClient, open_to_all: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DC-1: a quota; scale.md rule 13 for all clients."""
-    monkeypatch.setattr(clients, "MOST_SELF_REGISTERED", 1)
+    monkeypatch.setattr(clients, "MAX_SELF_REGISTERED_CLIENTS", 1)
     assert register(http, open_to_all).status_code == 201
     full = register(http, open_to_all)
     assert full.status_code == 409 and full.get_json()["error"] == "too_many_clients"
     make.client(open_to_all)
-    monkeypatch.setattr(clients, "MOST_CLIENTS", 2)
-    with pytest.raises(clients.NoRoom):
+    monkeypatch.setattr(clients, "MAX_CLIENTS", 2)
+    with pytest.raises(clients.TooManyClients):
         make.client(open_to_all)
 
 

@@ -111,13 +111,15 @@ def test_a_pairwise_client_is_vouched_for_by_the_document_of_its_sector(
 ) -> None:
     """OpenID Connect Core 8.1: read before the registration begins, at the first time and at a change."""
     other = "https://weather.example/new"
-    monkeypatch.setattr(sector_documents, "fetch", lambda _, address: GOOD["redirect_uris"])
+    monkeypatch.setattr(sector_documents, "fetch_sector_document", lambda _, address: GOOD["redirect_uris"])
     pairwise = {"subject_type": "pairwise", "sector_identifier_uri": "https://sector.example/r.json"}
     told = register(http, open_to_all, **pairwise)
     assert told.status_code == 201, told.text
     assert register(http, open_to_all, **pairwise, redirect_uris=[other]).status_code == 400
     body = GOOD | pairwise | {"client_id": told.get_json()["client_id"]}
-    monkeypatch.setattr(sector_documents, "fetch", lambda _, address: [*GOOD["redirect_uris"], other])
+    monkeypatch.setattr(
+        sector_documents, "fetch_sector_document", lambda _, address: [*GOOD["redirect_uris"], other]
+    )
     changed = own(http, told.get_json(), "PUT", **(body | {"redirect_uris": [other]}))
     assert changed.status_code == 200, changed.text
 

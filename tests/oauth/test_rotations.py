@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.credential import Credential
 from app.operations.clients import client_usage, rotations
 from app.operations.directory import lookups
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
@@ -56,7 +56,7 @@ class Rotating:
 
     def use(self, header: dict[str, str]) -> dict[str, Any]:
         """The tokens of a flow with that secret, and the use is noted."""
-        client_usage.forget_noted()
+        client_usage.clear_recorded_uses()
         answer = self.flow.redeem(self.flow.code(scope="openid offline_access"), header)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
@@ -66,13 +66,13 @@ def test_progress_is_shown_from_real_use(flow: Flow) -> None:
     rotating = Rotating(flow)
     begun = rotating.ask()
     assert begun["under_way"] and not begun["safe_to_end"] and len(begun["old"]) == 1
-    assert begun["verdict"] == "Neither secret was used yet: deploy the new one first."
+    assert begun["verdict"] == "Neither secret has been used yet. Deploy the new one first."
     rotating.use(rotating.old)
-    assert "not used yet" in rotating.ask()["verdict"]
+    assert "not been used yet" in rotating.ask()["verdict"]
     rotating.use(rotating.new)
     both = rotating.ask()
     assert both["new"]["first_used_at"] and both["old"][0]["live_tokens"] == 1
-    assert "wait until it was quiet" in both["verdict"]
+    assert "Wait until it has been unused" in both["verdict"]
     _age(flow, hours=2)
     assert rotating.ask()["safe_to_end"]
 
@@ -174,11 +174,11 @@ def test_administrators_hear_once_that_it_ends_in_use(
     deliver()
     box.mails.clear()
     with flow.app.app_context():
-        assert list(rotations.remind(JANITOR)) == []
+        assert list(rotations.send_expiry_reminders(JANITOR)) == []
     rotating.use(rotating.old)
     with flow.app.app_context():
-        assert (purge(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
-        assert list(rotations.remind(JANITOR)) == []
+        assert (purge_expired(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
+        assert list(rotations.send_expiry_reminders(JANITOR)) == []
     deliver()
     [mail] = [mail for mail in box.mails if "secret" in mail["Subject"]]
     assert mail["To"] == "admin@acme.example" and "ends while it is in use" in mail["Subject"]
@@ -187,7 +187,7 @@ def test_administrators_hear_once_that_it_ends_in_use(
     rotating.use(rotating.old)
     with flow.app.app_context():
         # Another end is another reminder, once its time has come.
-        assert list(rotations.remind(JANITOR)) == [1]
+        assert list(rotations.send_expiry_reminders(JANITOR)) == [1]
 
 
 def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
@@ -211,5 +211,5 @@ def test_secrets_that_are_not_yet_due_hide_none_that_is(flow: Flow) -> None:
             update(Credential).where(mine).values(last_used_at=now, expires_at=ends + timedelta(minutes=9))
         )
         db.session.commit()
-        assert list(rotations.remind(JANITOR, batch=1)) == [1]
-        assert list(rotations.remind(JANITOR, batch=2)) == []
+        assert list(rotations.send_expiry_reminders(JANITOR, batch=1)) == [1]
+        assert list(rotations.send_expiry_reminders(JANITOR, batch=2)) == []

@@ -112,5 +112,5 @@ def test_what_another_organization_calls_its_own_is_not_said(ada: Person, make: 
     globex = make.organization("globex")
     foreign = make.client(globex)
     with make.app.app_context():
-        named = audit_events.names_of(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
+        named = audit_events.find_names(make.actor(acme), [foreign.client_id, "cli_none", "usr_none"])
     assert named == {}

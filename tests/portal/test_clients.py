@@ -275,7 +275,7 @@ def test_the_profile_says_what_the_app_must_do_and_where_it_does_not_fit(
     answer = ada.send(path, version=ada.hidden("version"), security_profile="fapi2", **fields)
 
     assert answer.status_code == 400
-    assert "needs private_key_jwt" in ada.text
+    assert "requires private_key_jwt" in ada.text
 
 
 def test_client_of_another_organization_does_not_exist(make: Any, ada: Any) -> None:

@@ -106,7 +106,7 @@ def test_a_rotation_is_followed_moved_and_finished(ada: Any, orchard: Any) -> No
     ada.get(_path(orchard))
     assert "Follow the rotation" in ada.text
     ada.get(_path(orchard, "/rotation"))
-    assert "Neither secret was used yet" in ada.text and "Safe to end" not in ada.text
+    assert "Neither secret has been used yet" in ada.text and "Safe to end" not in ada.text
     ada.send(_path(orchard, "/rotation/steer"), ends_in_seconds="604800")
     ada.follow()
     assert "in 7 days" in ada.text or "in 6 days" in ada.text

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.rules.audit.failed_requests import CAUSES, difference
+from app.rules.audit.failed_requests import CAUSES, closest_difference
 from tests.factories import Factory, MadeClient, MadeUser, basic_header, bearer_header
 
 REGISTERED = "https://orchard.example/callback"
@@ -219,14 +219,14 @@ def test_the_entry_in_the_api_says_how_often(log: Log) -> None:
 
 
 def test_the_difference_is_where_it_is() -> None:
-    found = difference("https://a.example/cb/", ["https://b.example/", "https://a.example/cb"])
+    found = closest_difference("https://a.example/cb/", ["https://b.example/", "https://a.example/cb"])
     assert found is not None
     assert (found.closest, found.before, found.received, found.after) == (
         "https://a.example/cb", "https://a.example/cb", "/", "",
     )  # fmt: skip
-    swapped = difference("http://a.example", ["https://a.example"])
+    swapped = closest_difference("http://a.example", ["https://a.example"])
     assert swapped is not None and swapped.words == "“s” is missing."
-    assert difference("x", []) is None
+    assert closest_difference("x", []) is None
 
 
 def test_causes_are_searched_in_words(log: Log) -> None:

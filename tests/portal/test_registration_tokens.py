@@ -7,7 +7,7 @@ from typing import Any
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients.dynamic_registration import register
+from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.person import Page
@@ -34,7 +34,7 @@ def test_a_token_is_made_shown_once_and_revoked(app: Flask, http: FlaskClient, m
     assert "Laboratory" in listed.text and "0 of 2" in listed.text and token not in listed.text
     with app.app_context():
         metadata = {"redirect_uris": ["https://weather.example/cb"], "client_name": "Weather Bot"}
-        register(Actor.anonymous(organization.id), metadata, f"gth_ia_{token}")
+        register_dynamic_client(Actor.anonymous(organization.id), metadata, f"gth_ia_{token}")
     clients = http.get(f"/portal/{organization.slug}/clients?source=dynamic").text
     assert "Weather Bot" in clients and "Not reviewed" in clients
     assert "Weather Bot" not in http.get(f"/portal/{organization.slug}/clients?source=person").text
@@ -54,7 +54,7 @@ def test_wrong_terms_land_at_their_fields(http: FlaskClient, make: Factory) -> N
     here = f"/portal/{organization.slug}/registration-tokens"
     answer = press(http, here, "max_uses", name="", days="9999", max_uses="none")
     assert answer.status_code == 400
-    for words in ("Say who the token is for.", "from 1 to 365", "must be a whole number"):
+    for words in ("Enter a name that says who the token is for.", "from 1 to 365", "must be a whole number"):
         assert words in answer.text
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.portal.setting_topics import TOPICS
 from app.rules.organizations import settings as rules
-from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number
+from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
 
 # A picture has a page of its own.
 API_ALONE = ("branding.logo",)
@@ -29,11 +29,11 @@ def _typed(topic: str, values: dict[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for path in TOPICS[topic].paths:
         value, kind = values[path], SETTINGS[path].kind
-        if isinstance(kind, Flag):
+        if isinstance(kind, Boolean):
             fields |= {path: "1"} if value else {}
         elif isinstance(kind, Number) and path.endswith("_seconds"):
             fields |= {path: "" if value is None else str(value), f"{path}.unit": "1"}
-        elif isinstance(kind, Listing):
+        elif isinstance(kind, StringList):
             fields[path] = value if isinstance(kind.item, Choice) else "\n".join(value)
         else:
             fields[path] = "" if value is None else str(value)
@@ -47,7 +47,7 @@ def _send(person: Any, topic: str, values: dict[str, Any], **more: str) -> Any:
 
 
 def _stored(topic: str) -> dict[str, Any]:
-    document = rules.defaults()
+    document = rules.default_settings()
     return {path: rules.value_at(document, path) for path in TOPICS[topic].paths}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.store import clock
 from tests.portal.conftest import Person
 
@@ -17,12 +17,12 @@ from tests.portal.conftest import Person
 def kid(app: Flask, acme: Any) -> str:
     """The key that signs."""
     with app.app_context():
-        return active_key(acme, "EdDSA").kid
+        return get_active_key(acme, "EdDSA").kid
 
 
 def standing(app: Flask, acme: Any) -> set[str]:
     with app.app_context():
-        return {key["kid"] for key in public_keys(acme.id)}
+        return {key["kid"] for key in list_public_keys(acme.id)}
 
 
 def test_without_keys_it_says_when_the_first_is_made(ada: Person) -> None:

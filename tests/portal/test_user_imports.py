@@ -105,7 +105,7 @@ def test_a_stranger_sends_no_more_than_to_any_other_form(http: FlaskClient, acme
 
 
 def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_import, "LONGEST_FILE", 100_000)
+    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
     assert upload(ada, people(5000)) == 400
     assert "Send it in parts" in ada.text
 

@@ -15,8 +15,8 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.webhook import Webhook, WebhookDelivery
 from app.portal.words import WEBHOOK_GROUPS
-from app.rules.audit.events import EVERYTHING, GROUPS
-from app.rules.audit.webhooks import signature
+from app.rules.audit.events import ALL_EVENTS, GROUPS
+from app.rules.audit.webhooks import sign_message
 from tests.support.databases import Database
 
 URL = "https://hooks.example/in"
@@ -60,14 +60,14 @@ def test_the_lines_that_verify_do_so(ada: Any, monkeypatch: pytest.MonkeyPatch) 
     assert secret is not None
     monkeypatch.setenv("WEBHOOK_SECRET", secret[0])
     now, body = int(time.time()), b'{"type": "user.disabled"}'
-    signed = signature(secret[0], "dlv_1", now, body)
+    signed = sign_message(secret[0], "dlv_1", now, body)
     headers = {"webhook-id": "dlv_1", "webhook-timestamp": str(now), "webhook-signature": f"v1,no {signed}"}
     assert given["is_genuine"](headers, body)
     assert not given["is_genuine"](headers, body + b" ")
     assert not given["is_genuine"](headers | {"webhook-id": "dlv_2"}, body)
     old = {
         "webhook-timestamp": str(now - 301),
-        "webhook-signature": signature(secret[0], "dlv_1", now - 301, body),
+        "webhook-signature": sign_message(secret[0], "dlv_1", now - 301, body),
     }
     assert not given["is_genuine"](headers | old, body)
 
@@ -147,7 +147,7 @@ def test_who_may_only_read_gets_no_buttons(
 
 
 def test_every_group_has_its_words() -> None:
-    assert set(WEBHOOK_GROUPS) == {EVERYTHING, *GROUPS}
+    assert set(WEBHOOK_GROUPS) == {ALL_EVENTS, *GROUPS}
 
 
 def test_a_browser_left_open_is_asked_to_sign_in_before_anything_is_typed(

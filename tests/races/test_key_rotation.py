@@ -26,8 +26,8 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.grants.key_rotation import PUBLISHED_BEFORE, advance
-from app.operations.grants.signing_keys import active_key
+from app.operations.grants.key_rotation import PUBLISHED_BEFORE_USE, advance_rotation
+from app.operations.grants.signing_keys import get_active_key
 from tests.factories import Factory, MadeClient
 from tests.support.crowd import Post, send
 from tests.support.databases import MariaDBDatabase
@@ -116,11 +116,11 @@ def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties
             time.sleep(KEPT_SECONDS)
             with server.app.app_context():
                 system = make.system(organization)
-                advance(system, "ES256")
+                advance_rotation(system, "ES256")
                 time.sleep(PUBLISHED_SECONDS)
                 _grow_older(server, organization.id)
-                kids.append(advance(system, "ES256"))
-                assert active_key(get_organization_by_id(organization.id), "ES256").kid == kids[-1]
+                kids.append(advance_rotation(system, "ES256"))
+                assert get_active_key(get_organization_by_id(organization.id), "ES256").kid == kids[-1]
         time.sleep(2 * KEPT_SECONDS)
     assert set(kids) <= set(traffic.verified), "every key has signed something that was verified"
     return traffic
@@ -128,7 +128,7 @@ def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties
 
 def _grow_older(server: LiveServer, organization_id: str) -> None:
     """The next key has been published for the day that it must be."""
-    microseconds = int((PUBLISHED_BEFORE + timedelta(seconds=1)).total_seconds() * 1_000_000)
+    microseconds = int((PUBLISHED_BEFORE_USE + timedelta(seconds=1)).total_seconds() * 1_000_000)
     server.database.query(
         "UPDATE signing_keys SET created_at = created_at - INTERVAL %s MICROSECOND "
         "WHERE organization_id = %s AND slot = 'next'",

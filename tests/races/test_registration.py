@@ -32,7 +32,7 @@ def test_concurrent_sign_ups_create_one_account(
             email="new@example.com",
             name="New Person",
             password=PASSWORD,
-            address=f"192.0.{number}.1",
+            ip_address=f"192.0.{number}.1",
             request_id=None,
         )
 
@@ -56,7 +56,7 @@ def test_sign_up_is_confirmed_once(
             registered(acme, "new@example.com", token=token)
 
     def confirm(number: int) -> None:
-        confirm_registration(acme, tokens[number % 2], PASSWORD, address=f"192.0.{number}.1")
+        confirm_registration(acme, tokens[number % 2], PASSWORD, ip_address=f"192.0.{number}.1")
 
     results = at_once(app, [lambda number=number: confirm(number) for number in range(CROWD)])
     assert sorted(set(results)) == ["NoneType", "RegistrationEnded"]

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.client import ClientRegistration, RegistrationToken
 from app.operations.clients import metadata_documents
-from app.operations.clients.dynamic_registration import register
+from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.operations.clients.initial_access_tokens import create_registration_token
 from app.operations.clients.metadata_documents import DocumentRefused
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -37,7 +37,7 @@ def test_initial_access_token_respects_its_limit(app: Flask, make: Factory) -> N
 
     def ask() -> object:
         try:
-            return register(Actor.anonymous(organization.id), METADATA, made.token)
+            return register_dynamic_client(Actor.anonymous(organization.id), METADATA, made.token)
         except Unauthenticated as refusal:
             return refusal
 
@@ -57,16 +57,16 @@ def publisher(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher
         yield made
 
 
-def test_metadata_document_creates_one_client(
-    app: Flask, make: Factory, publisher: Publisher
-) -> None:
+def test_metadata_document_creates_one_client(app: Flask, make: Factory, publisher: Publisher) -> None:
     """DC-3: few may ask one host at a time; the others are refused, and no second client comes of it."""
     organization: OrganizationSnapshot = make.organization(settings=ON)
     met = []
 
     def meet() -> object:
         try:
-            met.append(metadata_documents.client_at(organization, publisher.client_id, "192.0.2.7"))
+            met.append(
+                metadata_documents.find_document_client(organization, publisher.client_id, "192.0.2.7")
+            )
         except DocumentRefused as refusal:
             return refusal
         return met[-1]

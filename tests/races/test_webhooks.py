@@ -13,8 +13,8 @@ from app.extensions import db
 from app.models.event import OutboxMessage
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.leaked_secrets import report_leaks
-from app.operations.audit.webhook_announcements import forget_listeners
 from app.operations.audit.webhook_deliveries import redeliver, send_test
+from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import create_webhook
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.mariadb
 
 @pytest.fixture
 def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    forget_listeners()
+    clear_cached_subscriptions()
     monkeypatch.setattr(outbox, "_deliveries", {})
-    webhook_deliveries.register()
+    webhook_deliveries.register_webhook_delivery()
     with receiving() as made:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], made.server))
         yield made
@@ -93,7 +93,7 @@ def test_concurrent_leak_reports_are_recorded_once(app: Flask, make: Factory, da
 def test_concurrent_webhook_creation_respects_the_limit(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "MOST_OF_AN_ORGANIZATION", 4)
+    monkeypatch.setattr(webhooks, "MAX_WEBHOOKS_PER_ORGANIZATION", 4)
     ada = make.actor(make.organization())
     body = {"url": "https://hooks.example/", "event_types": ["user.*"]}
     results = at_once(app, [functools.partial(create_webhook, ada, body)] * CROWD)

@@ -93,7 +93,7 @@ def are_alike(call: Call, one: str = KNOWN, other: str = UNKNOWN) -> bool:
 
 
 def guess(acme: Any) -> Call:
-    return lambda email: sign_in(acme.id, email, "wrong", address="203.0.113.9")
+    return lambda email: sign_in(acme.id, email, "wrong", ip_address="203.0.113.9")
 
 
 def test_en1_wrong_password_is_uniform(acme: Any) -> None:
@@ -122,16 +122,16 @@ def test_en1_wrong_password_with_a_second_factor_is_uniform(acme: Any, make: Any
 def test_en1_forgotten_password_is_uniform(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, whoever asked."""
     assert password_resets.is_password_recovery_offered(acme)
-    assert are_alike(lambda email: request_reset(acme, email, address="203.0.113.9", request_id=None))
+    assert are_alike(lambda email: request_reset(acme, email, ip_address="203.0.113.9", request_id=None))
 
 
 def test_en1_sign_up_is_uniform(acme: Any, box: Mailbox) -> None:
     """The mail is written later, by the dispatcher, to whoever has the address in either case."""
-    assert sign_up.what_follows(acme) == "mail"
+    assert sign_up.next_registration_step(acme) == "mail"
 
     def ask(email: str) -> None:
         register_user(
-            acme, email=email, name="Somebody", password=PASSWORD, address="203.0.113.9", request_id=None
+            acme, email=email, name="Somebody", password=PASSWORD, ip_address="203.0.113.9", request_id=None
         )
 
     assert are_alike(ask)

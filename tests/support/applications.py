@@ -43,8 +43,8 @@ def forget(app: Flask) -> None:
     """The process no longer remembers what lay in the database before."""
     lookups.clear_directory_cache()
     client_authentication.forget_failures()
-    client_usage.forget_noted()
-    metadata_documents.forget_documents()
+    client_usage.clear_recorded_uses()
+    metadata_documents.clear_document_cache()
     app.extensions["failed_requests"].forget()
 
 

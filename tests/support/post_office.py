@@ -26,7 +26,7 @@ def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     """Everything that is due is delivered; returns how many messages were tried."""
     delivery.register()
     password_resets.register_recovery_delivery()
-    registrations.register()
+    registrations.register_registration_delivery()
 
     def run() -> int:
         tried = 0

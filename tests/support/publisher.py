@@ -96,7 +96,7 @@ def let_time_pass(app: Flask, since: timedelta) -> None:
 
     with app.app_context():
         act()
-    metadata_documents.forget_documents()
+    metadata_documents.clear_document_cache()
 
 
 def allowed_code(

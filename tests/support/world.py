@@ -87,7 +87,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         administrators.remove_administrator(actor, slug, admin.public_id)
         departed = make.user(corner.organization).public_id
         deletion.delete_user(actor, departed)
-        leaked = signing_keys.active_key(corner.organization, "ES256").kid
+        leaked = signing_keys.get_active_key(corner.organization, "ES256").kid
         signing_key_lists.rotate_signing_key(
             Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True
         )
@@ -148,7 +148,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         make.user(organization, role="admin")
         member = make.user(organization)
         admins = administrators.list_administrators(make.actor(organization), slug).items
-        kid = signing_keys.active_key(organization, "EdDSA").kid
+        kid = signing_keys.get_active_key(organization, "EdDSA").kid
         invited = invitations.create_invitation(
             make.actor(organization), slug, email=f"new@{slug}.example"
         ).invitation

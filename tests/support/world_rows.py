@@ -14,7 +14,7 @@ from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import Registration
 from app.operations.audit import failed_requests, webhook_deliveries, webhooks
-from app.operations.audit.failed_requests import RefusedRequest
+from app.operations.audit.failed_requests import RejectedRequest
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -141,7 +141,7 @@ def wanted(client: MadeClient, user: MadeUser, *, ended: bool = False) -> str:
 def refused(client: MadeClient, at: datetime) -> str:
     """The id of an entry in the log of failed requests; one that is long past has ended."""
     request_id = public_id("req", new_id())
-    entry = RefusedRequest(
+    entry = RejectedRequest(
         client=(client.organization.id, client.registered.client.id),
         at=at,
         request_id=request_id,
@@ -155,7 +155,7 @@ def refused(client: MadeClient, at: datetime) -> str:
         address=None,
         path_organization=None,
     )
-    failed_requests.keep_refused_requests(Actor.system(client.organization.id), [entry])
+    failed_requests.store_rejected_requests(Actor.system(client.organization.id), [entry])
     row_id = db.session.scalar(select(FailedRequest.id).where(FailedRequest.request_id == request_id))
     assert row_id is not None
     return public_id("flr", row_id)

@@ -17,7 +17,11 @@ from app.cli.isolation.world import Side
 from app.cli.refusals import refusing
 from app.config import Config
 from app.operations.directory.lookups import get_root_organization
-from app.operations.maintenance.isolation import build_corner, fingerprint, remove_corner
+from app.operations.maintenance.isolation import (
+    create_isolation_organization,
+    delete_isolation_organization,
+    table_digests,
+)
 from app.rules.actor import Actor
 
 _PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
@@ -67,17 +71,17 @@ def _findings(visitor: Visitor) -> Iterator[Finding]:
     actor = Actor.system(get_root_organization().id, "isolation check")
     corners = []
     try:
-        corners.append(build_corner(actor))
-        corners.append(build_corner(actor))
+        corners.append(create_isolation_organization(actor))
+        corners.append(create_isolation_organization(actor))
         document = _document(visitor)
         attacker, victim = (Side(corner, visitor) for corner in corners)
         for side in (attacker, victim):
             side.prepare(document)
         victim_id = victim.corner.organization.id
-        before = fingerprint(actor, victim_id)
+        before = table_digests(actor, victim_id)
         yield from on_the_api(attacker, victim, document)
         yield from on_the_pages(attacker, victim, _pages(), lambda rule: _filled(rule, victim))
-        after = fingerprint(actor, victim_id)
+        after = table_digests(actor, victim_id)
         for table, digest in before.items():
             breach = "" if after[table] == digest else "rows of the other organization were changed"
             yield Finding("tables", f"rows in {table}", breach)
@@ -88,7 +92,7 @@ def _findings(visitor: Visitor) -> Iterator[Finding]:
         ) from error
     finally:
         for corner in corners:
-            remove_corner(actor, corner)
+            delete_isolation_organization(actor, corner)
 
 
 def _document(visitor: Visitor) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.cli.isolation.visitor import Visitor
-from app.operations.maintenance.isolation import REDIRECT_URI, Corner
+from app.operations.maintenance.isolation import REDIRECT_URI, IsolationOrganization
 from app.rules.errors import Unavailable
 from app.rules.identifiers import format_client_id, new_id, public_id
 from app.web.browser_session import cookie_name
@@ -29,7 +29,7 @@ _CHALLENGE = urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).deco
 class Side:
     """One organization with what its own people hold; ``ids`` are by the names that path parameters have."""
 
-    corner: Corner
+    corner: IsolationOrganization
     visitor: Visitor
     bearer: str = ""
     ids: dict[str, str] = field(default_factory=dict)

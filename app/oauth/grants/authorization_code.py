@@ -39,7 +39,7 @@ class AuthorizationCodeGrant(TokenRequest, grants.AuthorizationCodeGrant):
     def validate_authorization_request(self) -> str:
         """Client and redirect URI first; only when both are right may an error travel by redirect (law 9).
 
-        Raises PageRefusal for the error page, AuthorizationRefusal for the client.
+        Raises UnredirectableError for the error page, AuthorizationError for the client.
         """
         sent = self.request.form
         client = (

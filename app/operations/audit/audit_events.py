@@ -1,4 +1,4 @@
-"""The audit log as it is read: page by page, one event, or all of it one after the other."""
+"""Read the audit log: pages, single events, the export, names of targets, and the activity of one account."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from app.operations.store import clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.audit.events import ACCOUNT_EVENTS, Change, changes_between
+from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import encode_uuid, first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
-LONGEST_FILTER = 64
+MAX_FILTER_LENGTH = 64
 FILTERS = ("action", "actor", "target", "since", "until", "request_id")
 EXPORT_BATCH = 500
-# An event's id is made in the process, its time is the database's: clocks may differ by so much.
-_CLOCKS = timedelta(minutes=5)
-# No request is at work for longer; what it caused afterwards stands under no request.
-_LONGEST_REQUEST = timedelta(hours=1)
+# Ids are made with the process's clock and times with the database's. The clocks may differ by this much.
+_MAX_CLOCK_SKEW = timedelta(minutes=5)
+# No request takes longer. Events that it caused later have no request id.
+_MAX_REQUEST_DURATION = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One event. ``actor_organization`` is the slug of another organization that acted here: root's, or None."""
+    """One event. ``actor_organization`` is the slug of another organization that acted here (root), or None."""
 
     id: UUID
     at: datetime
@@ -63,9 +63,9 @@ class AuditRecord:
         return public_id(PREFIX, self.id)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
-        """The fields that it changed."""
-        return changes_between(self.before, self.after)
+    def changes(self) -> tuple[FieldChange, ...]:
+        """The fields that the event changed."""
+        return diff_documents(self.before, self.after)
 
 
 @read
@@ -76,10 +76,10 @@ def list_audit_events(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[AuditRecord]:
-    """A page of the organization's audit log, the newest first.
+    """Return a page of the organization's audit log, newest first.
 
-    ``filters`` are of FILTERS: ``action`` is a whole action or the first words of several (``client``), ``since``
-    (included) and ``until`` (excluded) are times of RFC 3339, the others are exact. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS: ``action`` is a whole action or its first words (``client``), ``since`` (inclusive) and
+    ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters or {})
     limit = min(limit, MAX_LIMIT)
@@ -90,7 +90,7 @@ def list_audit_events(
 
 @read
 def get_audit_event(actor: Actor, public: str) -> AuditRecord:
-    """One event. Raises NotFound, Forbidden."""
+    """Return one event. Raises NotFound, Forbidden."""
     row_id = parse_public_id(PREFIX, public)
     statement = _matching(actor, {})
     row = None if row_id is None else db.session.execute(statement.where(AuditEvent.id == row_id)).first()
@@ -100,15 +100,15 @@ def get_audit_event(actor: Actor, public: str) -> AuditRecord:
 
 
 def export_audit_events(actor: Actor, *, filters: Mapping[str, str] | None = None) -> Iterator[AuditRecord]:
-    """Every event that matches, the oldest first, read a batch at a time; filters as those of the list.
+    """Iterate over all matching events, oldest first, in batches. The filters are those of the list.
 
-    What is wrong with the call is raised before the first event is asked for.
+    Raises InvalidInput and Forbidden immediately, not at the first event.
     """
     statement = _matching(actor, filters or {})
-    return _all_of(statement)
+    return _iterate_in_batches(statement)
 
 
-def _all_of(statement: Select[Any]) -> Iterator[AuditRecord]:
+def _iterate_in_batches(statement: Select[Any]) -> Iterator[AuditRecord]:
     after: UUID | None = None
     while True:
         rows = _batch(statement, after)
@@ -127,7 +127,7 @@ def _batch(statement: Select[Any], after: UUID | None) -> list[Any]:
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     actor.require("audit:read")
     settings = lookups.get_organization_by_id(actor.organization_id, fresh=False).settings
-    # What the organization keeps no longer is shown no longer, however late the janitor comes.
+    # Events past the retention period are hidden, even if the janitor has not deleted them yet.
     kept_since = clock.now() - timedelta(days=settings["audit"]["retention_days"])
     statement = select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id, AuditEvent.id >= first_id_at(kept_since)
@@ -141,8 +141,8 @@ def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
     findings = Findings()
     find_unknown(findings, filters, FILTERS, noun="filter")
     for name, value in filters.items():
-        if name in FILTERS and len(value) > LONGEST_FILTER:
-            findings.add(name, "too_long", f"This has more than {LONGEST_FILTER} characters.")
+        if name in FILTERS and len(value) > MAX_FILTER_LENGTH:
+            findings.add(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
     since, until = (_time(findings, filters, name) for name in ("since", "until"))
     findings.raise_if_any()
     if "action" in filters:
@@ -150,17 +150,17 @@ def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
     for name, column in (("actor", AuditEvent.actor_id), ("target", AuditEvent.target_id)):
         if name in filters:
             yield column == filters[name]
-    # Ids are ordered by time: the bounds make each of these a range of the primary key.
+    # Ids are ordered by time, so these bounds limit the query to a range of the primary key.
     if since is not None:
-        yield (AuditEvent.at >= since) & (AuditEvent.id >= first_id_at(since - _CLOCKS))
+        yield (AuditEvent.at >= since) & (AuditEvent.id >= first_id_at(since - _MAX_CLOCK_SKEW))
     if until is not None:
-        yield (AuditEvent.at < until) & (AuditEvent.id < first_id_at(until + _CLOCKS))
+        yield (AuditEvent.at < until) & (AuditEvent.id < first_id_at(until + _MAX_CLOCK_SKEW))
     if "request_id" in filters:
         yield _is_of_request(filters["request_id"])
 
 
 def _is_action(wanted: str) -> ColumnElement[bool]:
-    # "/" follows "." among the characters: all that begins with the words lies between.
+    # "/" follows "." in ASCII, so all actions that begin with these words lie between.
     below = (AuditEvent.action >= f"{wanted}.") & (AuditEvent.action < f"{wanted}/")
     return or_(AuditEvent.action == wanted, below)
 
@@ -169,7 +169,7 @@ def _is_of_request(request_id: str) -> ColumnElement[bool]:
     made = parse_public_id("req", request_id)
     if made is None:
         return false()
-    last = made.int + (int(_LONGEST_REQUEST.total_seconds() * 1000) << 80)
+    last = made.int + (int(_MAX_REQUEST_DURATION.total_seconds() * 1000) << 80)
     window = (AuditEvent.id >= UUID(int=made.int >> 80 << 80)) & (AuditEvent.id < UUID(int=last % (1 << 128)))
     return (AuditEvent.request_id == request_id) & window
 
@@ -195,7 +195,7 @@ def _record(row: Any) -> AuditRecord:
         actor_kind=row.actor_kind,
         actor_id=row.actor_id,
         actor_label=row.actor_label,
-        actor_organization=_stranger(row),
+        actor_organization=_foreign_organization(row),
         target_type=row.target_type,
         target_id=row.target_id,
         before=row.before,
@@ -205,29 +205,29 @@ def _record(row: Any) -> AuditRecord:
     )
 
 
-def _stranger(row: Any) -> str | None:
-    # The service itself has no home; of organizations, root alone acts in others.
+def _foreign_organization(row: Any) -> str | None:
+    # The service itself has no organization. Only root acts in other organizations.
     is_own = row.actor_organization in {"", row.organization_id} or row.actor_kind == "system"
     return None if is_own else lookups.get_organization_by_id(row.actor_organization, fresh=False).slug
 
 
-# Whose last event keeps the name that the row had.
-_ENDINGS = ("client.deleted", "resource.deleted")
+# Events that keep the last name of a deleted object.
+_DELETION_ACTIONS = ("client.deleted", "resource.deleted")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What something is called, or was when it ended."""
+class NamedTarget:
+    """The name of a target, or its last name if it was deleted."""
 
     name: str
     is_deleted: bool = False
 
 
 @read
-def names_in_events(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID, Named]:
-    """By the event's id, what it was done to is called: the client of a grant, the person of an administrator.
+def find_target_names(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID, NamedTarget]:
+    """Find the names of event targets, by event id: the client of a grant, the user of an administrator.
 
-    What never had a name, or whose name was erased with it, is left out. A query for each kind of thing, however many
+    Targets without a name, and those whose name was erased, are left out. One query per kind of target, however many
     events. Raises Forbidden.
     """
     actor.require("audit:read")
@@ -237,10 +237,10 @@ def names_in_events(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID, N
 
 
 @read
-def names_of(actor: Actor, ids: Iterable[str]) -> dict[str, Named]:
-    """By their ids, the names of things of the actor's organization, of clients and APIs that are gone as well.
+def find_names(actor: Actor, ids: Iterable[str]) -> dict[str, NamedTarget]:
+    """Find the names of objects of the actor's organization by public id, including deleted clients and APIs.
 
-    For ids that the actor was shown: it asks for no permission of its own.
+    For ids that the actor has already seen, so no permission is required.
     """
     return _names(actor.organization_id, set(ids))
 
@@ -248,21 +248,21 @@ def names_of(actor: Actor, ids: Iterable[str]) -> dict[str, Named]:
 def _target(event: AuditRecord) -> str | None:
     if event.target_type != "administrator":
         return event.target_id
-    # The row of a role goes with it; the event says whose it was.
+    # The assignment is deleted with the role. The event says which user had it.
     found = (event.after or event.before or {}).get("user_id")
     return found if isinstance(found, str) else None
 
 
-def _names(organization_id: str, ids: set[str]) -> dict[str, Named]:
-    found: dict[str, Named] = {}
-    for prefix, statement in _STATEMENTS.items():
+def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
+    found: dict[str, NamedTarget] = {}
+    for prefix, statement in _NAME_QUERIES.items():
         rows = {
             row_id: text for text in ids if (row_id := _row_id(organization_id, prefix, text)) is not None
         }
         if rows:
             wanted = statement(organization_id, list(rows))
-            found |= {rows[row[0]]: Named(*row[1:]) for row in db.session.execute(wanted)}
-    return found | _ended(organization_id, ids - set(found))
+            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in db.session.execute(wanted)}
+    return found | _find_deleted_names(organization_id, ids - set(found))
 
 
 def _row_id(organization_id: str, prefix: str, text: str) -> UUID | None:
@@ -272,8 +272,8 @@ def _row_id(organization_id: str, prefix: str, text: str) -> UUID | None:
     return parsed[1] if parsed is not None and parsed[0] == organization_id else None
 
 
-def _ended(organization_id: str, ids: set[str]) -> dict[str, Named]:
-    """Of what was purged since, the name that its last event kept."""
+def _find_deleted_names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
+    """Find the last names of objects that were purged."""
     ids = {text for text in ids if text.startswith(("cli_", "res_"))}
     if not ids:
         return {}
@@ -281,11 +281,13 @@ def _ended(organization_id: str, ids: set[str]) -> dict[str, Named]:
         select(AuditEvent.target_id, AuditEvent.before).where(
             AuditEvent.organization_id == organization_id,
             AuditEvent.target_id.in_(ids),
-            AuditEvent.action.in_(_ENDINGS),
+            AuditEvent.action.in_(_DELETION_ACTIONS),
         )
     )
     return {
-        str(text): Named(str(before["name"]), True) for text, before in rows if before and "name" in before
+        str(text): NamedTarget(str(before["name"]), True)
+        for text, before in rows
+        if before and "name" in before
     }
 
 
@@ -332,7 +334,7 @@ def _webhooks(organization_id: str, ids: list[UUID]) -> Any:
     )
 
 
-_STATEMENTS = {
+_NAME_QUERIES = {
     "cli": _clients,
     "usr": _users,
     "sec": _secrets,
@@ -342,12 +344,12 @@ _STATEMENTS = {
 }
 
 
-SHOWN = timedelta(days=90)
+ACTIVITY_WINDOW = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
-    """One thing that happened; ``client_id`` and ``client`` say which app it was about, if any."""
+class ActivityRecord:
+    """One event of a user's own account. ``client_id`` and ``client`` are the app that it concerns, if any."""
 
     id: UUID
     at: datetime
@@ -356,27 +358,27 @@ class Activity:
     by: str
     address: str | None
     client_id: str | None
-    client: Named | None
+    client: NamedTarget | None
     after: Mapping[str, Any] | None
 
 
 @read
 def list_activity(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[Activity]:
-    """A page of what concerned the actor's own account, the newest first. Raises Forbidden outside of it."""
-    me = public_id("usr", actor.require_own_account())
+) -> Page[ActivityRecord]:
+    """Return a page of events that concern the actor's own account, newest first. Raises Forbidden for others."""
+    user_id = public_id("usr", actor.require_own_account())
     limit = min(limit, MAX_LIMIT)
-    # Two ranges, each of its own index; a union of them would be sorted whole.
+    # Read two index ranges and merge them here, because the database would sort a union completely.
     found = {
         row.id: row
         for column in (AuditEvent.actor_id, AuditEvent.target_id)
-        for row in _events(actor, column == me, limit, after)
+        for row in _events(actor, column == user_id, limit, after)
     }
     rows = sorted(found.values(), key=lambda row: row.id.bytes, reverse=True)
     clients = {client_id for row in rows[:limit] if (client_id := _client_id(row))}
-    names = names_of(actor, clients) if clients else {}
-    items = tuple(_activity(row, me, names) for row in rows[:limit])
+    names = find_names(actor, clients) if clients else {}
+    items = tuple(_activity(row, user_id, names) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
 
 
@@ -387,7 +389,7 @@ def _events(actor: Actor, own: Any, limit: int, after: CursorKey | None) -> list
         AuditEvent.organization_id == actor.organization_id,
         own,
         AuditEvent.action.in_(ACCOUNT_EVENTS),
-        AuditEvent.id >= first_id_at(clock.now() - min(SHOWN, kept)),
+        AuditEvent.id >= first_id_at(clock.now() - min(ACTIVITY_WINDOW, kept)),
     )
     return list(db.session.execute(paginate(statement, (AuditEvent.id,), after).limit(limit + 1)).all())
 
@@ -396,16 +398,16 @@ def _client_id(row: Any) -> str | None:
     return row.target_id if row.target_type == "client" and parse_client_id(row.target_id or "") else None
 
 
-def _activity(row: Any, me: str, names: Mapping[str, Named]) -> Activity:
-    is_own = row.actor_id == me
+def _activity(row: Any, user_id: str, names: Mapping[str, NamedTarget]) -> ActivityRecord:
+    is_own = row.actor_id == user_id
     client_id = _client_id(row)
-    return Activity(
+    return ActivityRecord(
         id=row.id,
         at=row.at,
         action=row.action,
         is_own=is_own,
         by=row.actor_label,
-        # Where an administrator sat is no business of the account's owner.
+        # Users must not see the IP address of an administrator.
         address=row.address if is_own or row.actor_kind == "anonymous" else None,
         client_id=client_id,
         client=names.get(client_id or ""),

@@ -1,7 +1,8 @@
-"""The sealer: one elected worker chains audit events, a few seconds after they were committed (AU-3).
+"""The hash chain of the audit log: one elected worker seals events a few seconds after their commit, and verification
+finds every later change (AU-3).
 
-In the request it would make one row of each organization a queue. Who removes, changes, adds or moves events in the
-database afterwards breaks the chain; what an intruder does in the seconds before is sealed as it is found then.
+Sealing in the request would make one row per organization a bottleneck. Removing, changing, adding or moving events in
+the database afterwards breaks the chain. A change within the seconds before the sealing is not detected.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from app.operations.audit.audit_events import PREFIX
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.audit.chain import GENESIS, PROBLEMS, event_bytes, head_mac, link_mac
+from app.rules.audit.chain import GENESIS, PROBLEMS, head_mac, link_mac, serialize_event
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import first_id_at, public_id
 from app.tenant_fence import ACROSS
@@ -33,127 +34,127 @@ from app.tenant_fence import ACROSS
 LEASE = "audit-sealer"
 LEASE_SECONDS = 30
 BATCH = 1000
-# How long after its own time an event may be committed: longer than any unit of work lives.
-LATE = timedelta(minutes=2)
+# How long after its own time an event may be committed: longer than any transaction takes.
+MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
 _log = logging.getLogger("gatehouse.audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Where an organization's chain ends: what a checkpoint in the log says."""
+class ChainHead:
+    """The end of an organization's chain, as a checkpoint in the log has it."""
 
     organization_id: str
     length: int
     mac: bytes
 
 
-def seal_waiting(actor: Actor, *, holder: str) -> dict[str, Head] | None:
-    """Every event that was committed is part of its organization's chain; returns the chains that grew.
+def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | None:
+    """Add every committed event to its organization's chain, and return the chains that grew.
 
-    None when another worker is the sealer; ``holder`` names this one in the lease.
+    Returns None if another worker is the sealer. ``holder`` names this worker in the lease.
     """
     actor.require("instance:write")
     if not leases.acquire(LEASE, holder, LEASE_SECONDS):
         return None
-    grown: dict[str, Head] = {}
-    left_out: set[str] = set()
+    heads: dict[str, ChainHead] = {}
+    skipped: set[str] = set()
     stalled: list[datetime] = []
     while leases.renew(LEASE, holder, LEASE_SECONDS):
-        begun, through = clock.now(), sealed_through()
-        rows = _unsealed(None if through is None else through - LATE, left_out)
-        for organization_id, group in groupby(sorted(rows, key=_organization), key=_organization):
+        started_at, through = clock.now(), sealed_through()
+        rows = _find_unsealed(None if through is None else through - MAX_COMMIT_DELAY, skipped)
+        for organization_id, group in groupby(sorted(rows, key=_organization_id), key=_organization_id):
             waiting = list(group)
             try:
-                head = _appended(organization_id, waiting)
+                head = _try_append(organization_id, waiting)
             except NotFound:
-                # The organization was purged meanwhile.
-                left_out.add(organization_id)
+                # The organization was purged in the meantime.
+                skipped.add(organization_id)
                 continue
             if head is None:
-                left_out.add(organization_id)
+                skipped.add(organization_id)
                 stalled.append(min(row.at for row in waiting))
             else:
-                grown[organization_id] = head
+                heads[organization_id] = head
         is_done = len(rows) < BATCH
-        # Nothing is passed over: where a chain could not grow, the next turn begins.
-        _advance(min([begun if is_done else min(begun, rows[-1].at), *stalled]))
+        # Nothing is skipped: the next run begins where a chain could not be extended.
+        _set_progress(min([started_at if is_done else min(started_at, rows[-1].at), *stalled]))
         if is_done:
             break
-    return grown
+    return heads
 
 
-def seal_rest(actor: Actor, organization_id: str) -> None:
-    """Every event of one organization is in its chain, however old it is; what an import brought in, and what it did.
+def seal_all_events(actor: Actor, organization_id: str) -> None:
+    """Seal all events of one organization, however old, such as imported ones.
 
-    The sealer at work never looks that far back.
+    The regular sealing never looks that far back.
     """
     actor.require("instance:write")
-    while rows := _unsealed_of(organization_id):
-        _appended(organization_id, rows)
+    while rows := _find_unsealed_of(organization_id):
+        _try_append(organization_id, rows)
 
 
 @read
 def sealed_through() -> datetime | None:
-    """The time before which nothing waits to be sealed, but for what is LATE; None before the first sealing."""
+    """Return the time before which all events are sealed except late commits, or None before the first sealing."""
     fact = db.session.get(InstanceFact, _PROGRESS)
     return None if fact is None else datetime.fromisoformat(fact.value["through"])
 
 
 def chain_key(organization_id: str) -> bytes:
-    """The organization's key. Raises NotFound for one whose data key was destroyed."""
+    """Return the organization's key. Raises NotFound if its data key was destroyed."""
     return keyring.derive_organization_key(organization_id, "audit chain")
 
 
-def bytes_of(row: Any) -> bytes:
-    """An event's row as its link covers it."""
-    return event_bytes({name: getattr(row, name) for name in _COLUMNS})
+def serialize_row(row: Any) -> bytes:
+    """Serialize the row of an event as its link covers it."""
+    return serialize_event({name: getattr(row, name) for name in _COLUMNS})
 
 
-def has_ended(organization_id: str, before: datetime) -> bool:
-    """Whether the oldest event of the chain is older than ``before``."""
-    return bool(_oldest(organization_id, before, 1))
+def has_events_before(organization_id: str, before: datetime) -> bool:
+    """Return whether the oldest event of the chain is older than ``before``."""
+    return bool(_find_oldest(organization_id, before, 1))
 
 
 @transaction
-def remove_before(organization_id: str, before: datetime, most: int) -> int:
-    """The oldest events of the chain, those before the time and at most so many, are gone with their links.
+def remove_events_before(organization_id: str, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` of the oldest events of the chain with their links, and return how many.
 
-    The chain begins after them from then on. An event that was never sealed stays: it is evidence. Part of the
-    janitor's transaction; returns how many links went.
+    The chain then begins after them. Events that were never sealed are kept as evidence. Runs in the janitor's
+    transaction.
     """
     key = chain_key(organization_id)
-    going = _oldest(organization_id, before, most)
-    if not going:
+    links = _find_oldest(organization_id, before, limit)
+    if not links:
         return 0
-    chain = _chain(organization_id)
-    last = going[-1]
-    ids = [link.id for link in going]
-    _replace(key, organization_id, chain, {"removed": last.position, "anchor": last.mac})
+    chain = _find_chain(organization_id)
+    last = links[-1]
+    ids = [link.id for link in links]
+    _update_chain(key, organization_id, chain, {"removed": last.position, "anchor": last.mac})
     for model in (AuditLink, AuditEvent):
         table = model.__table__
         db.session.execute(
             delete(model).where(table.c.organization_id == organization_id, table.c.id.in_(ids)),
             execution_options={"synchronize_session": False},
         )
-    return len(going)
+    return len(links)
 
 
-def _organization(row: Any) -> str:
+def _organization_id(row: Any) -> str:
     return str(row.organization_id)
 
 
 @read
-def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
+def _find_unsealed(since: datetime | None, skipped: Collection[str]) -> list[Any]:
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     found = (
         select(AuditEvent.__table__)
         .outerjoin(
             AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
         )
-        .where(link.id.is_(None), event.organization_id.not_in(left_out))
-        # The order of the index: an index of MariaDB ends with the primary key.
+        .where(link.id.is_(None), event.organization_id.not_in(skipped))
+        # This is the order of the index, because an index in MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
         .execution_options(**ACROSS)
@@ -162,7 +163,7 @@ def _unsealed(since: datetime | None, left_out: Collection[str]) -> list[Any]:
 
 
 @read
-def _unsealed_of(organization_id: str) -> list[Any]:
+def _find_unsealed_of(organization_id: str) -> list[Any]:
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     sealed = select(link.id).where(link.organization_id == organization_id)
     found = (
@@ -174,36 +175,38 @@ def _unsealed_of(organization_id: str) -> list[Any]:
     return list(db.session.execute(found).all())
 
 
-def _appended(organization_id: str, rows: Sequence[Any]) -> Head | None:
-    """The chain's new head; None when somebody else changed the chain at the same moment, as retention does."""
+def _try_append(organization_id: str, rows: Sequence[Any]) -> ChainHead | None:
+    """Return the new head of the chain, or None if retention changed the chain at the same time."""
     key = chain_key(organization_id)
     try:
         return _append(key, organization_id, rows)
     except (Conflict, IntegrityError):
-        _log.warning("the chain of %s was changed at the same moment; its events wait", organization_id)
+        _log.warning(
+            "the chain of %s was changed concurrently, its events are sealed in the next run", organization_id
+        )
         return None
 
 
 @transaction
-def _append(key: bytes, organization_id: str, rows: Sequence[Any]) -> Head:
-    chain = _chain(organization_id)
+def _append(key: bytes, organization_id: str, rows: Sequence[Any]) -> ChainHead:
+    chain = _find_chain(organization_id)
     if chain is None:
         ends: dict[str, Any] = {"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS}
         first = {"organization_id": organization_id, "mac": head_mac(key, **ends), "grown_at": clock.now()}
         db.session.execute(insert(AuditChain).values(**first, **ends))
-        chain = _chain(organization_id)
+        chain = _find_chain(organization_id)
     position, mac = chain.length, chain.head
     links = []
     for row in rows:
         position += 1
-        mac = link_mac(key, mac, position, bytes_of(row))
+        mac = link_mac(key, mac, position, serialize_row(row))
         links.append({"organization_id": organization_id, "id": row.id, "position": position, "mac": mac})
     db.session.execute(insert(AuditLink), links)
-    _replace(key, organization_id, chain, {"length": position, "head": mac})
-    return Head(organization_id, position, mac)
+    _update_chain(key, organization_id, chain, {"length": position, "head": mac})
+    return ChainHead(organization_id, position, mac)
 
 
-def _replace(key: bytes, organization_id: str, chain: Any, changes: Mapping[str, Any]) -> None:
+def _update_chain(key: bytes, organization_id: str, chain: Any, changes: Mapping[str, Any]) -> None:
     names = ("length", "head", "removed", "anchor")
     ends = {name: getattr(chain, name) for name in names} | dict(changes)
     changed = count_changed(
@@ -216,35 +219,29 @@ def _replace(key: bytes, organization_id: str, chain: Any, changes: Mapping[str,
         .values(**ends, mac=head_mac(key, **ends), grown_at=clock.now())
     )
     if changed != 1:
-        raise Conflict("The chain grew at the same moment.")
-
-
-def _chain(organization_id: str) -> Any:
-    return db.session.execute(
-        select(AuditChain.__table__).where(AuditChain.organization_id == organization_id)
-    ).first()
+        raise Conflict("The chain was changed by another process.")
 
 
 @read
-def _oldest(organization_id: str, before: datetime, most: int) -> list[Any]:
+def _find_oldest(organization_id: str, before: datetime, limit: int) -> list[Any]:
     rows = db.session.execute(
         select(AuditLink.__table__)
         .where(AuditLink.organization_id == organization_id)
         .order_by(AuditLink.position)
-        .limit(most)
+        .limit(limit)
     ).all()
     bound: UUID = first_id_at(before)
-    ended = []
+    expired = []
     for row in rows:
-        # The chain stays whole: what stands behind an event that is still kept waits for it.
+        # The chain must stay contiguous, so events behind one that is still retained wait for it.
         if row.id >= bound:
             break
-        ended.append(row)
-    return ended
+        expired.append(row)
+    return expired
 
 
 @transaction
-def _advance(through: datetime) -> None:
+def _set_progress(through: datetime) -> None:
     fact = db.session.get(InstanceFact, _PROGRESS)
     value = {"through": through.isoformat()}
     if fact is None:
@@ -253,15 +250,15 @@ def _advance(through: datetime) -> None:
         fact.value, fact.updated_at = value, clock.now()
 
 
-MOST_CHECKED = 5_000
-MOST_PROBLEMS = 100
+MAX_EVENTS_CHECKED = 5_000
+MAX_PROBLEMS = 100
 _BATCH = 500
-# Events are chained nearly in the order of their times; one that is further behind was slipped in.
-_DISORDER = timedelta(minutes=10)
+# Events are sealed almost in the order of their times. One that is further behind was inserted later.
+_MAX_DISORDER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ChainProblem:
     """One place where log and chain differ; ``kind`` is one of rules/audit/chain.PROBLEMS."""
 
     kind: str
@@ -269,63 +266,64 @@ class Problem:
     event_id: str | None = None
 
     @property
-    def words(self) -> str:
-        """What is wrong, for people."""
+    def message(self) -> str:
+        """The problem in words."""
         return PROBLEMS[self.kind]
 
 
 @dataclass(slots=True)
-class Verification:
-    """What was found. ``removed``: so many of the ``length`` went by retention; ``waiting``: not yet sealed.
+class ChainVerification:
+    """The result of a verification. ``removed`` of ``length`` links were deleted by retention, ``pending`` are not
+    sealed yet.
 
-    ``next_position`` is where to go on, or None when the end of the chain was reached.
+    ``next_position`` is where to continue, or None if the end of the chain was reached.
     """
 
     length: int = 0
     removed: int = 0
     checked: int = 0
-    waiting: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    pending: int = 0
+    problems: list[ChainProblem] = field(default_factory=list)
     next_position: int | None = None
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether no problem was found."""
         return not self.problems
 
 
-def verify_audit_log(actor: Actor, *, after: int = 0, most: int = MOST_CHECKED) -> Verification:
-    """The events after the position, at most so many, were held against the chain; up to MOST_PROBLEMS are told.
+def verify_audit_log(actor: Actor, *, after: int = 0, limit: int = MAX_EVENTS_CHECKED) -> ChainVerification:
+    """Verify up to ``limit`` events after the position against the chain, and report up to MAX_PROBLEMS problems.
 
-    What lies at the end of the chain, and what belongs to no chain, is looked at when the end is reached.
+    The end of the chain, and events outside of it, are checked when the end is reached.
     """
     actor.require("audit:read")
     here = actor.organization_id
-    key, chain = chain_key(here), _chain_of(here)
-    found = Verification()
+    key, chain = chain_key(here), _find_chain(here)
+    found = ChainVerification()
     if chain is None:
-        _look_beside(here, found)
-        if not found.waiting and _should_have_chain(here):
-            found.problems.insert(0, Problem("chain_missing"))
+        _check_unsealed_events(here, found)
+        if not found.pending and _should_have_chain(here):
+            found.problems.insert(0, ChainProblem("chain_missing"))
         return found
     found.length, found.removed = chain.length, chain.removed
     ends = {name: getattr(chain, name) for name in ("length", "head", "removed", "anchor")}
     if head_mac(key, **ends) != chain.mac:
-        found.problems.append(Problem("head_changed"))
-    last, mac = _walk(key, chain, found, max(after, chain.removed), most)
+        found.problems.append(ChainProblem("head_changed"))
+    last, mac = _check_links(key, chain, found, max(after, chain.removed), limit)
     if found.next_position is not None:
         return found
     if last < chain.length or (last == chain.length and mac != chain.head):
-        found.problems.append(Problem("truncated", last))
-    _look_beside(here, found)
-    del found.problems[MOST_PROBLEMS:]
+        found.problems.append(ChainProblem("truncated", last))
+    _check_unsealed_events(here, found)
+    del found.problems[MAX_PROBLEMS:]
     return found
 
 
-def checkpoint_fits(actor: Actor, position: int, mac: bytes) -> bool:
-    """Whether the chain is the one that a checkpoint saw at the position; True where retention has been since."""
+def matches_checkpoint(actor: Actor, position: int, mac: bytes) -> bool:
+    """Return whether the chain matches a checkpoint. True where retention has deleted that position since."""
     actor.require("audit:read")
-    chain = _chain_of(actor.organization_id)
+    chain = _find_chain(actor.organization_id)
     if chain is None:
         return _is_purged(actor.organization_id)
     if position < chain.removed:
@@ -333,32 +331,34 @@ def checkpoint_fits(actor: Actor, position: int, mac: bytes) -> bool:
     return position <= chain.length and _mac_at(chain, position) == mac
 
 
-def _walk(key: bytes, chain: Any, found: Verification, after: int, most: int) -> tuple[int, bytes | None]:
-    """(position, mac) of the last link that stands."""
+def _check_links(
+    key: bytes, chain: Any, found: ChainVerification, after: int, limit: int
+) -> tuple[int, bytes | None]:
+    """Check the links and return (position, mac) of the last one."""
     here = chain.organization_id
     mac: bytes | None = _mac_at(chain, after)
     newest: datetime | None = None
     for row in _links(here, after, chain.length):
-        if len(found.problems) >= MOST_PROBLEMS:
+        if len(found.problems) >= MAX_PROBLEMS:
             break
-        if found.checked == most:
+        if found.checked == limit:
             found.next_position = after
             break
         event_id = public_id(PREFIX, row.id)
         if row.position != after + 1:
             anchor = _anchor_before(here, row.position)
             if anchor is None:
-                found.problems.append(Problem("link_missing", after + 1))
+                found.problems.append(ChainProblem("link_missing", after + 1))
             mac = anchor
         if row.at is None:
-            found.problems.append(Problem("missing", row.position, event_id))
-        elif mac is not None and link_mac(key, mac, row.position, bytes_of(row)) != row.mac:
-            found.problems.append(Problem("changed", row.position, event_id))
-        elif newest is not None and row.at < newest - _DISORDER:
-            found.problems.append(Problem("inserted", row.position, event_id))
+            found.problems.append(ChainProblem("missing", row.position, event_id))
+        elif mac is not None and link_mac(key, mac, row.position, serialize_row(row)) != row.mac:
+            found.problems.append(ChainProblem("changed", row.position, event_id))
+        elif newest is not None and row.at < newest - _MAX_DISORDER:
+            found.problems.append(ChainProblem("inserted", row.position, event_id))
         if row.at is not None:
             newest = row.at if newest is None else max(newest, row.at)
-        # What follows is held against the link as it stands: each change is told once, at its own place.
+        # The next event is checked against the stored link, so that each change is reported once and where it is.
         after, mac = row.position, row.mac
         found.checked += 1
     return after, mac
@@ -366,7 +366,7 @@ def _walk(key: bytes, chain: Any, found: Verification, after: int, most: int) ->
 
 def _links(organization_id: str, after: int, last: int) -> Iterator[Any]:
     while True:
-        rows = _batch(organization_id, after, last)
+        rows = _find_link_batch(organization_id, after, last)
         yield from rows
         if len(rows) < _BATCH:
             return
@@ -374,7 +374,7 @@ def _links(organization_id: str, after: int, last: int) -> Iterator[Any]:
 
 
 @read
-def _batch(organization_id: str, after: int, last: int) -> list[Any]:
+def _find_link_batch(organization_id: str, after: int, last: int) -> list[Any]:
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     others = [column for column in event if column.name not in {"organization_id", "id"}]
     return list(
@@ -404,17 +404,17 @@ def _mac_at(chain: Any, position: int) -> bytes:
     return GENESIS if mac is None else mac
 
 
-def _look_beside(organization_id: str, found: Verification) -> None:
-    """Events without a link: those of the last moments wait for the sealer, older ones were slipped in."""
+def _check_unsealed_events(organization_id: str, found: ChainVerification) -> None:
+    """Check events without a link: recent ones wait for the sealer, older ones were inserted later."""
     through = sealed_through()
-    bound = None if through is None else through - LATE
-    old, found.waiting = _unsealed_entries(organization_id, bound)
-    found.problems += [Problem("inserted", None, public_id(PREFIX, row_id)) for row_id in old]
+    bound = None if through is None else through - MAX_COMMIT_DELAY
+    old, found.pending = _find_unsealed_entries(organization_id, bound)
+    found.problems += [ChainProblem("inserted", None, public_id(PREFIX, row_id)) for row_id in old]
 
 
 @read
-def _unsealed_entries(organization_id: str, bound: datetime | None) -> tuple[list[UUID], int]:
-    """(ids of those before the bound, number of the others)."""
+def _find_unsealed_entries(organization_id: str, bound: datetime | None) -> tuple[list[UUID], int]:
+    """Return the ids of those before the bound, and the number of the others."""
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     alone = (
         select(event.id)
@@ -426,7 +426,7 @@ def _unsealed_entries(organization_id: str, bound: datetime | None) -> tuple[lis
     )
     if bound is None:
         return [], int(db.session.scalar(select(func.count()).select_from(alone.subquery())) or 0)
-    old = db.session.scalars(alone.where(event.at < bound).order_by(event.id).limit(MOST_PROBLEMS)).all()
+    old = db.session.scalars(alone.where(event.at < bound).order_by(event.id).limit(MAX_PROBLEMS)).all()
     fresh = alone.where(event.at >= bound).subquery()
     return list(old), int(db.session.scalar(select(func.count()).select_from(fresh)) or 0)
 
@@ -435,7 +435,7 @@ def _unsealed_entries(organization_id: str, bound: datetime | None) -> tuple[lis
 def _should_have_chain(organization_id: str) -> bool:
     through = sealed_through()
     made = db.session.scalar(select(Organization.created_at).where(Organization.id == organization_id))
-    return through is not None and made is not None and made < through - LATE
+    return through is not None and made is not None and made < through - MAX_COMMIT_DELAY
 
 
 @read
@@ -448,7 +448,7 @@ def _is_purged(organization_id: str) -> bool:
 
 @read
 def _anchor_before(organization_id: str, position: int) -> bytes | None:
-    """The anchor, where retention has just removed all that stood before the position."""
+    """Return the anchor if retention has just removed everything before the position."""
     return db.session.scalar(
         select(AuditChain.anchor).where(
             AuditChain.organization_id == organization_id, AuditChain.removed == position - 1
@@ -457,7 +457,7 @@ def _anchor_before(organization_id: str, position: int) -> bytes | None:
 
 
 @read
-def _chain_of(organization_id: str) -> Any:
+def _find_chain(organization_id: str) -> Any:
     return db.session.execute(
         select(AuditChain.__table__).where(AuditChain.organization_id == organization_id)
     ).first()

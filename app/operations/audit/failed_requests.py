@@ -1,4 +1,6 @@
-"""The log of failed requests, for those who may read it: all of an organization's, or those of one's own clients."""
+"""The log of failed requests: read it, all of an organization's or those of one's own clients, and store rejected
+requests in it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from app.operations.store import clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
-from app.rules.audit.failed_requests import CAUSES, Explanation, cause_of, shortened_text
+from app.rules.audit.failed_requests import CAUSES, Explanation, default_cause, redact_and_truncate
 from app.rules.errors import Cause, FieldError, InvalidInput, NotFound, Unavailable
 from app.rules.identifiers import (
     encode_uuid,
@@ -35,15 +37,15 @@ from app.rules.identifiers import (
 )
 
 PREFIX = "flr"
-LONGEST_FILTER = 64
+MAX_FILTER_LENGTH = 64
 FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
-_SIMILAR_WITHIN = timedelta(days=1)
-_MOST_COUNTED = 1000
+_SIMILAR_WINDOW = timedelta(days=1)
+_MAX_SIMILAR = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRequestRecord:
-    """One refused request. ``similar`` counts those of the same client and cause in the day before, where asked."""
+    """One failed request. ``similar`` counts those of the same client and cause in the day before, if requested."""
 
     id: UUID
     at: datetime
@@ -71,12 +73,12 @@ class FailedRequestRecord:
 
     @property
     def explanation(self) -> Explanation:
-        """What happened, and how to mend it."""
+        """What happened and how to fix it."""
         return CAUSES.get(self.cause, CAUSES["refused"])
 
 
-def may_read_log(actor: Actor) -> bool:
-    """Whether the actor may read the log, at least of the own clients: who may not is not led there."""
+def can_read_failed_requests(actor: Actor) -> bool:
+    """Return whether the actor may read the log, at least that of their own clients."""
     return actor.has_permission_for_own("logs:read")
 
 
@@ -88,15 +90,15 @@ def list_failed_requests(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[FailedRequestRecord]:
-    """A page of the log, the newest first; with ``logs:read:own`` of the clients that the actor registered.
+    """Return a page of the log, newest first. With ``logs:read:own`` it has only clients that the actor registered.
 
-    ``filters`` are of FILTERS and exact, ``since`` is a time of RFC 3339. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS and exact, ``since`` is an RFC 3339 time. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor)
+    statement = _select_visible(actor)
     for condition in _conditions(actor, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MAX_LIMIT)
-    # Ids are ordered by the time of writing, a moment after the refusal.
+    # Ids are ordered by the time of writing, shortly after the request.
     rows = db.session.execute(paginate(statement, (FailedRequest.id,), after).limit(limit + 1)).all()
     items = tuple(_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(rows[limit - 1].id),) if len(rows) > limit else None)
@@ -104,32 +106,32 @@ def list_failed_requests(
 
 @read
 def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
-    """One entry, with how often the same happened lately. Raises NotFound, Forbidden."""
+    """Return one entry, with the number of similar recent ones. Raises NotFound, Forbidden."""
     row_id = parse_public_id(PREFIX, public)
     row = None
-    statement = _visible(actor)
+    statement = _select_visible(actor)
     if row_id is not None:
         row = db.session.execute(statement.where(FailedRequest.id == row_id)).first()
     if row is None:
-        raise NotFound("There is no such entry in the log of failed requests.")
-    alike = (
+        raise NotFound("There is no such failed request.")
+    similar_requests = (
         select(FailedRequest.at)
         .where(
             FailedRequest.organization_id == actor.organization_id,
             FailedRequest.client_id == row.client_id,
             FailedRequest.cause == row.cause,
-            FailedRequest.at > row.at - _SIMILAR_WITHIN,
+            FailedRequest.at > row.at - _SIMILAR_WINDOW,
             FailedRequest.id <= row.id,
         )
         .order_by(FailedRequest.id.desc())
-        .limit(_MOST_COUNTED)
+        .limit(_MAX_SIMILAR)
         .subquery()
     )
-    similar, since = db.session.execute(select(func.count(), func.min(alike.c.at))).one()
+    similar, since = db.session.execute(select(func.count(), func.min(similar_requests.c.at))).one()
     return _record(row, similar=int(similar), since=since)
 
 
-def _visible(actor: Actor) -> Select[Any]:
+def _select_visible(actor: Actor) -> Select[Any]:
     actor.require_for_own("logs:read")
     now = clock.now()
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
@@ -149,7 +151,7 @@ def _visible(actor: Actor) -> Select[Any]:
     )
     if actor.has_permission("logs:read"):
         return statement
-    # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
+    # Only users register clients, so a client with ``:own`` sees nothing.
     return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
 
 
@@ -163,7 +165,7 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
     if "client_id" in filters:
         parsed = parse_client_id(filters["client_id"])
         if parsed is None:
-            raise InvalidInput("This is no client_id of ours.", field="client_id")
+            raise InvalidInput("This is not a client_id of this server.", field="client_id")
         own = parsed[0] == actor.organization_id
         found.append(FailedRequest.client_id == parsed[1] if own else false())
     if "cause" in filters:
@@ -172,9 +174,9 @@ def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[
         found.append(FailedRequest.cause == filters["cause"])
     for name, column in (("endpoint", FailedRequest.endpoint), ("request_id", FailedRequest.request_id)):
         if name in filters:
-            if len(filters[name]) > LONGEST_FILTER:
+            if len(filters[name]) > MAX_FILTER_LENGTH:
                 errors.append(
-                    FieldError(name, "too_long", f"This has more than {LONGEST_FILTER} characters.")
+                    FieldError(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
                 )
             found.append(column == filters[name])
     if "since" in filters:
@@ -221,16 +223,16 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
     )
 
 
-MOST_EXPECTED = 50
+MAX_EXPECTED_VALUES = 50
 _NONE = "none"
 _log = logging.getLogger("gatehouse.failed_requests")
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRequest:
-    """A refusal as the face knows it. ``client`` is (organization key, row id) of whom the request named.
+class RejectedRequest:
+    """A rejected request as the interface knows it. ``client`` is (organization key, row id) of the named client.
 
-    ``parameters`` are without secrets; ``secret_digest`` is that of the client secret that came, if one did.
+    ``parameters`` contain no secrets. ``secret_digest`` is the digest of the client secret that was sent, if any.
     """
 
     client: tuple[str, UUID]
@@ -249,102 +251,108 @@ class RefusedRequest:
     secret_digest: bytes | None = None
 
 
-def keep_refused_requests(actor: Actor, refused: Iterable[RefusedRequest]) -> int:
-    """Those of known clients stand in the log of their organization, unless it wants none; returns how many.
+def store_rejected_requests(actor: Actor, rejected: Iterable[RejectedRequest]) -> int:
+    """Store rejected requests of known clients in the logs of organizations that want them, and return how many.
 
-    ``actor`` is the service. What cannot be written is forgotten, with a line in the log.
+    ``actor`` is the service. Requests that cannot be written are dropped with a warning.
     """
     kept = 0
-    ordered = sorted(refused, key=lambda one: one.client[0])
+    ordered = sorted(rejected, key=lambda one: one.client[0])
     for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
         try:
-            found = [row for one in group if (row := _row_of(one)) is not None]
+            found = [row for one in group if (row := _to_row(one)) is not None]
             if found:
                 _write(Actor.system(organization_id, actor.label), found)
                 kept += len(found)
         except (Unavailable, IntegrityError) as error:
-            # The database is away, or the client went meanwhile: one organization's loss is not all others'.
-            _log.warning("failed requests of %s were not kept: %s", organization_id, type(error).__name__)
+            # The database is unavailable or the client was deleted. Continue with the other organizations.
+            _log.warning("failed requests of %s were not stored: %s", organization_id, type(error).__name__)
     return kept
 
 
-def _row_of(refused: RefusedRequest) -> dict[str, Any] | None:
-    organization_id, row_id = refused.client
+def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
+    organization_id, row_id = rejected.client
     client = lookups.find_client_by_id(organization_id, row_id, fresh=False)
     if client is None or client.organization.is_deleted:
         return None
     if not client.organization.settings["audit"]["failed_requests"]:
         return None
-    cause = _explained(refused, client)
+    cause = _find_cause(rejected, client)
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
     return {
         "organization_id": organization_id,
         "client_id": row_id,
-        "at": refused.at,
-        "request_id": refused.request_id,
-        "endpoint": refused.endpoint[:32],
-        "method": refused.method[:8],
-        "status": refused.status,
-        "error": refused.error[:64],
-        "description": shortened_text(refused.description, 500),
+        "at": rejected.at,
+        "request_id": rejected.request_id,
+        "endpoint": rejected.endpoint[:32],
+        "method": rejected.method[:8],
+        "status": rejected.status,
+        "error": rejected.error[:64],
+        "description": redact_and_truncate(rejected.description, 500),
         "cause": cause.code[:48],
-        "received": None if cause.received is None else shortened_text(cause.received, 2048),
-        "expected": [shortened_text(value, 2048) for value in cause.expected[:MOST_EXPECTED]],
-        "parameters": dict(refused.parameters),
-        "address": refused.address,
-        "expires_at": refused.at + kept_for,
+        "received": None if cause.received is None else redact_and_truncate(cause.received, 2048),
+        "expected": [redact_and_truncate(value, 2048) for value in cause.expected[:MAX_EXPECTED_VALUES]],
+        "parameters": dict(rejected.parameters),
+        "address": rejected.address,
+        "expires_at": rejected.at + kept_for,
     }
 
 
 @transaction
 def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
-    # Ids of one millisecond are in no order: the list has the one in which the requests came.
+    # Ids of the same millisecond are in random order. Sort them to keep the order of the requests.
     ids = current_unit_of_work().stable_value("ids", lambda: sorted(new_id() for _ in rows))
     db.session.execute(
         insert(FailedRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
     )
 
 
-def _explained(refused: RefusedRequest, client: ClientSnapshot) -> Cause:
-    """The cause, with what can be found out only here."""
+def _find_cause(rejected: RejectedRequest, client: ClientSnapshot) -> Cause:
+    """Return the cause, including causes that only the database can tell."""
     organization = client.organization
-    if refused.path_organization not in {None, organization.slug}:
+    if rejected.path_organization not in {None, organization.slug}:
         return Cause(
-            "wrong_organization", f"…/organizations/{refused.path_organization}", (organization.issuer,)
+            "wrong_organization", f"…/organizations/{rejected.path_organization}", (organization.issuer,)
         )
     if client.is_blocked:
         return Cause("client_blocked", "the client is blocked")
     if not client.is_active:
         what = "client" if organization.is_active else "organization"
         return Cause("client_disabled", f"the {what} is not active")
-    if refused.cause is not None:
-        return refused.cause
-    if refused.error == "invalid_client" and refused.auth_method is not None:
-        return _authentication(refused, client)
-    return Cause(cause_of(refused.error))
+    if rejected.cause is not None:
+        return rejected.cause
+    if rejected.error == "invalid_client" and rejected.auth_method is not None:
+        return _find_authentication_cause(rejected, client)
+    return Cause(default_cause(rejected.error))
 
 
-def _authentication(refused: RefusedRequest, client: ClientSnapshot) -> Cause:
+def _find_authentication_cause(rejected: RejectedRequest, client: ClientSnapshot) -> Cause:
     registered = str(client.document["token_endpoint_auth_method"])
-    if refused.auth_method == _NONE:
+    if rejected.auth_method == _NONE:
         return Cause("credentials_missing", "no credentials", (registered,))
-    row = _secret(client, refused.secret_digest) if refused.secret_digest is not None else None
+    row = _find_secret(client, rejected.secret_digest) if rejected.secret_digest is not None else None
     if row is None:
-        return Cause("secret_unknown", None, _live_secrets(client))
+        return Cause("secret_unknown", None, _describe_active_secrets(client))
     secret = f"secret {row.name} (…{row.hint})"
     if row.revoked_at is not None:
         by = f" by {row.revoked_by}" if row.revoked_by else ""
         return Cause(
-            "secret_revoked", f"{secret}, revoked {_moment(row.revoked_at)}{by}", _live_secrets(client)
+            "secret_revoked",
+            f"{secret}, revoked {_format_time(row.revoked_at)}{by}",
+            _describe_active_secrets(client),
         )
     if row.expires_at is not None and row.expires_at <= clock.now():
-        return Cause("secret_expired", f"{secret}, ended {_moment(row.expires_at)}", _live_secrets(client))
-    return Cause("auth_method_mismatch", refused.auth_method, (registered,))
+        return Cause(
+            "secret_expired",
+            f"{secret}, expired {_format_time(row.expires_at)}",
+            _describe_active_secrets(client),
+        )
+    return Cause("auth_method_mismatch", rejected.auth_method, (registered,))
 
 
 @read
-def _secret(client: ClientSnapshot, digest: bytes) -> Any:
-    # Digests of revoked secrets are kept as long as the client, for exactly this question.
+def _find_secret(client: ClientSnapshot, digest: bytes) -> Any:
+    # Digests of revoked secrets are stored as long as the client exists, for this purpose.
     return db.session.execute(
         select(
             Credential.name,
@@ -361,7 +369,7 @@ def _secret(client: ClientSnapshot, digest: bytes) -> Any:
 
 
 @read
-def _live_secrets(client: ClientSnapshot) -> tuple[str, ...]:
+def _describe_active_secrets(client: ClientSnapshot) -> tuple[str, ...]:
     rows = db.session.execute(
         select(Credential.name, Credential.hint).where(
             Credential.organization_id == client.organization.id,
@@ -372,5 +380,5 @@ def _live_secrets(client: ClientSnapshot) -> tuple[str, ...]:
     return tuple(f"secret {name} (…{hint})" for name, hint in rows)
 
 
-def _moment(value: datetime) -> str:
+def _format_time(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M} UTC"

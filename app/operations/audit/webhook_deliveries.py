@@ -1,4 +1,4 @@
-"""Deliveries of a webhook: what it was told, how that went, again by hand, and an event to try it out."""
+"""Deliveries of webhooks: list them, send them, redeliver one, and send a test event."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from app.extensions import db
 from app.models.base import dump_json
 from app.models.event import OutboxMessage
 from app.models.webhook import DELIVERED, ENABLED, FAILED, PENDING, Webhook, WebhookDelivery
-from app.operations.audit.webhook_announcements import KIND, add_delivery, send_again
+from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery
 from app.operations.audit.webhooks import (
-    get_row,
-    note,
-    note_failure,
-    note_gone,
-    note_success,
-    place_of,
-    record_of,
-    require_writer,
+    disable_gone_webhook,
+    get_webhook_row,
+    record_failure,
+    record_success,
+    record_webhook_event,
+    require_webhook_permissions,
+    sealing_context,
+    webhook_record,
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
@@ -33,8 +33,14 @@ from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.audit.events import TEST
-from app.rules.audit.webhooks import body_of, is_about_the_message, is_delivered, shown_headers, signature
+from app.rules.audit.events import TEST_EVENT
+from app.rules.audit.webhooks import (
+    build_body,
+    is_message_rejected,
+    is_success,
+    redact_headers,
+    sign_message,
+)
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
@@ -42,14 +48,14 @@ from app.rules.store.outgoing_http import OutgoingRequestBlocked
 PREFIX = "dlv"
 RETRYING = "retrying"
 STATUSES = (PENDING, RETRYING, DELIVERED, FAILED)
-MOST_BY_HAND_AN_HOUR = 120
+MAX_MANUAL_DELIVERIES_PER_HOUR = 120
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """A delivery; ``status`` is pending, retrying, delivered or failed, the rest is of the last attempt.
+    """A delivery; ``status`` is pending, retrying, delivered or failed, and the rest describes the last attempt.
 
-    ``body`` is what was sent, for whoever may read the audit log; None for others.
+    ``body`` is what was sent, for actors who may read the audit log, and None for others.
     """
 
     id: UUID
@@ -73,7 +79,7 @@ class DeliveryRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still tried by itself."""
+        """Whether it is still retried automatically."""
         return self.status in {PENDING, RETRYING}
 
 
@@ -81,9 +87,9 @@ class DeliveryRecord:
 def list_deliveries(
     actor: Actor, webhook_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[DeliveryRecord]:
-    """A page of what the webhook was told, the newest first. Raises NotFound, Forbidden."""
+    """Return a page of the deliveries of the webhook, newest first. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
-    row = get_row(actor, webhook_id)
+    row = get_webhook_row(actor, webhook_id)
     limit = min(limit, MAX_LIMIT)
     found = paginate(_deliveries(row), (WebhookDelivery.id,), after).limit(limit + 1)
     rows = db.session.execute(found).all()
@@ -93,65 +99,67 @@ def list_deliveries(
 
 @read
 def get_delivery(actor: Actor, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """One delivery. Raises NotFound, Forbidden."""
+    """Return one delivery. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
-    return _find(actor, get_row(actor, webhook_id), delivery_id)
+    return _find(actor, get_webhook_row(actor, webhook_id), delivery_id)
 
 
 @transaction
 def redeliver(actor: Actor, webhook_id: str, delivery_id: str) -> DeliveryRecord:
-    """The event is sent once more, at once, under the same ``webhook-id``; one that waits for its turn need not.
+    """Send the event again now under the same ``webhook-id``. A pending delivery is sent without waiting.
 
-    Raises NotFound, Forbidden, TooManyRequests, and Conflict for a webhook that is disabled. Audit:
-    ``webhook.redelivered``.
+    Raises NotFound, Forbidden, TooManyRequests, and Conflict for a disabled webhook. Audit: ``webhook.redelivered``.
     """
-    require_writer(actor)
+    require_webhook_permissions(actor)
     row = _require_enabled(actor, webhook_id)
     before = _find(actor, row, delivery_id)
-    _require_patience(actor)
+    _enforce_rate_limit(actor)
     if before.is_open:
-        _hurry(before, row)
+        _make_due_now(before, row)
     else:
-        _begin_again(before, row)
-    note(actor, "webhook.redelivered", row.id, after={"delivery_id": before.public_id})
+        _restart(before, row)
+    record_webhook_event(actor, "webhook.redelivered", row.id, after={"delivery_id": before.public_id})
     return _find(actor, row, delivery_id)
 
 
 @transaction
 def send_test(actor: Actor, webhook_id: str) -> DeliveryRecord:
-    """The webhook is told of ``webhook.test``, whatever was chosen for it.
+    """Send ``webhook.test`` to the webhook, whatever it subscribes to.
 
-    Raises NotFound, Forbidden, TooManyRequests, and Conflict for a webhook that is disabled. Audit:
-    ``webhook.tested``.
+    Raises NotFound, Forbidden, TooManyRequests, and Conflict for a disabled webhook. Audit: ``webhook.tested``.
     """
-    require_writer(actor)
+    require_webhook_permissions(actor)
     row = _require_enabled(actor, webhook_id)
-    _require_patience(actor)
+    _enforce_rate_limit(actor)
     organization = get_organization_by_id(actor.organization_id)
-    data = {"organization_id": organization.slug, "webhook_id": record_of(row).public_id}
+    data = {"organization_id": organization.slug, "webhook_id": webhook_record(row).public_id}
     now = clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
-    made = add_delivery(organization, row.id, TEST, body_of(TEST, now, data))
+    made = create_delivery(organization, row.id, TEST_EVENT, build_body(TEST_EVENT, now, data))
     db.session.flush()
-    note(actor, "webhook.tested", row.id, after={"delivery_id": public_id(PREFIX, made)})
+    record_webhook_event(actor, "webhook.tested", row.id, after={"delivery_id": public_id(PREFIX, made)})
     return _find(actor, row, public_id(PREFIX, made))
 
 
 def _require_enabled(actor: Actor, webhook_id: str) -> Webhook:
-    row = get_row(actor, webhook_id)
-    if not record_of(row).is_enabled:
+    row = get_webhook_row(actor, webhook_id)
+    if not webhook_record(row).is_enabled:
         raise Conflict("The webhook is disabled. Enable it first.", code="webhook_disabled")
     return row
 
 
-def _require_patience(actor: Actor) -> None:
+def _enforce_rate_limit(actor: Actor) -> None:
     bucket = rate_limits.bucket_key("webhook by hand")
-    if not rate_limits.consume_quota(actor.organization_id, bucket, MOST_BY_HAND_AN_HOUR, timedelta(hours=1)):
-        words = f"At most {MOST_BY_HAND_AN_HOUR} deliveries an hour can be asked for by hand."
-        raise TooManyRequests(words, retry_after=600)
+    if not rate_limits.consume_quota(
+        actor.organization_id, bucket, MAX_MANUAL_DELIVERIES_PER_HOUR, timedelta(hours=1)
+    ):
+        message = (
+            f"You can request at most {MAX_MANUAL_DELIVERIES_PER_HOUR} deliveries per hour. Try again later."
+        )
+        raise TooManyRequests(message, retry_after=600)
 
 
-def _hurry(delivery: DeliveryRecord, row: Webhook) -> None:
-    """What waits is due now. Whoever is delivering it has its lease, which this leaves alone."""
+def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
+    """Make a pending delivery due now. If it is being delivered, its lease is left alone."""
     now = clock.now()
     message = select(WebhookDelivery.message_id).where(
         WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id
@@ -168,11 +176,11 @@ def _hurry(delivery: DeliveryRecord, row: Webhook) -> None:
     )
 
 
-def _begin_again(delivery: DeliveryRecord, row: Webhook) -> None:
+def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
     mine = (WebhookDelivery.organization_id == row.organization_id, WebhookDelivery.id == delivery.id)
     old = db.session.scalar(select(WebhookDelivery.message_id).where(*mine))
-    message_id = send_again(row.organization_id, row.id, delivery.id)
-    # Of two who ask at once one sends it: the other's message finds that it carries nothing.
+    message_id = enqueue_delivery(row.organization_id, row.id, delivery.id)
+    # Of two concurrent requests only one sends it: the message of the other finds no delivery.
     count_changed(
         update(WebhookDelivery)
         .where(*mine, WebhookDelivery.message_id == old)
@@ -213,7 +221,7 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
     row, done_at, available_at = found
     status = row.status
     if status == PENDING:
-        # The outbox gave it up, or has swept the message away since.
+        # The outbox gave the message up, or has deleted it since.
         is_waiting = available_at is not None and done_at is None
         status = (RETRYING if row.attempts else PENDING) if is_waiting else FAILED
     return DeliveryRecord(
@@ -236,13 +244,13 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
 _GONE = 410
 
 
-class _Held(DomainError):
-    """The organization is suspended: what it has to say waits."""
+class _OrganizationSuspended(DomainError):
+    """The organization is suspended, so its deliveries wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Parcel:
-    """What is sent where; ``secrets`` are in clear."""
+class _WebhookRequest:
+    """The request to send; ``secrets`` are in clear text."""
 
     webhook_id: UUID
     delivery_id: UUID
@@ -253,7 +261,7 @@ class _Parcel:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """How an attempt went; ``status`` is None when no whole answer came."""
+    """The result of an attempt; ``status`` is None if no complete response arrived."""
 
     milliseconds: int
     status: int | None
@@ -261,35 +269,35 @@ class _Attempt:
     failure: str | None
 
 
-def register() -> None:
-    """The outbox delivers to webhooks."""
-    outbox.register_delivery(KIND, deliver, receiver_type="webhook", to_external_server=True)
+def register_webhook_delivery() -> None:
+    """Register the delivery of webhook messages with the outbox."""
+    outbox.register_delivery(KIND, deliver_webhook, receiver_type="webhook", to_external_server=True)
 
 
-def deliver(message: Message) -> None:
-    """The endpoint has the event: it answered 2xx.
+def deliver_webhook(message: Message) -> None:
+    """Send the event to the endpoint, which accepts it with a 2xx response.
 
-    Raises Refused when there is nobody to tell or it answered 410, which disables it; NotNow when it refuses this
-    event and may take others; OutgoingFailed when it should be tried again, the others waiting as well. Audit:
-    ``webhook.disabled``, when it has failed for too long.
+    Raises DeliveryRejected if there is no webhook or it responded with 410, which disables it. Raises DeliveryDeferred
+    if it rejects this event but may accept others, and OutgoingRequestFailed if all its events should be retried later.
+    Audit: ``webhook.disabled`` if it has failed for too long.
     """
     _require_active(message.organization_id)
-    parcel = _open(message)
-    if parcel is None:
-        raise DeliveryRejected("there is nobody to tell")
-    attempt = _send(message.organization_id, parcel)
+    request = _find_request(message)
+    if request is None:
+        raise DeliveryRejected("the webhook was deleted or disabled")
+    attempt = _send(message.organization_id, request)
     actor = Actor.system(message.organization_id, "webhooks")
     is_gone = attempt.status == _GONE
-    _note(message, parcel, attempt, is_gone=is_gone)
+    _store_attempt(message, request, attempt, is_gone=is_gone)
     if attempt.failure is None:
         waited = clock.now() - message.created_at
-        note_success(actor, parcel.webhook_id, waited=waited)
+        record_success(actor, request.webhook_id, waited=waited)
         return
     if is_gone:
-        note_gone(actor, parcel.webhook_id)
-        raise DeliveryRejected("it answered 410")
-    note_failure(actor, parcel.webhook_id)
-    if attempt.status is not None and is_about_the_message(attempt.status):
+        disable_gone_webhook(actor, request.webhook_id)
+        raise DeliveryRejected("the endpoint responded with 410")
+    record_failure(actor, request.webhook_id)
+    if attempt.status is not None and is_message_rejected(attempt.status):
         raise DeliveryDeferred(attempt.failure)
     raise OutgoingRequestFailed(attempt.failure)
 
@@ -298,13 +306,13 @@ def _require_active(organization_id: str) -> None:
     try:
         organization = get_organization_by_id(organization_id)
     except NotFound:
-        raise DeliveryRejected("its organization is gone") from None
+        raise DeliveryRejected("the organization was deleted") from None
     if not organization.is_active:
-        raise _Held("The organization is suspended.")
+        raise _OrganizationSuspended("The organization is suspended.")
 
 
 @read
-def _open(message: Message) -> _Parcel | None:
+def _find_request(message: Message) -> _WebhookRequest | None:
     delivery_id = parse_public_id("dlv", message.payload["delivery"])
     row = db.session.execute(
         select(WebhookDelivery, Webhook)
@@ -316,7 +324,7 @@ def _open(message: Message) -> _Parcel | None:
         .where(
             WebhookDelivery.organization_id == message.organization_id,
             WebhookDelivery.id == delivery_id,
-            # Another message carries it since somebody asked for it again.
+            # After a redelivery, another message carries it.
             WebhookDelivery.message_id == message.id,
             Webhook.deleted_at.is_(None),
             Webhook.status == ENABLED,
@@ -325,57 +333,59 @@ def _open(message: Message) -> _Parcel | None:
     if row is None:
         return None
     delivery, webhook = row
-    return _Parcel(webhook.id, delivery.id, webhook.url, delivery.body, _secrets(webhook))
+    return _WebhookRequest(webhook.id, delivery.id, webhook.url, delivery.body, _unseal_secrets(webhook))
 
 
-def _secrets(webhook: Webhook) -> tuple[str, ...]:
+def _unseal_secrets(webhook: Webhook) -> tuple[str, ...]:
     sealed = [webhook.sealed_secret]
     until = webhook.previous_secret_until
     if until is not None and until > clock.now():
         sealed.append(webhook.sealed_previous_secret)
-    place = place_of(webhook.id)
+    context = sealing_context(webhook.id)
     return tuple(
-        keyring.unseal(webhook.organization_id, each, place).decode() for each in sealed if each is not None
+        keyring.unseal(webhook.organization_id, each, context).decode() for each in sealed if each is not None
     )
 
 
-def _send(organization_id: str, parcel: _Parcel) -> _Attempt:
-    body = dump_json(parcel.body).encode()
-    message_id, timestamp = public_id("dlv", parcel.delivery_id), int(clock.now().timestamp())
+def _send(organization_id: str, request: _WebhookRequest) -> _Attempt:
+    body = dump_json(request.body).encode()
+    message_id, timestamp = public_id("dlv", request.delivery_id), int(clock.now().timestamp())
     headers = {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": " ".join(
-            signature(secret, message_id, timestamp, body) for secret in parcel.secrets
+            sign_message(secret, message_id, timestamp, body) for secret in request.secrets
         ),
     }
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
-        reply = outgoing_http.post(
-            parcel.url,
+        response = outgoing_http.post(
+            request.url,
             organization_id=organization_id,
             body=body,
             content_type="application/json",
             headers=headers,
         )
     except (OutgoingRequestFailed, OutgoingRequestBlocked) as error:
-        return _Attempt(_since(began), None, None, error.description)
-    failure = None if is_delivered(reply.status) else f"It answered {reply.status}."
-    return _Attempt(_since(began), reply.status, shown_headers(reply.headers), failure)
+        return _Attempt(_elapsed_ms(started_at), None, None, error.description)
+    failure = (
+        None if is_success(response.status) else f"The endpoint responded with status {response.status}."
+    )
+    return _Attempt(_elapsed_ms(started_at), response.status, redact_headers(response.headers), failure)
 
 
-def _since(began: float) -> int:
-    return round((time.monotonic() - began) * 1000)
+def _elapsed_ms(started_at: float) -> int:
+    return round((time.monotonic() - started_at) * 1000)
 
 
 @transaction
-def _note(message: Message, parcel: _Parcel, attempt: _Attempt, *, is_gone: bool) -> None:
+def _store_attempt(message: Message, request: _WebhookRequest, attempt: _Attempt, *, is_gone: bool) -> None:
     status = DELIVERED if attempt.failure is None else FAILED if is_gone else PENDING
     db.session.execute(
         update(WebhookDelivery)
         .where(
             WebhookDelivery.organization_id == message.organization_id,
-            WebhookDelivery.id == parcel.delivery_id,
+            WebhookDelivery.id == request.delivery_id,
             WebhookDelivery.message_id == message.id,
         )
         .values(

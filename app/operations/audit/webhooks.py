@@ -1,7 +1,7 @@
-"""Webhooks of an organization: list, add, show, change, delete, and a new signing secret.
+"""Webhooks of an organization: list, create, update and delete them, rotate their secrets, and disable failing ones.
 
-Whoever defines one is told what the audit log holds, so it takes the right to read that as well. And a person who
-says where it goes, or sees what it is signed with, has signed in just now: a browser left open must not become an ear.
+A webhook receives what the audit log contains, so defining one requires the permission to read that as well. Setting
+the URL or seeing the secret requires a recent sign-in, so that an unattended browser cannot be used to tap events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.config import current
 from app.extensions import db
 from app.models.event import OutboxMessage
 from app.models.webhook import DISABLED, ENABLED, Webhook
-from app.operations.audit.webhook_announcements import note_change
+from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.to_administrators import write_to_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
@@ -27,12 +27,12 @@ from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey,
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
-    DISABLED_AFTER,
-    MOST_OF_AN_ORGANIZATION,
-    MOST_WAITING,
-    check_fields,
-    check_overlap,
+    DISABLE_AFTER,
+    MAX_PENDING_DELIVERIES,
+    MAX_WEBHOOKS_PER_ORGANIZATION,
     new_secret,
+    parse_overlap,
+    validate_webhook_fields,
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
@@ -65,17 +65,17 @@ class WebhookRecord:
 
     @property
     def label(self) -> str:
-        """What people call it: its description, or the host that is told."""
+        """Its description, or the host of its URL."""
         return self.description or parse_target(self.url).authority
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it is told anything."""
+        """Whether it receives events."""
         return self.status == ENABLED
 
 
-def get_row(actor: Actor, webhook_id: str) -> Webhook:
-    """The webhook's row as it stands now. Raises NotFound."""
+def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
+    """Return the current row of the webhook. Raises NotFound."""
     row_id = parse_public_id(PREFIX, webhook_id)
     row = None
     if row_id is not None:
@@ -91,8 +91,8 @@ def require_version(row: Webhook, expected: int | None) -> None:
         raise PreconditionFailed("The webhook was changed since you read it. Read it again.")
 
 
-def change_row(row: Webhook, values: dict[str, Any]) -> None:
-    """The webhook has the values, unless another change came first: Conflict. Every worker hears of it."""
+def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
+    """Update the row and invalidate the cached subscriptions. Raises Conflict if it was changed in the meantime."""
     changed = count_changed(
         update(Webhook)
         .where(
@@ -104,12 +104,12 @@ def change_row(row: Webhook, values: dict[str, Any]) -> None:
         .values(version=row.version + 1, updated_at=clock.now(), **values)
     )
     if changed != 1:
-        raise Conflict("The webhook was changed at the same moment. Try again.", code="changed_meanwhile")
-    note_change(row.organization_id)
+        raise Conflict("The webhook was changed by another request. Try again.", code="changed_meanwhile")
+    invalidate_subscriptions(row.organization_id)
 
 
-def record_of(row: Webhook) -> WebhookRecord:
-    """The record of a row; a secret that ended is not mentioned any more."""
+def webhook_record(row: Webhook) -> WebhookRecord:
+    """Return the record of a row, without a previous secret that has expired."""
     until = row.previous_secret_until
     return WebhookRecord(
         id=row.id,
@@ -127,8 +127,8 @@ def record_of(row: Webhook) -> WebhookRecord:
     )
 
 
-def shown(row: Webhook) -> dict[str, Any]:
-    """What the audit log says of it: an address may hold a key of its receiver behind the question mark."""
+def audit_fields(row: Webhook) -> dict[str, Any]:
+    """Return the fields for the audit log. The query of the URL is left out, because it may contain a key."""
     return {
         "url": row.url.partition("?")[0],
         "description": row.description,
@@ -137,14 +137,14 @@ def shown(row: Webhook) -> dict[str, Any]:
     }
 
 
-def note(actor: Actor, action: str, webhook_id: UUID, **facts: Any) -> None:
-    """The event is part of the unit under way."""
+def record_webhook_event(actor: Actor, action: str, webhook_id: UUID, **facts: Any) -> None:
+    """Record an audit event of the webhook in the current transaction."""
     audit.record(actor, action, target_type="webhook", target_id=public_id(PREFIX, webhook_id), **facts)
 
 
 @dataclass(frozen=True, slots=True)
 class SignedWebhook:
-    """A webhook with a signing secret just made, in clear here and never again."""
+    """A webhook with its new signing secret in clear text, which is shown only once."""
 
     record: WebhookRecord
     secret: str
@@ -154,42 +154,44 @@ class SignedWebhook:
 def list_webhooks(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[WebhookRecord]:
-    """A page of the organization's webhooks, the newest first. Raises Forbidden."""
+    """Return a page of the organization's webhooks, newest first. Raises Forbidden."""
     actor.require("webhooks:read")
     statement = select(Webhook).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
     limit = min(limit, MAX_LIMIT)
     rows = db.session.scalars(paginate(statement, (Webhook.id,), after).limit(limit + 1)).all()
-    items = tuple(record_of(row) for row in rows[:limit])
+    items = tuple(webhook_record(row) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
 
 
 @read
 def get_webhook(actor: Actor, webhook_id: str) -> WebhookRecord:
-    """One webhook. Raises NotFound, Forbidden."""
+    """Return one webhook. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
-    return record_of(get_row(actor, webhook_id))
+    return webhook_record(get_webhook_row(actor, webhook_id))
 
 
 @transaction
 def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
-    """The address is told of the chosen events from now on; its signing secret is in this answer alone.
+    """Create a webhook that receives the chosen events from now on. Its signing secret is returned only here.
 
-    ``sent`` has ``url`` and ``event_types``, and may have ``description`` and ``status``. Raises InvalidInput naming
-    every wrong field, Forbidden, FreshSignInRequired, and Conflict when the organization has twenty. Audit:
-    ``webhook.created``.
+    ``sent`` has ``url`` and ``event_types``, and optionally ``description`` and ``status``. Raises InvalidInput naming
+    every invalid field, Forbidden, FreshSignInRequired, and Conflict if the organization has the maximum number of
+    webhooks. Audit: ``webhook.created``.
     """
-    require_fresh_writer(actor)
-    values = check_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
-    # The organization's row first: who adds one at the same moment waits here, and counts this one too.
+    require_fresh_webhook_permissions(actor)
+    values = validate_webhook_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
+    # Lock the organization's row first, so that a concurrent request waits here and counts this webhook too.
     touch_organization(actor.organization_id)
-    standing = select(func.count()).where(
+    existing = select(func.count()).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
-    if (db.session.scalar(standing) or 0) >= MOST_OF_AN_ORGANIZATION:
-        words = f"An organization has at most {MOST_OF_AN_ORGANIZATION} webhooks. Delete one first."
-        raise Conflict(words, code="too_many_webhooks")
+    if (db.session.scalar(existing) or 0) >= MAX_WEBHOOKS_PER_ORGANIZATION:
+        message = (
+            f"An organization can have at most {MAX_WEBHOOKS_PER_ORGANIZATION} webhooks. Delete one first."
+        )
+        raise Conflict(message, code="too_many_webhooks")
     now = clock.now()
     row_id: UUID = current_unit_of_work().stable_value("webhook", new_id)
     secret: str = current_unit_of_work().stable_value("webhook secret", new_secret)
@@ -198,126 +200,128 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
         id=row_id,
         **values,
         disabled_because=None if values["status"] == "enabled" else "person",
-        sealed_secret=keyring.seal(actor.organization_id, secret.encode(), place_of(row_id)),
+        sealed_secret=keyring.seal(actor.organization_id, secret.encode(), sealing_context(row_id)),
         version=1,
         created_at=now,
         created_by=actor.label[:200] or None,
         updated_at=now,
     )
     db.session.add(row)
-    note_change(actor.organization_id)
-    note(actor, "webhook.created", row_id, after=shown(row))
-    return SignedWebhook(record_of(row), secret)
+    invalidate_subscriptions(actor.organization_id)
+    record_webhook_event(actor, "webhook.created", row_id, after=audit_fields(row))
+    return SignedWebhook(webhook_record(row), secret)
 
 
 @transaction
 def update_webhook(
     actor: Actor, webhook_id: str, sent: Mapping[str, Any], *, expected_version: int | None = None
 ) -> tuple[WebhookRecord, tuple[str, ...]]:
-    """The webhook has the fields that were sent; returns it, and which of them are others now.
+    """Update the given fields and return the webhook with the names of the changed fields.
 
-    One that is enabled again begins without the failures of before. Raises NotFound, InvalidInput, Forbidden,
-    PreconditionFailed, Conflict; FreshSignInRequired for another address. Audit: ``webhook.updated``, when anything
+    A webhook that is enabled again starts without its previous failures. Raises NotFound, InvalidInput, Forbidden,
+    PreconditionFailed, Conflict, and FreshSignInRequired for another URL. Audit: ``webhook.updated``, if anything
     changed.
     """
-    require_writer(actor)
-    row = get_row(actor, webhook_id)
+    require_webhook_permissions(actor)
+    row = get_webhook_row(actor, webhook_id)
     require_version(row, expected_version)
-    values = check_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
+    values = validate_webhook_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if not values:
-        return record_of(row), ()
+        return webhook_record(row), ()
     if "url" in values:
         require_fresh_user_sign_in(actor)
     changed = tuple(sorted(values))
-    before = shown(row)
+    before = audit_fields(row)
     if "status" in values:
         is_enabled = values["status"] == "enabled"
         values |= {"disabled_because": None if is_enabled else "person", "failing_since": None}
-    change_row(row, values)
-    row = get_row(actor, webhook_id)
-    after = shown(row)
-    told = [name for name in changed if before[name] != after[name]]
-    note(
+    update_webhook_row(row, values)
+    row = get_webhook_row(actor, webhook_id)
+    after = audit_fields(row)
+    audited = [name for name in changed if before[name] != after[name]]
+    record_webhook_event(
         actor,
         "webhook.updated",
         row.id,
-        before={name: before[name] for name in told},
-        after={name: after[name] for name in told},
+        before={name: before[name] for name in audited},
+        after={name: after[name] for name in audited},
     )
-    return record_of(row), changed
+    return webhook_record(row), changed
 
 
 @transaction
 def delete_webhook(actor: Actor, webhook_id: str, *, expected_version: int | None = None) -> WebhookRecord:
-    """Nothing is told there any more, what waited included; its secret is gone at once, its list of deliveries later.
+    """Delete a webhook. Pending deliveries are not sent, its secret is deleted now and its deliveries later.
 
     Raises NotFound, Forbidden, PreconditionFailed, Conflict. Audit: ``webhook.deleted``.
     """
     actor.require("webhooks:write")
-    row = get_row(actor, webhook_id)
+    row = get_webhook_row(actor, webhook_id)
     require_version(row, expected_version)
-    record, before = record_of(row), shown(row)
-    change_row(row, {"deleted_at": clock.now(), "sealed_secret": None, "sealed_previous_secret": None})
-    note(actor, "webhook.deleted", row.id, before=before)
+    record, before = webhook_record(row), audit_fields(row)
+    update_webhook_row(
+        row, {"deleted_at": clock.now(), "sealed_secret": None, "sealed_previous_secret": None}
+    )
+    record_webhook_event(actor, "webhook.deleted", row.id, before=before)
     return record
 
 
 @transaction
-def rotate_secret(actor: Actor, webhook_id: str, sent: Mapping[str, Any]) -> SignedWebhook:
-    """A new secret signs; the one before signs beside it for ``overlap_seconds``, a day when left out.
+def rotate_webhook_secret(actor: Actor, webhook_id: str, sent: Mapping[str, Any]) -> SignedWebhook:
+    """Create a new signing secret. The previous one also signs for ``overlap_seconds``, by default a day.
 
-    The secret is in this answer alone. Raises NotFound, Forbidden, FreshSignInRequired, InvalidInput, Conflict. Audit:
+    The secret is returned only here. Raises NotFound, Forbidden, FreshSignInRequired, InvalidInput, Conflict. Audit:
     ``webhook.secret_rotated``.
     """
-    require_fresh_writer(actor)
-    row = get_row(actor, webhook_id)
-    overlap = check_overlap(sent)
+    require_fresh_webhook_permissions(actor)
+    row = get_webhook_row(actor, webhook_id)
+    overlap = parse_overlap(sent)
     secret: str = current_unit_of_work().stable_value("webhook secret", new_secret)
     until = clock.now() + overlap
     before = None
     if overlap and row.sealed_secret is not None:
-        clear = keyring.unseal(actor.organization_id, row.sealed_secret, place_of(row.id))
-        before = keyring.seal(actor.organization_id, clear, place_of(row.id))
-    change_row(
+        clear = keyring.unseal(actor.organization_id, row.sealed_secret, sealing_context(row.id))
+        before = keyring.seal(actor.organization_id, clear, sealing_context(row.id))
+    update_webhook_row(
         row,
         {
-            "sealed_secret": keyring.seal(actor.organization_id, secret.encode(), place_of(row.id)),
+            "sealed_secret": keyring.seal(actor.organization_id, secret.encode(), sealing_context(row.id)),
             "sealed_previous_secret": before,
             "previous_secret_until": until if before is not None else None,
         },
     )
     after = {"previous_secret_until": until.isoformat() if before is not None else None}
-    note(actor, "webhook.secret_rotated", row.id, after=after)
-    return SignedWebhook(record_of(get_row(actor, webhook_id)), secret)
+    record_webhook_event(actor, "webhook.secret_rotated", row.id, after=after)
+    return SignedWebhook(webhook_record(get_webhook_row(actor, webhook_id)), secret)
 
 
-def require_writer(actor: Actor) -> None:
-    """Raise Forbidden unless the actor may define webhooks and read what they tell."""
+def require_webhook_permissions(actor: Actor) -> None:
+    """Raise Forbidden unless the actor may define webhooks and read what they send."""
     actor.require("webhooks:write")
     actor.require("audit:read")
 
 
-def require_fresh_writer(actor: Actor) -> None:
-    """As ``require_writer``, and FreshSignInRequired for a person who signed in too long ago."""
-    require_writer(actor)
+def require_fresh_webhook_permissions(actor: Actor) -> None:
+    """Like ``require_webhook_permissions``, and raise FreshSignInRequired if the sign-in is too old."""
+    require_webhook_permissions(actor)
     require_fresh_user_sign_in(actor)
 
 
-def place_of(webhook_id: UUID) -> str:
-    """Where alone a webhook's sealed secret opens."""
+def sealing_context(webhook_id: UUID) -> str:
+    """Return the associated data of the webhook's sealed secrets."""
     return f"webhook|{encode_uuid(webhook_id)}"
 
 
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
-_BEHIND = timedelta(minutes=10)
+_SLOW_AFTER = timedelta(minutes=10)
 
 
 @transaction
-def note_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None:
-    """What failed before counts no more; one that takes all, but too slowly, is disabled when too much waits.
+def record_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None:
+    """Reset the failures of a webhook. One that accepts events too slowly is disabled when too many are pending.
 
-    ``waited`` is how old the event is that it took: as long as it keeps up, nothing is counted. Audit:
+    ``waited`` is the age of the delivered event. As long as the webhook keeps up, nothing is counted. Audit:
     ``webhook.disabled``.
     """
     failing = (
@@ -327,15 +331,15 @@ def note_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None:
     )
     if db.session.scalar(failing) is not None:
         _set_failing(actor.organization_id, webhook_id, None)
-    if waited >= _BEHIND and _waiting(actor.organization_id, webhook_id) >= MOST_WAITING:
+    if waited >= _SLOW_AFTER and _count_pending(actor.organization_id, webhook_id) >= MAX_PENDING_DELIVERIES:
         row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
         if row is not None:
             _disable(actor, row, BACKLOG)
 
 
 @transaction
-def note_failure(actor: Actor, webhook_id: UUID) -> None:
-    """The failure counts; after days of nothing else, or when too much waits, the webhook is disabled.
+def record_failure(actor: Actor, webhook_id: UUID) -> None:
+    """Record a failure, and disable the webhook after days without success or when too many events are pending.
 
     Audit: ``webhook.disabled``.
     """
@@ -345,23 +349,23 @@ def note_failure(actor: Actor, webhook_id: UUID) -> None:
     now = clock.now()
     if row.failing_since is None:
         _set_failing(actor.organization_id, webhook_id, now)
-    elif row.failing_since <= now - DISABLED_AFTER:
+    elif row.failing_since <= now - DISABLE_AFTER:
         _disable(actor, row, FAILING)
         return
-    if _waiting(actor.organization_id, webhook_id) >= MOST_WAITING:
+    if _count_pending(actor.organization_id, webhook_id) >= MAX_PENDING_DELIVERIES:
         _disable(actor, row, BACKLOG)
 
 
 @transaction
-def note_gone(actor: Actor, webhook_id: UUID) -> None:
-    """It answered 410: it is disabled. Audit: ``webhook.disabled``."""
+def disable_gone_webhook(actor: Actor, webhook_id: UUID) -> None:
+    """Disable a webhook that responded with 410. Audit: ``webhook.disabled``."""
     row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is not None:
         _disable(actor, row, GONE)
 
 
 def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
-    # No new version: nobody who edits the webhook is in the way of its deliveries.
+    # The version is unchanged, so that deliveries do not conflict with users who edit the webhook.
     db.session.execute(
         update(Webhook)
         .where(Webhook.organization_id == organization_id, Webhook.id == webhook_id)
@@ -370,7 +374,7 @@ def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
     )
 
 
-def _waiting(organization_id: str, webhook_id: UUID) -> int:
+def _count_pending(organization_id: str, webhook_id: UUID) -> int:
     waiting = (
         select(OutboxMessage.id)
         .where(
@@ -378,7 +382,7 @@ def _waiting(organization_id: str, webhook_id: UUID) -> int:
             OutboxMessage.receiver == public_id(PREFIX, webhook_id),
             OutboxMessage.done_at.is_(None),
         )
-        .limit(MOST_WAITING)
+        .limit(MAX_PENDING_DELIVERIES)
     )
     return db.session.scalar(select(func.count()).select_from(waiting.subquery())) or 0
 
@@ -401,14 +405,14 @@ def _disable(actor: Actor, row: Webhook, because: str) -> None:
     )
     if changed != 1:
         return
-    note_change(row.organization_id)
-    note(actor, "webhook.disabled", row.id, after={"because": because})
+    invalidate_subscriptions(row.organization_id)
+    record_webhook_event(actor, "webhook.disabled", row.id, after={"because": because})
     organization = get_organization_by_id(row.organization_id)
     values = {
-        "url": str(shown(row)["url"]),
+        "url": str(audit_fields(row)["url"]),
         "because": because,
-        "days": str(DISABLED_AFTER.days),
-        "waiting": str(MOST_WAITING),
+        "days": str(DISABLE_AFTER.days),
+        "waiting": str(MAX_PENDING_DELIVERIES),
         "link": f"{organization.base_url}/portal/{organization.slug}/webhooks/{public_id(PREFIX, row.id)}",
     }
     write_to_administrators(organization, "webhook_disabled", values)

@@ -21,7 +21,7 @@ from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey,
 from app.operations.store.transactions import current_unit_of_work, is_duplicate_key, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import OPEN, STATUSES, WAITS, check_reason
-from app.rules.clients.redirect_uris import host_of
+from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import (
@@ -121,7 +121,9 @@ def record_of(row: Any) -> ClientRequestRecord:
         trust=row.trust,
         source=row.source,
         home_page=row.document.get("client_uri"),
-        redirect_hosts=tuple(dict.fromkeys(host_of(uri) for uri in row.document.get("redirect_uris") or ())),
+        redirect_hosts=tuple(
+            dict.fromkeys(get_display_host(uri) for uri in row.document.get("redirect_uris") or ())
+        ),
         client_version=row.client_version,
         user_id=public_id("usr", row.user_id),
         user_email=row.user_email,

@@ -28,7 +28,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.authorization.claims_parameter import within
 from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import context_of
-from app.rules.clients.client_requirements import requires
+from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.oauth_errors import AuthorizationError
@@ -105,9 +105,9 @@ def read_asked(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
     """The request that a browser brought to the authorization endpoint.
 
     Behind a ``request_uri`` and inside a request object, what came beside them counts for nothing but the
-    ``client_id``. Raises PageRefusal for a ``request_uri`` of ours that counts no longer.
+    ``client_id``. Raises UnredirectableError for a ``request_uri`` of ours that counts no longer.
     """
-    demands = requires(client.document, client.organization.settings)
+    demands = get_client_requirements(client.document, client.organization.settings)
     if "request_uri" in sent:
         if "request" in sent:
             return _refused(sent, "invalid_request", "Send request or request_uri, not both.")
@@ -141,7 +141,7 @@ def _opened(client: ClientSnapshot, sent: Mapping[str, str]) -> AskedRequest:
             return AskedRequest(request_objects.parameters_of(client, sent["request"]))
         except AuthorizationError as refusal:
             return AskedRequest(sent, refusal=refusal)
-    if requires(client.document, client.organization.settings).request_objects:
+    if get_client_requirements(client.document, client.organization.settings).request_objects:
         return _refused(sent, "invalid_request", "The request must be a signed request object (RFC 9101).")
     return AskedRequest(sent)
 

@@ -24,10 +24,10 @@ from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
-from app.rules.clients.redirect_uris import find_match
+from app.rules.clients.redirect_uris import match_redirect_uri
 from app.rules.identifiers import format_client_id, new_id, public_id
 from app.rules.oauth_errors import InvalidGrant
-from app.rules.organizations.settings_effects import end_of_life
+from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.token_values import AUTHORIZATION_CODE, digest, new_token, parse_token
 
@@ -237,7 +237,7 @@ def _require_alive(client: ClientSnapshot, row: Any) -> None:
     now = clock.now()
     is_forgotten = client.invalidates_grant(row.issued_at, row.auth_time, None)
     seconds = client.organization.settings["oauth"]["authorization_code_ttl_seconds"]
-    ends = end_of_life(row.expires_at, row.issued_at, seconds)
+    ends = earliest_expiry(row.expires_at, row.issued_at, seconds)
     if ends <= now or is_forgotten or is_before_cutoff(row.issued_at, row.user_not_before):
         raise InvalidGrant("The code has ended.").with_cause(
             "code_expired",
@@ -258,7 +258,7 @@ def _own_answer(unit: UnitOfWork, row: Any) -> TokenAnswer | None:
 
 
 def _second_use(actor: Actor, row: Any) -> Replayed:
-    changed = grants.revoke(actor, row.grant_id, reason="code_replayed")
+    changed = grants.revoke_grant_by_id(actor, row.grant_id, reason="code_replayed")
     if changed:
         audit.record(
             actor,
@@ -276,4 +276,7 @@ def _is_same(sent: str | None, stored: str) -> bool:
 
 def _is_registered(client: ClientSnapshot, redirect_uri: str) -> bool:
     # Removed between request and redemption: the flow ends (RU-5).
-    return find_match(redirect_uri, client.document["redirect_uris"], client_type=client.type) is not None
+    return (
+        match_redirect_uri(redirect_uri, client.document["redirect_uris"], client_type=client.type)
+        is not None
+    )

@@ -17,7 +17,7 @@ from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.authorization.consents import end_access
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.grants.grant_lists import columns_of, conditions, visible
+from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
@@ -247,7 +247,7 @@ def list_given_consents(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in conditions(actor, columns_of(Consent), filters or {}):
+    for condition in filter_conditions(actor, filter_columns(Consent), filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MAX_LIMIT)
     rows = db.session.execute(paginate(statement, (Consent.id,), after).limit(limit + 1)).all()
@@ -285,7 +285,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
     # One that ended is there, and can be withdrawn, as long as the client may do something by a grant.
     living = exists().where(CONSENT_OF_GRANT, is_active_grant(settings)).correlate(Consent)
     return (
-        visible(actor, select(*columns), Consent, permission)
+        restrict_to_visible(actor, select(*columns), Consent, permission)
         .where(Client.status != DELETED, or_(stands(settings), living))
         .execution_options(populate_existing=True)
     )

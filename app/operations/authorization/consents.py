@@ -52,7 +52,7 @@ def end_access(actor: Actor, user_id: UUID | None, client_id: UUID) -> tuple[int
             )
             .values(expires_at=clock.now())
         )
-    ended = sum(grants.revoke(actor, grant.id, reason="consent_withdrawn") for grant in living)
+    ended = sum(grants.revoke_grant_by_id(actor, grant.id, reason="consent_withdrawn") for grant in living)
     return ended, list(dict.fromkeys(scope for grant in living for scope in grant.scope.split()))
 
 
@@ -87,7 +87,7 @@ def end_access_with(actor: Actor, user_id: UUID, client_id: UUID, scopes: Collec
                 .execution_options(synchronize_session=False)
             )
     return sum(
-        grants.revoke(actor, grant.id, reason="scope_withdrawn")
+        grants.revoke_grant_by_id(actor, grant.id, reason="scope_withdrawn")
         for grant in living
         if _holds(grant.scope, grant.claims, scopes)
     )

@@ -35,7 +35,7 @@ from app.rules.authorization.interaction import context_of
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.oauth_errors import InvalidScope
-from app.rules.organizations.settings_effects import end_of_life
+from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.lockout import Lockout, network_of
 
@@ -293,7 +293,7 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
     if client is None or not client.is_active:
         return None
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
-    if end_of_life(row.expires_at, row.created_at, seconds) <= clock.now():
+    if earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now():
         return None
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:

@@ -23,7 +23,7 @@ from app.operations.tokens.access_tokens import TokenAnswer
 from app.rules import token_values
 from app.rules.actor import Actor
 from app.rules.oauth_errors import InvalidGrant, OAuthError
-from app.rules.organizations.settings_effects import end_of_life
+from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.scopes import restrict_scopes
 
 SLOWER_SECONDS = 5
@@ -72,7 +72,7 @@ def redeem_device_code(
 ) -> TokenAnswer:
     """Tokens for the device, once somebody has allowed it; the code is spent in the same commit.
 
-    Raises OAuthRefusal with the codes of RFC 8628 section 3.5 (``authorization_pending``, ``slow_down``,
+    Raises OAuthError with the codes of RFC 8628 section 3.5 (``authorization_pending``, ``slow_down``,
     ``access_denied``, ``expired_token``), InvalidGrant when the code is not this client's, was used, or what it
     rests on has ended. Audit: ``grant.created``.
     """
@@ -81,7 +81,7 @@ def redeem_device_code(
     if poll.state == DENIED:
         raise OAuthError("The user refused.", code="access_denied").with_cause("device_refused")
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
-    ends = end_of_life(poll.expires_at, poll.created_at, seconds)
+    ends = earliest_expiry(poll.expires_at, poll.created_at, seconds)
     if poll.used_at is None and ends <= clock.now():
         raise OAuthError("The device code has ended.", code="expired_token").with_cause(
             "device_code_expired", expected=f"{int((ends - poll.created_at).total_seconds())} s"

@@ -26,7 +26,7 @@ from app.rules.authorization.interaction import (
 )
 from app.rules.clients.client_types import may_allow
 from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
-from app.rules.users.sign_up import is_open
+from app.rules.users.sign_up import is_registration_open
 
 NATIVE = "native"
 DECIDES = "clients:trust"
@@ -49,7 +49,7 @@ def next_interaction(
 ) -> Interaction:
     """What the request needs next; ``stored`` is its record, None when it has just arrived.
 
-    Raises AuthorizationRefusal when it can never be answered by a code in this way.
+    Raises AuthorizationError when it can never be answered by a code in this way.
     """
     standing = NOTHING_STANDS if session is None else standing_consent(client, session.user_id)
     now = clock.now()
@@ -63,7 +63,7 @@ def next_interaction(
             needs_consent=must_ask(client, parameters, standing),
             subject=subject,
             is_hint_unknown=is_unknown,
-            can_register=is_open(client.organization.settings),
+            can_register=is_registration_open(client.organization.settings),
             may_allow=session is None or may_allow_client(client, session),
         ),
     )

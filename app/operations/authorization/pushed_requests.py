@@ -20,7 +20,7 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import understood
 from app.rules.authorization.request_object import InvalidRequestObject, judge, read_request_object
-from app.rules.clients.client_requirements import requires
+from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import new_id
@@ -32,16 +32,16 @@ from app.rules.token_values import PUSHED_REQUEST, digest, new_token, parse_toke
 def parameters_of(client: ClientSnapshot, request_object: str) -> dict[str, str]:
     """The parameters in the object, and nothing from beside it (RFC 9101 section 6.3).
 
-    Raises InvalidRequestObject, and AuthorizationRefusal for an encrypted one, an unsigned one, and while the
+    Raises InvalidRequestObject, and AuthorizationError for an encrypted one, an unsigned one, and while the
     client's keys cannot be read. Called outside of a unit: it may fetch them.
     """
-    demands = requires(client.document, client.organization.settings)
+    demands = get_client_requirements(client.document, client.organization.settings)
     chosen = client.document.get("request_object_signing_alg")
     jwt = read_request_object(
         request_object, must_be_signed=demands.request_objects or demands.fapi2 or chosen is not None
     )
     try:
-        is_signed = client_keys.has_signed(client, jwt)
+        is_signed = client_keys.is_signed_by_client(client, jwt)
     except KeysUnavailable as unavailable:
         raise AuthorizationError("temporarily_unavailable", unavailable.description).with_cause(
             "client_keys_unavailable"
@@ -130,7 +130,7 @@ def _push(actor: Actor, client: ClientSnapshot, parameters: Mapping[str, str]) -
 
 
 def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedRequestView:
-    """The client's own request behind the ``request_uri``, still waiting. Raises PageRefusal otherwise (OI-4).
+    """The client's own request behind the ``request_uri``, still waiting. Raises UnredirectableError otherwise (OI-4).
 
     It goes on waiting: whoever loads the sign-in page twice finds it twice. What spends it is ``spend``.
     """

@@ -13,7 +13,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.store import clock, single_use
 from app.rules.clients.client_assertions import ClientJwt, Judged, is_signed_by, judge, read_assertion
-from app.rules.clients.client_requirements import requires
+from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id
@@ -104,13 +104,13 @@ def _of_address(
         organization = _organization(organization_id)
     except NotFound:
         return None
-    row_id = metadata_documents.client_at(organization, client_id, address)
+    row_id = metadata_documents.find_document_client(organization, client_id, address)
     client = None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=fresh)
     if row_id is None or client is not None:
         return client
     # It ended since this process met it; who comes back after that is met anew.
-    metadata_documents.forget_documents()
-    row_id = metadata_documents.client_at(organization, client_id, address)
+    metadata_documents.clear_document_cache()
+    row_id = metadata_documents.find_document_client(organization, client_id, address)
     return None if row_id is None else lookups.find_client_by_id(organization.id, row_id, fresh=True)
 
 
@@ -158,12 +158,12 @@ def _judged(
     if method != PRIVATE_KEY_JWT:
         is_signed_by(jwt, ())
         raise InvalidClient().with_cause("auth_method_mismatch", received=PRIVATE_KEY_JWT, expected=method)
-    if not client_keys.has_signed(client, jwt):
+    if not client_keys.is_signed_by_client(client, jwt):
         raise InvalidClient().with_cause(
             "client_assertion_signature", received=f"kid {jwt.key_id or 'missing'}"[:200]
         )
     document, issuer = client.document, client.organization.issuer
-    demands = requires(document, client.organization.settings)
+    demands = get_client_requirements(document, client.organization.settings)
     chosen = document.get("token_endpoint_auth_signing_alg")
     return client, judge(
         jwt,

@@ -1,4 +1,4 @@
-"""The block of a client: what it held is dead from that moment, and does not come back when the block is lifted."""
+"""Blocking of clients: everything issued before is revoked, and stays revoked when the block is lifted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import BLOCKED
 
 
-def moment_of_block(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:
-    """The columns that change with a block: what was issued until then never counts again.
+def block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:
+    """Return the columns that change when a client is blocked or unblocked: a cutoff for its tokens.
 
-    Its end is such a moment, too: what another worker still gave out while it began is not alive afterwards.
+    Unblocking sets a cutoff too, because another worker may have issued tokens while the block began.
     """
     if (before.approval == BLOCKED) == (after.approval == BLOCKED):
         return {}
     return {"tokens_not_before": clock.now()}
 
 
-def follow_block(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
-    """What hung from a client that is blocked now ends with it; part of the transaction under way."""
+def on_client_blocked(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Revoke the grants and close the approval requests of a client that is now blocked.
+
+    Runs in the current transaction.
+    """
     if after.approval != BLOCKED or before.approval == BLOCKED:
         return
     revoke_grants_of_client(actor, row.id, reason="client_blocked")

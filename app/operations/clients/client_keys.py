@@ -1,8 +1,8 @@
-"""Public keys of clients: registered ones, and those that stand at a client's ``jwks_uri``.
+"""Public keys of clients: registered ones, and those published at a client's ``jwks_uri``.
 
-What was fetched is kept in this process for minutes. A signature that no kept key explains has the keys read again,
-so that a client can rotate without telling anybody, but only so often: strangers can send such signatures too. While
-the address does not answer, what was read before counts for an hour (F22).
+Fetched keys are cached in this process for minutes. If no cached key verifies a signature, the keys are
+fetched again, so that clients can rotate keys without notice. Since anyone can send such signatures, that
+happens only so often. While the URL does not respond, cached keys are used for up to an hour.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from app.rules.errors import Unavailable
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
 
-LIFE_SECONDS = 300.0
-LONGEST_LIFE_SECONDS = 3600.0
+CACHE_SECONDS = 300.0
+MAX_CACHE_SECONDS = 3600.0
 RETRY_SECONDS = 30.0
-# Somebody else in this process is fetching the same keys: this long is worth a wait.
+# How long to wait for another thread that is fetching the same keys.
 WAIT_SECONDS = 1.0
-_MOST_KEPT = 1_000
+_MAX_CACHED = 1_000
 
 _Key = tuple[str, UUID, str]
 
 
 class KeysUnavailable(Unavailable):
-    """The client's keys stand at an address that gave none, and none are known from before."""
+    """The client's ``jwks_uri`` returned no keys, and none are cached."""
 
     def __init__(self) -> None:
-        super().__init__("The keys at the client's jwks_uri cannot be read.", retry_after=int(RETRY_SECONDS))
+        super().__init__(
+            "The keys at the client's jwks_uri could not be read.", retry_after=int(RETRY_SECONDS)
+        )
         self.with_cause("client_keys_unavailable")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """What an address gave. ``read_at`` is when, None while it never did; both times are monotonic seconds."""
+    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are monotonic seconds."""
 
     keys: Sequence[Mapping[str, Any]]
     read_at: float | None
@@ -52,63 +54,63 @@ class _Fetched:
 
     def is_due(self, tick: float, *, newer: bool) -> bool:
         failed = self.read_at != self.tried_at
-        return tick - self.tried_at >= (RETRY_SECONDS if newer or failed else LIFE_SECONDS)
+        return tick - self.tried_at >= (RETRY_SECONDS if newer or failed else CACHE_SECONDS)
 
 
-_kept: Kept[_Fetched] = Kept(_MOST_KEPT)
-_under_way: set[_Key] = set()
+_cache: Kept[_Fetched] = Kept(_MAX_CACHED)
+_fetching: set[_Key] = set()
 _change = threading.Condition()
 
 
-def has_signed(client: ClientSnapshot, jwt: ClientJwt) -> bool:
-    """Whether a key of the client made the JWT's signature. Called outside of a unit of work: it may fetch.
+def is_signed_by_client(client: ClientSnapshot, jwt: ClientJwt) -> bool:
+    """Return whether a key of the client made the JWT's signature.
 
-    Raises KeysUnavailable when the keys must be fetched and cannot be.
+    Call it outside transactions, because it may fetch keys. Raises KeysUnavailable if they cannot be fetched.
     """
     uri = client.document.get("jwks_uri")
     registered = client.document.get("jwks")
     if registered is not None or uri is None:
         return is_signed_by(jwt, registered["keys"] if registered is not None else ())
     key = (client.organization.id, client.id, uri)
-    return is_signed_by(jwt, _keys_at(key, newer=False)) or is_signed_by(jwt, _keys_at(key, newer=True))
+    return is_signed_by(jwt, _get_keys(key, newer=False)) or is_signed_by(jwt, _get_keys(key, newer=True))
 
 
-def forget_kept() -> None:
-    """Nothing is kept."""
-    _kept.clear()
+def clear_client_key_cache() -> None:
+    """Drop all cached keys."""
+    _cache.clear()
 
 
-def _keys_at(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:
-    fetched = _kept.get(*key)
+def _get_keys(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:
+    fetched = _cache.get(*key)
     if fetched is None or fetched.is_due(time.monotonic(), newer=newer):
         fetched = _fetch(key)
     if fetched is None or fetched.read_at is None:
         raise KeysUnavailable
-    if time.monotonic() - fetched.read_at > LONGEST_LIFE_SECONDS:
+    if time.monotonic() - fetched.read_at > MAX_CACHE_SECONDS:
         raise KeysUnavailable
     return fetched.keys
 
 
 def _fetch(key: _Key) -> _Fetched | None:
-    """What the address gives now, or what is known of it: one thread asks, the others wait a moment."""
+    """Fetch the keys, or return the cached ones. One thread fetches while the others wait a moment."""
     with _change:
-        if key in _under_way:
-            _change.wait_for(lambda: key not in _under_way, WAIT_SECONDS)
-            return _kept.get(*key)
-        _under_way.add(key)
+        if key in _fetching:
+            _change.wait_for(lambda: key not in _fetching, WAIT_SECONDS)
+            return _cache.get(*key)
+        _fetching.add(key)
     try:
         tick = time.monotonic()
         keys = _read(key[0], key[2])
-        before = _kept.get(*key)
+        before = _cache.get(*key)
         if keys is not None:
             fetched = _Fetched(keys, tick, tick)
         else:
             fetched = _Fetched(before.keys, before.read_at, tick) if before else _Fetched((), None, tick)
-        _kept.put(*key, value=fetched)
+        _cache.put(*key, value=fetched)
         return fetched
     finally:
         with _change:
-            _under_way.discard(key)
+            _fetching.discard(key)
             _change.notify_all()
 
 

@@ -1,4 +1,7 @@
-"""What a client may be given: nobody grants scopes or trust that they do not hold (TN-11)."""
+"""Client rows: permissions to change them, conversion to records, and lists.
+
+Users cannot give a client scopes or trust that they do not have themselves (TN-11).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ from app.rules.identifiers import encode_uuid, format_client_id, parse_client_id
 from app.rules.scopes import IDENTITY_SCOPES
 
 UNVERIFIED = "unverified"
-_APPROVAL = ("approval", "approved_scopes")
-_MOST_NAMED = 30
-# What a developer may change in a client that others vouched for: nobody is asked for consent by these.
-_BESIDE_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
-# What a metadata document does not speak of.
-_BESIDE_DOCUMENT = frozenset(
+_APPROVAL_FIELDS = ("approval", "approved_scopes")
+_MAX_LISTED_SCOPES = 30
+# Fields that a developer can change in a trusted client, because they do not affect consent.
+_UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust"})
+# Fields that a metadata document cannot set.
+_NOT_IN_DOCUMENT = frozenset(
     {
         *("description", "metadata", "status", "trust", "resources", "optional_scopes"),
         *("access_token_format", "token_exchange", "approval", "approved_scopes"),
@@ -40,49 +43,51 @@ _BESIDE_DOCUMENT = frozenset(
 )
 
 
-def settle_scopes(
+def resolve_client_scopes(
     actor: Actor, metadata: ClientMetadata, *, before: Iterable[str], is_root: bool
 ) -> list[str]:
-    """Every scope of the client is one that the organization knows; returns warnings for who registers it.
+    """Check that the organization knows the client's scopes and the actor can grant them.
 
-    Management scopes need ``clients:trust`` and must be held by the actor. An unknown scope is added to the
-    registry for a caller with ``resources:write``; anybody else gets InvalidInput, naming those that exist.
-    Scopes that the client had ``before`` stay as they are.
+    Returns warnings for the caller. Management scopes need ``clients:trust``, and the actor must have them.
+    For a caller with ``resources:write`` unknown scopes are added to the organization. Otherwise InvalidInput
+    lists the existing ones. Scopes that the client had ``before`` are not checked again.
     """
     new = [scope for scope in metadata.scopes if scope not in frozenset(before)]
     management = [scope for scope in new if scope in ALL_PERMISSIONS]
-    _require_to_grant(actor, metadata, management, is_root=is_root)
+    _require_grant_permission(actor, metadata, management, is_root=is_root)
     named = [scope for scope in new if scope not in ALL_PERMISSIONS and scope not in IDENTITY_SCOPES]
-    unknown = _unknown(actor, named)
+    unknown = _find_unknown(actor, named)
     if not unknown:
         return []
     if not actor.has_permission("resources:write"):
-        raise InvalidInput.of(_unknown_errors(actor, metadata, unknown))
+        raise InvalidInput.of(_unknown_scope_errors(actor, metadata, unknown))
     added = add_scopes(actor, unknown)
-    return [f'The scope "{name}" is new here and wants words for the consent page.' for name in added]
+    return [
+        f'The scope "{name}" is new in this organization. Add a title for the consent page.' for name in added
+    ]
 
 
 def grantable_permissions(actor: Actor) -> Mapping[str, str]:
-    """The management scopes, with their words, that the actor is offered to give a client."""
+    """Return the management scopes, with descriptions, that the actor can offer to a client."""
     return PERMISSIONS if actor.has_permission("clients:trust") else {}
 
 
-def require_trust(actor: Actor, before: str, after: str) -> None:
-    """Raise Forbidden when the change of ``trust`` is not the actor's to make."""
+def require_trust_permission(actor: Actor, before: str, after: str) -> None:
+    """Raise Forbidden if ``trust`` changes and the actor cannot change it."""
     if before != after and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "Only somebody with the permission clients:trust decides which clients are trusted.",
+            "You need the permission clients:trust to change which clients are trusted.",
             permission="clients:trust",
             field="trust",
         )
 
 
-def require_approval(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
-    """Raise Forbidden when the change of what administrators decided about the client is not the actor's to make."""
-    changed = [name for name in changed_fields(before, after) if name in _APPROVAL]
+def require_approval_permission(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Raise Forbidden if the administrators' approval changes and the actor cannot change it."""
+    changed = [name for name in changed_fields(before, after) if name in _APPROVAL_FIELDS]
     if changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "Only somebody with the permission clients:trust decides who may allow a client.",
+            "You need the permission clients:trust to change who can approve a client.",
             permission="clients:trust",
             errors=[
                 FieldError(name, "not_allowed", "This needs the permission clients:trust.")
@@ -91,17 +96,18 @@ def require_approval(actor: Actor, before: ClientMetadata, after: ClientMetadata
         )
 
 
-def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
-    """Raise Forbidden when the actor changes what somebody else vouched for, or undoes somebody's stop.
+def require_trusted_client_permission(actor: Actor, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Raise Forbidden if the actor cannot change this trusted client or enable this disabled one.
 
-    Trust was given to this name, these addresses and these scopes: with others behind it, codes would go out
-    without consent to whoever wrote them. A client that was disabled is enabled by full ``clients:write`` alone.
+    Trust was given to this name, these redirect URIs and these scopes. With others, codes would be issued
+    without consent to someone nobody verified. A disabled client can be enabled only with full
+    ``clients:write``.
     """
-    changed = [name for name in changed_fields(before, after) if name not in _BESIDE_TRUST]
+    changed = [name for name in changed_fields(before, after) if name not in _UNAFFECTED_BY_TRUST]
     is_trusted = before.trust != UNVERIFIED or before.approval in (ALLOWED, PRE_APPROVED)
     if is_trusted and changed and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "This client is trusted. Only somebody with the permission clients:trust changes its "
+            "This client is trusted. You need the permission clients:trust to change its "
             f"{', '.join(changed)}.",
             permission="clients:trust",
             errors=[
@@ -110,78 +116,83 @@ def require_keeping_trust(actor: Actor, before: ClientMetadata, after: ClientMet
         )
     if before.status != ACTIVE and after.status == ACTIVE and not actor.has_permission("clients:write"):
         raise Forbidden(
-            "This client is disabled. Only somebody with the permission clients:write for all clients enables it.",
+            "This client is disabled. You need the permission clients:write for all clients to enable it.",
             permission="clients:write",
             field="status",
         )
 
 
-def require_document_agrees(actor: Actor, row: Client, changed: Iterable[str]) -> None:
-    """Raise Conflict when somebody changes what the client's own metadata document says: it would come back."""
-    fixed = [name for name in changed if name not in _BESIDE_DOCUMENT]
+def require_not_in_metadata_document(actor: Actor, row: Client, changed: Iterable[str]) -> None:
+    """Raise Conflict if a user changes fields that the client's metadata document sets.
+
+    The next refresh of the document would overwrite them.
+    """
+    fixed = [name for name in changed if name not in _NOT_IN_DOCUMENT]
     if row.metadata_document_uri is not None and actor.kind in ("user", "client") and fixed:
         raise Conflict(
-            f"This client's metadata document says what these are: {', '.join(fixed)}.",
+            f"These fields are set by the client's metadata document: {', '.join(fixed)}.",
             code="in_metadata_document",
             errors=[
-                FieldError(name, "in_metadata_document", "This stands in the client's metadata document.")
+                FieldError(name, "in_metadata_document", "This is set by the client's metadata document.")
                 for name in fixed
             ],
         )
 
 
-def require_exchange(actor: Actor, before: str | None, after: str | None) -> None:
-    """Raise Forbidden when the client is given leave to exchange tokens by somebody who decides no trust.
+def require_token_exchange_permission(actor: Actor, before: str | None, after: str | None) -> None:
+    """Raise Forbidden if the actor lets the client exchange tokens without the permission to trust clients.
 
-    It could then have tokens of users that nobody asked for consent.
+    The client could then obtain tokens of users who never consented.
     """
     if after is not None and before != after and not actor.has_permission("clients:trust"):
         raise Forbidden(
-            "Only somebody with the permission clients:trust lets a client exchange tokens.",
+            "You need the permission clients:trust to let a client exchange tokens.",
             permission="clients:trust",
             field="token_exchange",
         )
 
 
-def require_resources(actor: Actor, before: Iterable[str], after: Iterable[str]) -> None:
-    """Raise Forbidden when the actor gives the client an audience and decides neither on trust nor on resources.
+def require_resources_permission(actor: Actor, before: Iterable[str], after: Iterable[str]) -> None:
+    """Raise Forbidden if the actor adds resources but may neither trust clients nor manage resources.
 
-    Whoever names a resource may read the tokens meant for it.
+    A resource's audience decides who can read the tokens.
     """
     new = frozenset(after) - frozenset(before)
     if new and not actor.has_permission("clients:trust") and not actor.has_permission("resources:write"):
         raise Forbidden(
-            "Only somebody with the permission resources:write or clients:trust gives a client resources.",
+            "You need the permission resources:write or clients:trust to add resources to a client.",
             permission="resources:write",
             field="resources",
         )
 
 
-def require_not_above(actor: Actor, row: Client) -> None:
-    """Raise Forbidden when the client may do in this API what the actor may not.
+def require_client_within_permissions(actor: Actor, row: Client) -> None:
+    """Raise Forbidden if the client has management scopes that the actor lacks.
 
-    Its secrets and addresses are its rights: whoever could change them would hold those, too.
+    Anyone who can change the client's secrets or redirect URIs could use those scopes.
     """
     scopes = [scope for scope in row.document.get("scopes", ()) if scope in ALL_PERMISSIONS]
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"This client may do more here than you: {', '.join(missing)}.", permission=missing[0]
+            f"This client has permissions that you lack: {', '.join(missing)}.", permission=missing[0]
         )
 
 
-def _require_to_grant(actor: Actor, metadata: ClientMetadata, scopes: list[str], *, is_root: bool) -> None:
+def _require_grant_permission(
+    actor: Actor, metadata: ClientMetadata, scopes: list[str], *, is_root: bool
+) -> None:
     if not scopes:
         return
     if not actor.has_permission("clients:trust"):
         raise Forbidden(
             f"To grant a client {', '.join(scopes)} you need the permission clients:trust.",
             permission="clients:trust",
-            errors=[_at(metadata, scopes[0], "not_allowed", "This scope manages the organization.")],
+            errors=[_scope_error(metadata, scopes[0], "not_allowed", "This scope manages the organization.")],
         )
     if not is_root and any(scope in ROOT_ONLY for scope in scopes):
         errors = [
-            _at(
+            _scope_error(
                 metadata, scope, "invalid_scope", "Only clients of the root organization can have this scope."
             )
             for scope in scopes
@@ -191,13 +202,15 @@ def _require_to_grant(actor: Actor, metadata: ClientMetadata, scopes: list[str],
     missing = [] if actor.kind == "system" else missing_permissions(actor.permissions, scopes)
     if missing:
         raise Forbidden(
-            f"You cannot grant what you do not hold: {', '.join(missing)}.",
+            f"You cannot grant permissions that you lack: {', '.join(missing)}.",
             permission=missing[0],
-            errors=[_at(metadata, missing[0], "not_allowed", "You do not hold this permission yourself.")],
+            errors=[
+                _scope_error(metadata, missing[0], "not_allowed", "You do not have this permission yourself.")
+            ],
         )
 
 
-def _unknown(actor: Actor, names: list[str]) -> list[str]:
+def _find_unknown(actor: Actor, names: list[str]) -> list[str]:
     if not names:
         return []
     known = db.session.scalars(
@@ -207,23 +220,23 @@ def _unknown(actor: Actor, names: list[str]) -> list[str]:
     return [name for name in names if name not in found]
 
 
-def _unknown_errors(actor: Actor, metadata: ClientMetadata, unknown: list[str]) -> list[FieldError]:
+def _unknown_scope_errors(actor: Actor, metadata: ClientMetadata, unknown: list[str]) -> list[FieldError]:
     listed = [scope.name for scope in list_scopes(actor)]
-    names = ", ".join(listed[:_MOST_NAMED]) + (", …" if len(listed) > _MOST_NAMED else "")
-    message = f"This organization does not know this scope. It knows: {names}."
-    return [_at(metadata, name, "unknown_scope", message) for name in unknown]
+    names = ", ".join(listed[:_MAX_LISTED_SCOPES]) + (", …" if len(listed) > _MAX_LISTED_SCOPES else "")
+    message = f"This scope does not exist in the organization. Existing scopes: {names}."
+    return [_scope_error(metadata, name, "unknown_scope", message) for name in unknown]
 
 
-def _at(metadata: ClientMetadata, scope: str, code: str, message: str) -> FieldError:
+def _scope_error(metadata: ClientMetadata, scope: str, code: str, message: str) -> FieldError:
     return FieldError(f"scopes[{metadata.scopes.index(scope)}]", code, message)
 
 
-_LONGEST_NAME_KEY = 400
+_MAX_NAME_KEY_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRecord(ClientMetadata):
-    """A client as its administrators and developers see it; ``organization_id`` is the routing key."""
+    """A client as administrators and developers see it. ``organization_id`` is the organization's key."""
 
     id: UUID
     organization_id: str
@@ -238,10 +251,10 @@ class ClientRecord(ClientMetadata):
     metadata_document_uri: str | None = None
 
 
-def find_row(actor: Actor, client_id: str) -> Client:
-    """The client's row as the database has it now.
+def load_client_row(actor: Actor, client_id: str) -> Client:
+    """Read the client's row from the database.
 
-    Raises NotFound alike for what never was, what was deleted and what belongs to another organization.
+    Raises NotFound for a client that does not exist, was deleted or belongs to another organization.
     """
     parsed = parse_client_id(client_id)
     row = None
@@ -255,14 +268,14 @@ def find_row(actor: Actor, client_id: str) -> Client:
     return row
 
 
-def get_row(actor: Actor, client_id: str, permission: str) -> Client:
-    """The client's row, for an actor with the permission.
+def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
+    """Return the client's row for an actor with the permission.
 
-    The permission is asked first, so that who lacks it learns nothing of which clients exist. For somebody who
-    holds it for own clients alone those of others do not exist either, unless they may be read.
+    The permission is checked first, so that an actor without it cannot learn which clients exist. For an
+    actor with only the ``:own`` permission other users' clients do not exist either, unless they can be read.
     """
     actor.require_for_own(permission)
-    row = find_row(actor, client_id)
+    row = load_client_row(actor, client_id)
     if not actor.has_permission(permission, owner_id=row.created_by_user_id):
         if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
             raise NotFound("There is no such client.")
@@ -270,11 +283,11 @@ def get_row(actor: Actor, client_id: str, permission: str) -> Client:
     return row
 
 
-def change_row(row: Client, values: Mapping[str, Any]) -> bool:
-    """The row has the values and the next version, if nobody changed it since it was read.
+def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
+    """Set the values and raise the version. Return False if the row was changed since it was read.
 
-    Everything that depends on the client's state, its number of secrets too, goes through here first: of two that
-    read the same version one is told to read again.
+    Everything that depends on the client's state, also the number of its secrets, goes through here first. Of
+    two callers that read the same version, one has to read again.
     """
     statement = (
         update(Client)
@@ -292,25 +305,25 @@ def change_row(row: Client, values: Mapping[str, Any]) -> bool:
     return changed
 
 
-def require_version(row: Client, expected: int | None) -> None:
-    """Raise PreconditionFailed unless the row is at the version that the caller read."""
+def require_client_version(row: Client, expected: int | None) -> None:
+    """Raise PreconditionFailed unless the row has the version that the caller read."""
     if expected is not None and row.version != expected:
         raise PreconditionFailed("The client was changed since you read it. Read it again.")
 
 
-def still_changing() -> Conflict:
-    """The refusal after several lost races in a row."""
+def client_busy_error() -> Conflict:
+    """Return the error for an update that lost several races in a row."""
     return Conflict("The client is being changed by others right now. Try again.", code="busy")
 
 
-def metadata_of(row: Client) -> ClientMetadata:
-    """What the row says of the client."""
+def to_client_metadata(row: Client) -> ClientMetadata:
+    """Return the row's client metadata."""
     return from_document(row.document, name=row.name, type=row.type, trust=row.trust, status=row.status)
 
 
-def record_of(row: Client) -> ClientRecord:
-    """The row as a record."""
-    metadata = metadata_of(row)
+def to_client_record(row: Client) -> ClientRecord:
+    """Return the row as a record."""
+    metadata = to_client_metadata(row)
     return ClientRecord(
         **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
         id=row.id,
@@ -327,8 +340,8 @@ def record_of(row: Client) -> ClientRecord:
     )
 
 
-def columns_of(metadata: ClientMetadata) -> dict[str, Any]:
-    """The columns that hold the metadata."""
+def to_client_columns(metadata: ClientMetadata) -> dict[str, Any]:
+    """Return the columns that store the metadata."""
     return {
         "name": metadata.name,
         "name_key": name_key(metadata.name),
@@ -340,12 +353,15 @@ def columns_of(metadata: ClientMetadata) -> dict[str, Any]:
 
 
 def name_key(name: str) -> str:
-    """The form of a name that order and search use: case, width and composition folded, at most 400 bytes."""
+    """Return the normalized form of a name for sorting and search.
+
+    Case, width and composition are folded. It has at most 400 bytes.
+    """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return folded.encode()[:_LONGEST_NAME_KEY].decode("utf-8", "ignore")
+    return folded.encode()[:_MAX_NAME_KEY_BYTES].decode("utf-8", "ignore")
 
 
-# The id is time-ordered: where clocks were off a row stands a little out of place, and nothing hangs on it.
+# Ids are ordered by time, so sorting by creation uses the id. Clock differences may swap rows slightly.
 SORTS = ("name", "-name", "created_at", "-created_at")
 FILTERS: Mapping[str, tuple[str, ...]] = {
     "type": tuple(CLIENT_TYPES),
@@ -365,19 +381,19 @@ def list_clients(
     filters: Mapping[str, str] | None = None,
     sort: str = "name",
 ) -> Page[ClientRecord]:
-    """A page of the clients that the actor may see: all, or with ``clients:read:own`` those they registered.
+    """List the clients that the actor can see: all, or with ``clients:read:own`` the actor's own.
 
     ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
-    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order,
-    Forbidden.
+    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or
+    order, Forbidden.
     """
     actor.require_for_own("clients:read")
-    _check(filters or {}, sort)
+    _validate_list_parameters(filters or {}, sort)
     statement = select(Client).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
     if not actor.has_permission("clients:read"):
-        # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
+        # A client owns nothing, so without a user ``:own`` matches no rows.
         own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
         statement = statement.where(own)
     for name, value in (filters or {}).items():
@@ -385,13 +401,13 @@ def list_clients(
     if query:
         statement = _search(statement, query)
     limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, _columns(sort), after, descending=sort.startswith("-"))
+    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(record_of(row) for row in rows[:limit])
-    return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
+    items = tuple(to_client_record(row) for row in rows[:limit])
+    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
 
 
-def _check(filters: Mapping[str, str], sort: str) -> None:
+def _validate_list_parameters(filters: Mapping[str, str], sort: str) -> None:
     errors = []
     for name, value in filters.items():
         allowed = FILTERS.get(name)
@@ -415,9 +431,9 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     return statement.where(func.instr(Client.name_key, literal(name_key(query), Client.name_key.type)) > 0)
 
 
-def _columns(sort: str) -> tuple[Any, ...]:
+def _sort_columns(sort: str) -> tuple[Any, ...]:
     return (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
 
 
-def _key(row: Client, sort: str) -> CursorKey:
+def _cursor_key(row: Client, sort: str) -> CursorKey:
     return (row.name_key, encode_uuid(row.id)) if sort.endswith("name") else (encode_uuid(row.id),)

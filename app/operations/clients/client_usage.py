@@ -1,4 +1,7 @@
-"""When and from where secrets are used: sampled, so that a busy client is no hot row (scale.md rule 9)."""
+"""When clients and secrets were last used, and from which IP addresses.
+
+Uses are sampled, so that a busy client does not update its row at every request.
+"""
 
 from __future__ import annotations
 
@@ -20,38 +23,38 @@ from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.rules.identifiers import new_id
 
-EVERY_SECONDS = 60.0
-KEPT = timedelta(days=30)
-_MOST_REMEMBERED = 50_000
+SAMPLE_SECONDS = 60.0
+RETENTION = timedelta(days=30)
+_MAX_REMEMBERED = 50_000
 
-_noted: Kept[float] = Kept(_MOST_REMEMBERED)
+_recorded: Kept[float] = Kept(_MAX_REMEMBERED)
 
 
-def note_use(authenticated: AuthenticatedClient, address: str | None) -> None:
-    """The client and its secret were used from the address; written at most once a minute by each worker.
+def record_client_use(authenticated: AuthenticatedClient, ip_address: str | None) -> None:
+    """Record that the client and its secret were used, at most once a minute per worker process.
 
-    A missed sample is nothing: the database being away must not turn a token that was issued into an error.
+    A missed sample is ignored: an unavailable database must not fail a request that issued a token.
     """
     client, credential_id = authenticated.client, authenticated.credential_id
-    what = (client.client_id, credential_id.int if credential_id is not None else 0, address or "")
+    key = (client.client_id, credential_id.int if credential_id is not None else 0, ip_address or "")
     tick = time.monotonic()
-    last = _noted.get(client.organization.id, *what)
-    if last is not None and tick - last < EVERY_SECONDS:
+    last = _recorded.get(client.organization.id, *key)
+    if last is not None and tick - last < SAMPLE_SECONDS:
         return
-    _noted.put(client.organization.id, *what, value=tick)
+    _recorded.put(client.organization.id, *key, value=tick)
     try:
-        _write(Actor.system(client.organization.id), client, credential_id, address)
+        _write(Actor.system(client.organization.id), client, credential_id, ip_address)
     except (Unavailable, IntegrityError):
         return
 
 
-def forget_noted() -> None:
-    """The next use is written whatever was noted before."""
-    _noted.clear()
+def clear_recorded_uses() -> None:
+    """Forget what this process recorded, so that the next use is written."""
+    _recorded.clear()
 
 
 @transaction
-def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, address: str | None) -> None:
+def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, ip_address: str | None) -> None:
     now = clock.now()
     count_changed(
         update(Client)
@@ -66,19 +69,19 @@ def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, add
         .values(
             first_used_at=func.coalesce(Credential.first_used_at, now),
             last_used_at=now,
-            last_used_address=address,
+            last_used_address=ip_address,
         )
     )
-    if address is None:
+    if ip_address is None:
         return
     changed = count_changed(
         update(CredentialUse)
         .where(
             CredentialUse.organization_id == actor.organization_id,
             CredentialUse.credential_id == credential_id,
-            CredentialUse.address == address,
+            CredentialUse.address == ip_address,
         )
-        .values(last_used_at=now, expires_at=now + KEPT)
+        .values(last_used_at=now, expires_at=now + RETENTION)
     )
     if changed == 0:
         db.session.execute(
@@ -86,8 +89,8 @@ def _write(actor: Actor, client: ClientSnapshot, credential_id: UUID | None, add
                 organization_id=actor.organization_id,
                 id=new_id(),
                 credential_id=credential_id,
-                address=address,
+                address=ip_address,
                 last_used_at=now,
-                expires_at=now + KEPT,
+                expires_at=now + RETENTION,
             )
         )

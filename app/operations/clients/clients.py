@@ -1,4 +1,4 @@
-"""Clients: registered, listed, changed and deleted; every face calls these."""
+"""Register, read, update and delete clients."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from app.extensions import db
 from app.models.client import DELETED, PERSON, Client, ClientRegistration
 from app.models.grant import Consent, Grant
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_blocks import follow_block, moment_of_block
+from app.operations.clients.client_blocks import block_cutoff, on_client_blocked
 from app.operations.clients.client_records import (
     ClientRecord,
-    change_row,
-    columns_of,
-    find_row,
-    get_row,
+    client_busy_error,
+    get_client_row,
     list_clients,
-    metadata_of,
-    record_of,
-    require_approval,
-    require_document_agrees,
-    require_exchange,
-    require_keeping_trust,
-    require_not_above,
-    require_resources,
-    require_trust,
-    require_version,
-    settle_scopes,
-    still_changing,
+    load_client_row,
+    require_approval_permission,
+    require_client_version,
+    require_client_within_permissions,
+    require_not_in_metadata_document,
+    require_resources_permission,
+    require_token_exchange_permission,
+    require_trust_permission,
+    require_trusted_client_permission,
+    resolve_client_scopes,
+    to_client_columns,
+    to_client_metadata,
+    to_client_record,
+    update_client_row,
 )
 from app.operations.clients.credential_rows import (
     CredentialRecord,
+    active_tokens_of_client,
     add_credential,
-    living_tokens,
     revoke_all_secrets,
 )
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -53,10 +53,10 @@ from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 
 
-def publish_chosen(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
-    """A key for each algorithm that the client chose stands once the unit under way is committed (KY-2).
+def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
+    """Create a signing key for each algorithm that the client chose, after the current transaction (KY-2).
 
-    Not before: making an RSA key takes its time, and rows would wait for it.
+    Generating an RSA key takes a second, during which the transaction would hold its locks.
     """
     chosen = {
         metadata.id_token_signed_response_alg,
@@ -64,19 +64,19 @@ def publish_chosen(organization: OrganizationSnapshot, metadata: ClientMetadata)
         metadata.introspection_signed_response_alg,
     }
     for algorithm in sorted(chosen - {None}, key=str):
-        on_commit(partial(_stand, organization, str(algorithm)))
+        on_commit(partial(_create_key, organization, str(algorithm)))
 
 
-def _stand(organization: OrganizationSnapshot, algorithm: str) -> None:
-    signing_keys.active_key(organization, algorithm)
+def _create_key(organization: OrganizationSnapshot, algorithm: str) -> None:
+    signing_keys.get_active_key(organization, algorithm)
 
 
-CEILING = 1000
+MAX_COUNTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedClient:
-    """How much ended with a client; each figure stops at 1,000, which then means "or more"."""
+    """How much was revoked with a deleted client. Each count stops at 1,000, which means "or more"."""
 
     access_tokens: int
     grants: int
@@ -84,29 +84,34 @@ class DeletedClient:
     credentials: int
 
 
-def end_everything_of(actor: Actor, row: Client) -> DeletedClient:
-    """Part of the transaction under way. Access tokens and consents end with the client's status, which every
-    look-up asks; the janitor removes their rows in batches."""
-    here, now = row.organization_id, clock.now()
-    tokens = _count(living_tokens(here, row.id, now))
-    consents = _count(select(Consent.id).where(Consent.organization_id == here, Consent.client_id == row.id))
+def revoke_client_state(actor: Actor, row: Client) -> DeletedClient:
+    """Revoke everything that a deleted client has, in the current transaction, and count it.
+
+    Access tokens and consents become invalid by the client's status, which every look-up checks. The janitor
+    deletes their rows in batches.
+    """
+    organization_id, now = row.organization_id, clock.now()
+    tokens = _count(active_tokens_of_client(organization_id, row.id, now))
+    consents = _count(
+        select(Consent.id).where(Consent.organization_id == organization_id, Consent.client_id == row.id)
+    )
     grants = _count(
         select(Grant.id).where(
-            Grant.organization_id == here,
+            Grant.organization_id == organization_id,
             Grant.client_id == row.id,
             Grant.revoked_at.is_(None),
             Grant.expires_at > now,
         )
     )
     credentials = revoke_all_secrets(actor, row)
-    _release(row)
-    logos.forget(row)
+    _delete_registration_keys(row)
+    logos.delete_logo(row)
     revoke_grants_of_client(actor, row.id, reason="client_deleted")
     return DeletedClient(tokens, grants, consents, credentials)
 
 
-def _release(row: Client) -> None:
-    """Its registration access token is dead, and the address of its metadata may be registered anew."""
+def _delete_registration_keys(row: Client) -> None:
+    """Revoke the registration access token, and let the metadata document's URL be registered again."""
     count_changed(
         update(ClientRegistration)
         .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
@@ -115,46 +120,51 @@ def _release(row: Client) -> None:
 
 
 def _count(rows: Select[Any]) -> int:
-    bounded = rows.limit(CEILING).subquery()
+    bounded = rows.limit(MAX_COUNTED).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
 
 
-# Deleted clients count until their rows are gone: making and deleting must not fill the table either.
-MOST_CLIENTS = 50_000
-MOST_SELF_REGISTERED = 10_000
-# No client that registered itself ends sooner; the janitor looks at each one once in this time.
+# Deleted clients count until their rows are purged, so that creating and deleting cannot fill the table either.
+MAX_CLIENTS = 50_000
+MAX_SELF_REGISTERED_CLIENTS = 10_000
+# Self-registered clients exist at least this long. The janitor checks each one once in this interval.
 FIRST_IDLE_CHECK = timedelta(days=1)
 
 
-class NoRoom(Conflict):
-    """The organization has as many clients as it may have."""
+class TooManyClients(Conflict):
+    """The organization has reached its limit of clients."""
 
     code = "too_many_clients"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Who registers a client; ``metadata_document_uri`` is its ``client_id`` on the wire where it has such a one."""
+class ClientOrigin:
+    """Who registers a client. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
 
     source: str = PERSON
     metadata_document_uri: str | None = None
 
 
-def require_room(organization_id: str, origin: Origin) -> None:
-    """Raise NoRoom when one more client would be too many; two at the same moment may pass it by one."""
-    if origin.source != PERSON and _reached(
+def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
+    """Raise TooManyClients if the organization has reached its limit.
+
+    Concurrent calls may exceed it slightly.
+    """
+    if origin.source != PERSON and _has_at_least(
         select(ClientRegistration.id).where(
             ClientRegistration.organization_id == organization_id,
             ClientRegistration.idle_check_at.is_not(None),
         ),
-        MOST_SELF_REGISTERED,
+        MAX_SELF_REGISTERED_CLIENTS,
     ):
-        raise NoRoom("Too many clients have registered themselves here. Idle ones end by themselves.")
-    if _reached(select(Client.id).where(Client.organization_id == organization_id), MOST_CLIENTS):
-        raise NoRoom(f"An organization has at most {MOST_CLIENTS} clients. Delete some that nobody uses.")
+        raise TooManyClients(
+            "This organization has too many self-registered clients. Idle ones are deleted automatically."
+        )
+    if _has_at_least(select(Client.id).where(Client.organization_id == organization_id), MAX_CLIENTS):
+        raise TooManyClients(f"An organization has at most {MAX_CLIENTS} clients. Delete unused ones first.")
 
 
-def _reached(rows: Select[Any], most: int) -> bool:
+def _has_at_least(rows: Select[Any], most: int) -> bool:
     bounded = rows.limit(most).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0) >= most
 
@@ -163,7 +173,7 @@ __all__ = [
     "ClientRecord",
     "DeletedClient",
     "RegisteredClient",
-    "Updated",
+    "UpdatedClient",
     "delete_client",
     "get_client",
     "list_clients",
@@ -171,13 +181,13 @@ __all__ = [
     "update_client",
 ]
 
-_MOST_RACES = 10
-_BY_A_PERSON = Origin()
+_MAX_ATTEMPTS = 10
+_REGISTERED_BY_USER = ClientOrigin()
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredClient:
-    """A new client; ``secret`` in clear, here and never again unless revealed. None for one that keeps none."""
+    """A new client. ``secret`` is in clear, only in this response, or None if the client has no secret."""
 
     client: ClientRecord
     credential: CredentialRecord | None
@@ -186,8 +196,8 @@ class RegisteredClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Updated:
-    """The client after a change, and the names of the fields that differ."""
+class UpdatedClient:
+    """The client after an update, and the names of the fields that changed."""
 
     client: ClientRecord
     changed: list[str]
@@ -195,30 +205,30 @@ class Updated:
 
 
 def register_client(
-    actor: Actor, fields: Mapping[str, Any], *, origin: Origin = _BY_A_PERSON
+    actor: Actor, fields: Mapping[str, Any], *, origin: ClientOrigin = _REGISTERED_BY_USER
 ) -> RegisteredClient:
-    """The client stands in the actor's organization, with its first secret if it authenticates by one.
+    """Register a client in the actor's organization, with a first secret if it authenticates by secret.
 
-    ``fields`` are client metadata as the API takes it (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
-    naming every wrong field, Forbidden, NoRoom. Audit: ``client.registered``.
+    ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
+    naming every wrong field, Forbidden, TooManyClients. Audit: ``client.registered``.
     """
     actor.require_for_own("clients:write")
-    sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD))
-    # Judged before the unit begins: a document full of URIs is read once, however often the unit runs.
-    metadata = complete(fields, _policy_of(_acting_organization(actor)))
+    sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD))
+    # Validated before the transaction, which may be retried: a document full of URIs is then parsed only once.
+    metadata = complete(fields, _client_policy(_acting_organization(actor)))
     return _register(actor, metadata, origin)
 
 
 @transaction
-def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> RegisteredClient:
-    require_room(actor.organization_id, origin)
+def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
+    enforce_client_limit(actor.organization_id, origin)
     organization = _acting_organization(actor)
-    sector_documents.require_vouched(actor.organization_id, None, metadata)
-    require_trust(actor, _NOTHING.trust, metadata.trust)
-    require_exchange(actor, None, metadata.token_exchange)
-    require_approval(actor, _NOTHING, metadata)
-    require_resources(actor, _NOTHING.resources, metadata.resources)
-    warnings = settle_scopes(actor, metadata, before=(), is_root=organization.is_root)
+    sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
+    require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)
+    require_token_exchange_permission(actor, None, metadata.token_exchange)
+    require_approval_permission(actor, _EMPTY_METADATA, metadata)
+    require_resources_permission(actor, _EMPTY_METADATA.resources, metadata.resources)
+    warnings = resolve_client_scopes(actor, metadata, before=(), is_root=organization.is_root)
     now = clock.now()
     row = Client(
         organization_id=actor.organization_id,
@@ -230,119 +240,126 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: Origin) -> Registe
         updated_at=now,
         source=origin.source,
         metadata_document_uri=origin.metadata_document_uri,
-        **columns_of(metadata),
+        **to_client_columns(metadata),
     )
     db.session.add(row)
     db.session.flush()
-    logos.follow(row, None, metadata.logo_uri)
+    logos.sync_logo(row, None, metadata.logo_uri)
     credential, secret = None, None
     if metadata.uses_secret:
         credential, secret = add_credential(actor, row, organization.settings, name=None, expires_at=None)
-    publish_chosen(organization, metadata)
-    _record(actor, "client.registered", row, after=_facts(metadata, changed_fields(_NOTHING, metadata)))
-    return RegisteredClient(record_of(row), credential, secret, warnings)
+    ensure_chosen_keys(organization, metadata)
+    _record_event(
+        actor,
+        "client.registered",
+        row,
+        after=_audit_values(metadata, changed_fields(_EMPTY_METADATA, metadata)),
+    )
+    return RegisteredClient(to_client_record(row), credential, secret, warnings)
 
 
 @read
 def get_client(actor: Actor, client_id: str) -> ClientRecord:
-    """The client. Raises NotFound, Forbidden."""
-    return record_of(get_row(actor, client_id, "clients:read"))
+    """Return the client. Raises NotFound, Forbidden."""
+    return to_client_record(get_client_row(actor, client_id, "clients:read"))
 
 
 def update_client(
     actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
-) -> Updated:
-    """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
+) -> UpdatedClient:
+    """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
 
-    A client that no longer authenticates by secret loses those it had. Raises InvalidInput naming every wrong
-    field, NotFound, Forbidden, Conflict for what its metadata document says, PreconditionFailed. Audit:
-    ``client.updated`` with the changed fields.
+    Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
+    wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
+    PreconditionFailed. Audit: ``client.updated`` with the changed fields.
     """
     if sector_documents.FIELD in fields or "redirect_uris" in fields:
-        standing = _sector_document_of(actor, client_id)
-        sector_documents.read_ahead(actor, fields.get(sector_documents.FIELD, standing))
+        current_uri = _sector_identifier_uri(actor, client_id)
+        sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD, current_uri))
     return _update(actor, client_id, fields, expected_version)
 
 
 @transaction
-def _update(actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: int | None) -> Updated:
-    for _ in range(_MOST_RACES):
-        row = get_row(actor, client_id, "clients:write")
-        require_version(row, expected_version)
+def _update(
+    actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: int | None
+) -> UpdatedClient:
+    for _ in range(_MAX_ATTEMPTS):
+        row = get_client_row(actor, client_id, "clients:write")
+        require_client_version(row, expected_version)
         organization = _acting_organization(actor)
-        before = metadata_of(row)
-        after = change(before, fields, _policy_of(organization))
+        before = to_client_metadata(row)
+        after = change(before, fields, _client_policy(organization))
         changed = changed_fields(before, after)
         if not changed:
-            return Updated(record_of(row), [], [])
-        require_not_above(actor, row)
-        sector_documents.require_vouched(actor.organization_id, before, after)
-        require_trust(actor, before.trust, after.trust)
-        require_exchange(actor, before.token_exchange, after.token_exchange)
-        require_keeping_trust(actor, before, after)
-        require_approval(actor, before, after)
-        require_document_agrees(actor, row, changed)
-        require_resources(actor, before.resources, after.resources)
-        warnings = settle_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
-        moment = moment_of_block(before, after)
-        if change_row(row, {**columns_of(after), **moment, "updated_at": clock.now()}):
-            follow_block(actor, row, before, after)
-            logos.follow(row, before.logo_uri, after.logo_uri)
+            return UpdatedClient(to_client_record(row), [], [])
+        require_client_within_permissions(actor, row)
+        sector_documents.require_listed_redirect_uris(actor.organization_id, before, after)
+        require_trust_permission(actor, before.trust, after.trust)
+        require_token_exchange_permission(actor, before.token_exchange, after.token_exchange)
+        require_trusted_client_permission(actor, before, after)
+        require_approval_permission(actor, before, after)
+        require_not_in_metadata_document(actor, row, changed)
+        require_resources_permission(actor, before.resources, after.resources)
+        warnings = resolve_client_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
+        cutoff = block_cutoff(before, after)
+        if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
+            on_client_blocked(actor, row, before, after)
+            logos.sync_logo(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
-            publish_chosen(organization, after)
-            _record(actor, "client.updated", row, _facts(before, changed), _facts(after, changed))
-            return Updated(record_of(find_row(actor, client_id)), changed, warnings)
-    raise still_changing()
+            ensure_chosen_keys(organization, after)
+            _record_event(
+                actor, "client.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+            )
+            return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
+    raise client_busy_error()
 
 
 @transaction
 def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
-    """The client is gone; its tokens, codes, consents and secrets are dead at once. Returns what that were.
+    """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
 
-    Raises NotFound, Forbidden, PreconditionFailed; FreshSignInRequired when a person signed in too long ago (PO-4).
-    Audit: ``client.deleted``.
+    Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
+    (PO-4). Audit: ``client.deleted``.
     """
-    for _ in range(_MOST_RACES):
-        row = get_row(actor, client_id, "clients:write")
-        require_version(row, expected_version)
-        require_not_above(actor, row)
+    for _ in range(_MAX_ATTEMPTS):
+        row = get_client_row(actor, client_id, "clients:write")
+        require_client_version(row, expected_version)
+        require_client_within_permissions(actor, row)
         require_fresh_user_sign_in(actor)
         if actor.kind == "client" and actor.client_id == row.id:
-            raise Conflict(
-                "A client cannot delete itself: nobody would be left to say so.", code="own_client"
-            )
+            raise Conflict("A client cannot delete itself.", code="own_client")
         now = clock.now()
-        if change_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
-            counts = end_everything_of(actor, row)
+        if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
+            counts = revoke_client_state(actor, row)
             after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
-            _record(actor, "client.deleted", row, {"name": row.name}, after)
+            _record_event(actor, "client.deleted", row, {"name": row.name}, after)
             return counts
-    raise still_changing()
+    raise client_busy_error()
 
 
 @read
-def _sector_document_of(actor: Actor, client_id: str) -> str | None:
-    return metadata_of(get_row(actor, client_id, "clients:write")).sector_identifier_uri
+def _sector_identifier_uri(actor: Actor, client_id: str) -> str | None:
+    return to_client_metadata(get_client_row(actor, client_id, "clients:write")).sector_identifier_uri
 
 
-_NOTHING = ClientMetadata(name="", type="")
+_EMPTY_METADATA = ClientMetadata(name="", type="")
 
 
 def _acting_organization(actor: Actor) -> OrganizationSnapshot:
     return get_organization_by_id(actor.organization_id)
 
 
-def _policy_of(organization: OrganizationSnapshot) -> ClientPolicy:
+def _client_policy(organization: OrganizationSnapshot) -> ClientPolicy:
     return ClientPolicy.of_settings(organization.settings, organization.base_url)
 
 
-def _facts(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:
+def _audit_values(metadata: ClientMetadata, names: list[str]) -> dict[str, Any]:
     values = {name: getattr(metadata, name) for name in names}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _record(
+def _record_event(
     actor: Actor,
     action: str,
     row: Client,

@@ -1,7 +1,7 @@
-"""Revoking client secrets, and if asked every token that was minted with them.
+"""Revoke client secrets, optionally with every token issued with them.
 
-What refresh tokens hang from is ended in small batches after the secret. That this is left to do is written with the
-secret's end, as a message: should the process die in between, a dispatcher finishes it.
+Grants that the secret redeemed are revoked in small batches afterwards. A message queued in the same
+transaction as the secret's revocation lets the dispatcher finish this if the process dies in between.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from app.models.client import Client
 from app.models.credential import Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.clients.client_records import change_row, get_row, require_not_above, still_changing
-from app.operations.clients.credential_rows import live_condition, log_ended_tokens, records_of
+from app.operations.clients.client_records import (
+    client_busy_error,
+    get_client_row,
+    require_client_within_permissions,
+    update_client_row,
+)
+from app.operations.clients.credential_rows import (
+    is_active_credential,
+    log_token_revocation,
+    to_credential_records,
+)
 from app.operations.directory.lookups import get_unpurged_organization
-from app.operations.grants.revocation import end_grants
+from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.store import audit, clock, outbox
 from app.operations.store.outbox import DeliveryDeferred, Message
 from app.operations.store.transactions import count_changed, transaction
@@ -30,16 +39,16 @@ from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.versions import combine_versions
 
 KIND = "grants_of_secret"
-BATCH = 200
-_MOST_RACES = 10
-_MOST_BATCHES = 5_000
-# A delivery stays far below the time that a message is leased for.
-_MOST_OF_A_DELIVERY = 20
+BATCH_SIZE = 200
+_MAX_ATTEMPTS = 10
+_MAX_BATCHES = 5_000
+# Keeps a delivery far below the lease time of a message.
+_MAX_BATCHES_PER_DELIVERY = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RevokedCredentials:
-    """How many secrets ended, and how many tokens with them; the latter stops at 1,000, then "or more"."""
+    """How many secrets and tokens were revoked. ``tokens`` stops at 1,000, which means "or more"."""
 
     credentials: int
     tokens: int
@@ -53,51 +62,51 @@ def revoke_credentials(
     revoke_tokens: bool = False,
     expected_version: int | None = None,
 ) -> RevokedCredentials:
-    """No live secret of the client works any more, or the one named does not.
+    """Revoke one secret of the client, or all active ones.
 
-    ``revoke_tokens`` ends every token that was minted with them, too, those of secrets revoked before included
-    when one is named. ``expected_version`` is of the one named, or of the ledger. Repeating is harmless. Raises
-    NotFound, Forbidden, PreconditionFailed. Audit: ``credential.revoked`` for each.
+    ``revoke_tokens`` also revokes every token issued with them, and can be used for a secret that was revoked
+    before. ``expected_version`` is that of the secret, or of the list of active secrets. Calling it again is
+    harmless. Raises NotFound, Forbidden, PreconditionFailed. Audit: ``credential.revoked`` for each.
     """
-    counts, flagged = revoke_at_once(
+    counts, flagged = revoke_credentials_in_transaction(
         actor,
         client_id,
         credential_id=credential_id,
         revoke_tokens=revoke_tokens,
         expected_version=expected_version,
     )
-    end_grants_of(actor, flagged)
+    revoke_grants_of_secrets(actor, flagged)
     return counts
 
 
-def end_grants_of(actor: Actor, credential_ids: Iterable[UUID]) -> None:
-    """What refresh tokens that the secrets minted hang from is revoked, in small batches, each its own unit.
+def revoke_grants_of_secrets(actor: Actor, credential_ids: Iterable[UUID]) -> None:
+    """Revoke the grants that were redeemed with the secrets, in small batches with a transaction each.
 
-    Their access tokens are dead by the flag on the secret.
+    The secret's flag already invalidates the access tokens.
     """
     for row_id in credential_ids:
-        for _ in range(_MOST_BATCHES):
-            if _end_grants_of(actor, row_id) == 0:
+        for _ in range(_MAX_BATCHES):
+            if _revoke_grant_batch(actor, row_id) == 0:
                 break
 
 
 def register() -> None:
-    """The outbox finishes what a process that died has left."""
-    outbox.register_delivery(KIND, finish, receiver_type="credential")
+    """Register the outbox delivery that finishes an interrupted revocation."""
+    outbox.register_delivery(KIND, deliver, receiver_type="credential")
 
 
-def finish(message: Message) -> None:
-    """No grant of the secret lives. Raises NotNow when more are left than one delivery ends."""
+def deliver(message: Message) -> None:
+    """Revoke the remaining grants of the secret. Raises DeliveryDeferred if more are left than one delivery revokes."""
     row_id = parse_public_id("sec", message.receiver)
     actor = Actor.system(message.organization_id, str(message.payload["by"]))
-    for _ in range(_MOST_OF_A_DELIVERY):
-        if row_id is None or _end_grants_of(actor, row_id) == 0:
+    for _ in range(_MAX_BATCHES_PER_DELIVERY):
+        if row_id is None or _revoke_grant_batch(actor, row_id) == 0:
             return
-    raise DeliveryDeferred("more grants of the secret are left")
+    raise DeliveryDeferred("more grants of the secret remain")
 
 
 @transaction
-def revoke_at_once(
+def revoke_credentials_in_transaction(
     actor: Actor,
     client_id: str,
     *,
@@ -105,34 +114,38 @@ def revoke_at_once(
     revoke_tokens: bool = False,
     expected_version: int | None = None,
 ) -> tuple[RevokedCredentials, list[UUID]]:
-    """As ``revoke_credentials``, in one unit; returns also the secrets that ``end_grants_of`` is to follow."""
-    for _ in range(_MOST_RACES):
-        client = get_row(actor, client_id, "credentials:write")
-        require_not_above(actor, client)
+    """Revoke as ``revoke_credentials`` does, in one transaction.
+
+    Also returns the secrets whose grants ``revoke_grants_of_secrets`` has to revoke next.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        client = get_client_row(actor, client_id, "credentials:write")
+        require_client_within_permissions(actor, client)
         rows = _rows(client, credential_id)
-        # The version moves first: cached views of the client hold its live secrets.
-        if not change_row(client, {}):
+        # The version is raised first, because cached snapshots of the client contain its active secrets.
+        if not update_client_row(client, {}):
             continue
         settings = get_unpurged_organization(actor.organization_id).settings
-        records = records_of(rows, settings)
-        # They are live: of the ledger those alone count, which come, end and get ends.
-        standing = records[0].version if credential_id else combine_versions(each.version for each in records)
-        if expected_version not in {None, standing}:
+        records = to_credential_records(rows, settings)
+        current_version = (
+            records[0].version if credential_id else combine_versions(each.version for each in records)
+        )
+        if expected_version not in {None, current_version}:
             raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
-        ended = [row for row in rows if _end(actor, row)]
-        flagged = [row for row in rows if revoke_tokens and _flag(row)]
-        for row in {row.id: row for row in (*ended, *flagged)}.values():
-            _record(actor, client, row, is_end=row in ended, is_flag=row in flagged)
+        revoked = [row for row in rows if _revoke(actor, row)]
+        flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]
+        for row in {row.id: row for row in (*revoked, *flagged)}.values():
+            _record_event(actor, client, row, is_revoked=row in revoked, are_tokens_revoked=row in flagged)
         for row in flagged:
-            _leave_to_do(actor, row)
+            _queue_grant_revocation(actor, row)
         tokens = sum(record.live_tokens for record in records) if flagged else 0
-        return RevokedCredentials(len(ended), tokens), [row.id for row in flagged]
-    raise still_changing()
+        return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
+    raise client_busy_error()
 
 
 def _rows(client: Client, credential_id: str | None) -> list[Credential]:
     if credential_id is None:
-        statement = select(Credential).where(live_condition(client, clock.now()))
+        statement = select(Credential).where(is_active_credential(client, clock.now()))
         return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
     row_id = parse_public_id("sec", credential_id)
     statement = select(Credential).where(
@@ -150,7 +163,7 @@ def _rows(client: Client, credential_id: str | None) -> list[Credential]:
     return [row]
 
 
-def _end(actor: Actor, row: Credential) -> bool:
+def _revoke(actor: Actor, row: Credential) -> bool:
     now = clock.now()
     changed = count_changed(
         update(Credential)
@@ -164,12 +177,12 @@ def _end(actor: Actor, row: Credential) -> bool:
     return changed == 1
 
 
-def _leave_to_do(actor: Actor, row: Credential) -> None:
-    # Usually it is done before anybody takes the message, which then costs one look.
+def _queue_grant_revocation(actor: Actor, row: Credential) -> None:
+    # The caller usually revokes the grants before the message is delivered, which then does nothing.
     outbox.enqueue(row.organization_id, KIND, {"by": actor.label}, receiver=public_id("sec", row.id))
 
 
-def _flag(row: Credential) -> bool:
+def _mark_tokens_revoked(row: Credential) -> bool:
     changed = count_changed(
         update(Credential)
         .where(
@@ -180,14 +193,14 @@ def _flag(row: Credential) -> bool:
         .values(tokens_revoked_at=clock.now())
     )
     if changed == 1:
-        log_ended_tokens(row)
+        log_token_revocation(row)
     return changed == 1
 
 
 @transaction
-def _end_grants_of(actor: Actor, credential_id: UUID) -> int:
-    """A batch of living grants that the secret has redeemed or refreshed is revoked; returns how many."""
-    living = (
+def _revoke_grant_batch(actor: Actor, credential_id: UUID) -> int:
+    """Revoke a batch of active grants that the secret redeemed or refreshed. Return how many."""
+    active = (
         select(Grant.id)
         .join(
             AccessToken,
@@ -203,21 +216,23 @@ def _end_grants_of(actor: Actor, credential_id: UUID) -> int:
             AccessToken.credential_id == credential_id,
         )
         .distinct()
-        .limit(BATCH)
+        .limit(BATCH_SIZE)
     )
-    ids = list(db.session.scalars(living))
-    return end_grants(actor, Grant.id.in_(ids), reason="credential_revoked") if ids else 0
+    ids = list(db.session.scalars(active))
+    return revoke_matching_grants(actor, Grant.id.in_(ids), reason="credential_revoked") if ids else 0
 
 
-def _record(actor: Actor, client: Client, row: Credential, *, is_end: bool, is_flag: bool) -> None:
+def _record_event(
+    actor: Actor, client: Client, row: Credential, *, is_revoked: bool, are_tokens_revoked: bool
+) -> None:
     audit.record(
         actor,
-        "credential.revoked" if is_end else "credential.tokens_revoked",
+        "credential.revoked" if is_revoked else "credential.tokens_revoked",
         target_type="credential",
         target_id=public_id("sec", row.id),
         after={
             "client_id": format_client_id(client.organization_id, client.id),
             "name": row.name,
-            "tokens_revoked": is_flag,
+            "tokens_revoked": are_tokens_revoked,
         },
     )

@@ -1,4 +1,4 @@
-"""The rows of client secrets: made, shown as ledger entries, ended. Part of the operations on clients and secrets."""
+"""Rows of client secrets: create them, convert them to records, revoke them and count their tokens."""
 
 from __future__ import annotations
 
@@ -21,19 +21,25 @@ from app.operations.grants.grants import grant_issued_after_cutoffs, token_issue
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
-from app.rules.clients.credentials import LIVE, MANY_TOKENS, REVOKED, status_of, verdict
+from app.rules.clients.credentials import (
+    LIVE,
+    MANY_TOKENS,
+    REVOKED,
+    describe_credential_use,
+    get_credential_status,
+)
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import CLIENT_SECRET, digest, hint, new_token
 from app.rules.versions import compute_version
 
 REVEAL = "reveal"
-MOST_ADDRESSES = 20
-MOST_NAMES_LOOKED_AT = 50
+MAX_IP_ADDRESSES = 20
+MAX_NAMES_CHECKED = 50
 
 
 @dataclass(frozen=True, slots=True)
-class AddressUse:
-    """An address that a secret was used from, and when last."""
+class IpAddressUse:
+    """An IP address that a secret was used from, and when it was last."""
 
     address: str
     last_used_at: datetime
@@ -41,7 +47,7 @@ class AddressUse:
 
 @dataclass(frozen=True, slots=True)
 class CredentialRecord:
-    """One entry of the ledger; ``live_tokens`` stops at 1,000, ``verdict`` says in words whether it can go."""
+    """A secret without its value. ``live_tokens`` stops at 1,000. ``verdict`` says whether it can be revoked."""
 
     id: UUID
     name: str
@@ -54,7 +60,7 @@ class CredentialRecord:
     first_used_at: datetime | None
     last_used_at: datetime | None
     last_used_address: str | None
-    addresses: tuple[AddressUse, ...]
+    addresses: tuple[IpAddressUse, ...]
     live_tokens: int
     verdict: str
     revealable: bool
@@ -65,7 +71,7 @@ class CredentialRecord:
 
     @property
     def version(self) -> int:
-        """Another number once its name, end or status is another; uses are no change."""
+        """A number that changes with the name, expiry or status. Uses do not change it."""
         return compute_version(self.id, self.name, self.status, self.expires_at, self.revoked_at)
 
     @property
@@ -75,7 +81,7 @@ class CredentialRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether it authenticates the client now."""
+        """Whether it can authenticate the client now."""
         return self.status in LIVE
 
 
@@ -87,7 +93,10 @@ def add_credential(
     name: str | None,
     expires_at: datetime | None,
 ) -> tuple[CredentialRecord, str]:
-    """A fresh secret of the client, with its value in clear; nothing but its digest and a sealed copy is stored."""
+    """Add a secret to the client. Return its record and its value in clear.
+
+    Only a digest is stored, and a sealed copy if the organization lets secrets be viewed again.
+    """
     credential_id = new_id()
     secret = new_token(CLIENT_SECRET, client.organization_id)
     now = clock.now()
@@ -95,49 +104,55 @@ def add_credential(
         organization_id=client.organization_id,
         id=credential_id,
         client_id=client.id,
-        name=name or _free_name(client, f"{now:%Y-%m}"),
+        name=name or _choose_name(client, f"{now:%Y-%m}"),
         digest=digest(secret),
         hint=hint(secret),
-        sealed=_sealed(client, credential_id, secret) if may_reveal(settings) else None,
+        sealed=_seal_secret(client, credential_id, secret) if can_reveal_secrets(settings) else None,
         created_at=now,
         created_by=actor.label[:200] or None,
-        expires_at=expires_at or _default_end(settings, now),
+        expires_at=expires_at or _default_expiry(settings, now),
     )
     db.session.add(row)
     db.session.flush()
-    if row.sealed is not None and not _may_still_reveal(client.organization_id):
+    if row.sealed is not None and not _can_still_reveal(client.organization_id):
         row.sealed = None
-    return _record(row, now, (), 0, settings), secret  # new: nobody has used it
+    return _record(row, now, (), 0, settings), secret
 
 
-def _may_still_reveal(organization_id: str) -> bool:
-    """What the organization says once its row is ours: a change to ``once`` that came before is seen, and one that
-    comes later waits for this unit and then wipes its copy too (SE-7)."""
+def _can_still_reveal(organization_id: str) -> bool:
+    """Read the setting again after inserting the secret (SE-7).
+
+    A change to ``once`` that committed before is visible now. A later change waits for this transaction and
+    then deletes the sealed copy.
+    """
     touch_organization(organization_id)
-    return may_reveal(get_organization_by_id(organization_id).settings)
+    return can_reveal_secrets(get_organization_by_id(organization_id).settings)
 
 
-def _free_name(client: Client, wanted: str) -> str:
-    """The month, or when several secrets were made in it the month and a number."""
-    taken = {row.name for row in rows_of(client, limit=MOST_NAMES_LOOKED_AT)}
-    numbered = (wanted, *(f"{wanted}-{number}" for number in range(2, MOST_NAMES_LOOKED_AT + 2)))
+def _choose_name(client: Client, wanted: str) -> str:
+    """Return the month as a name, with a number if the name is taken."""
+    taken = {row.name for row in list_credential_rows(client, limit=MAX_NAMES_CHECKED)}
+    numbered = (wanted, *(f"{wanted}-{number}" for number in range(2, MAX_NAMES_CHECKED + 2)))
     return next(name for name in numbered if name not in taken)
 
 
-def may_reveal(settings: Mapping[str, Any]) -> bool:
-    """Whether the organization lets secrets be viewed again."""
+def can_reveal_secrets(settings: Mapping[str, Any]) -> bool:
+    """Return whether the organization lets secrets be viewed again."""
     return bool(settings["oauth"]["clients"]["secret_display"] == REVEAL)
 
 
-def unseal(client: Client, row: Credential) -> str:
-    """The secret of the sealed copy. Raises sealing.CannotOpen when the copy was moved from another row (SE-6)."""
+def unseal_secret(client: Client, row: Credential) -> str:
+    """Return the secret from its sealed copy.
+
+    Raises sealing.UnsealError if the copy was moved from another row (SE-6).
+    """
     if row.sealed is None:
         raise ValueError("there is no sealed copy")
-    return keyring.unseal(client.organization_id, row.sealed, _place(client.id, row.id)).decode()
+    return keyring.unseal(client.organization_id, row.sealed, _sealing_context(client.id, row.id)).decode()
 
 
-def rows_of(client: Client, *, limit: int) -> list[Credential]:
-    """The newest secrets of the client, ended ones included, newest first."""
+def list_credential_rows(client: Client, *, limit: int) -> list[Credential]:
+    """List the client's newest secrets, revoked and expired ones included, newest first."""
     statement = (
         select(Credential)
         .where(Credential.organization_id == client.organization_id, Credential.client_id == client.id)
@@ -147,8 +162,8 @@ def rows_of(client: Client, *, limit: int) -> list[Credential]:
     return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
 
 
-def live_condition(client: Client, now: datetime) -> Any:
-    """The secrets of the client that authenticate it."""
+def is_active_credential(client: Client, now: datetime) -> Any:
+    """Return the condition for the secrets that can authenticate the client."""
     return (
         (Credential.organization_id == client.organization_id)
         & (Credential.client_id == client.id)
@@ -158,35 +173,35 @@ def live_condition(client: Client, now: datetime) -> Any:
 
 
 def revoke_all_secrets(actor: Actor, client: Client) -> int:
-    """No secret of the client works any more; returns how many did. Part of the transaction under way."""
+    """Revoke every active secret of the client in the current transaction. Return how many."""
     now = clock.now()
     return count_changed(
         update(Credential)
-        .where(live_condition(client, now))
+        .where(is_active_credential(client, now))
         .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
     )
 
 
-def log_ended_tokens(credential: Credential) -> None:
-    """Checkers without this database hear that the tokens of the secret are dead."""
+def log_token_revocation(credential: Credential) -> None:
+    """Add the secret's tokens to the revocation log, for resource servers without database access."""
     grants.log_revocation(credential.organization_id, "credential", credential.id.bytes)
 
 
-def records_of(rows: Sequence[Credential], settings: Mapping[str, Any]) -> list[CredentialRecord]:
-    """The rows as ledger entries, in three queries however many there are."""
+def to_credential_records(rows: Sequence[Credential], settings: Mapping[str, Any]) -> list[CredentialRecord]:
+    """Return the rows as records, with three queries in total."""
     now = clock.now()
-    used, counted = _addresses(rows, now), _live_tokens(rows, now)
+    used, counted = _list_ip_addresses(rows, now), _count_active_tokens(rows, now)
     return [_record(row, now, used.get(row.id, ()), counted.get(row.id, 0), settings) for row in rows]
 
 
 def _record(
     row: Credential,
     now: datetime,
-    addresses: tuple[AddressUse, ...],
+    addresses: tuple[IpAddressUse, ...],
     live_tokens: int,
     settings: Mapping[str, Any],
 ) -> CredentialRecord:
-    status = status_of(
+    status = get_credential_status(
         now, expires_at=row.expires_at, retiring_since=row.retiring_since, revoked_at=row.revoked_at
     )
     return CredentialRecord(
@@ -203,7 +218,7 @@ def _record(
         last_used_address=row.last_used_address,
         addresses=addresses,
         live_tokens=live_tokens,
-        verdict=verdict(
+        verdict=describe_credential_use(
             now,
             status=status,
             created_at=row.created_at,
@@ -212,7 +227,7 @@ def _record(
             addresses=len(addresses),
             live_tokens=live_tokens,
         ),
-        revealable=row.sealed is not None and status in LIVE and may_reveal(settings),
+        revealable=row.sealed is not None and status in LIVE and can_reveal_secrets(settings),
         is_retiring=row.retiring_since is not None and status in LIVE,
         revoked_by=row.revoked_by,
         retiring_since=row.retiring_since,
@@ -220,10 +235,10 @@ def _record(
     )
 
 
-def _addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[AddressUse, ...]]:
+def _list_ip_addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[IpAddressUse, ...]]:
     if not rows:
         return {}
-    found: dict[UUID, tuple[AddressUse, ...]] = {}
+    found: dict[UUID, tuple[IpAddressUse, ...]] = {}
     uses = db.session.execute(
         select(CredentialUse.credential_id, CredentialUse.address, CredentialUse.last_used_at)
         .where(
@@ -232,18 +247,21 @@ def _addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[Ad
             CredentialUse.expires_at > now,
         )
         .order_by(CredentialUse.last_used_at.desc())
-        .limit(MOST_ADDRESSES * len(rows))
+        .limit(MAX_IP_ADDRESSES * len(rows))
     )
     for use in uses:
         found[use.credential_id] = (
             *found.get(use.credential_id, ()),
-            AddressUse(use.address, use.last_used_at),
-        )[:MOST_ADDRESSES]
+            IpAddressUse(use.address, use.last_used_at),
+        )[:MAX_IP_ADDRESSES]
     return found
 
 
-def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Select[UUID]:
-    """The ids of the client's access tokens that neither ended themselves nor with their grant or secret."""
+def active_tokens_of_client(organization_id: str, client_id: UUID, now: datetime) -> Select[UUID]:
+    """Return a query for the ids of the client's active access tokens.
+
+    It excludes those whose grant or secret is revoked.
+    """
     return (
         select(AccessToken.id)
         .outerjoin(
@@ -268,30 +286,30 @@ def living_tokens(organization_id: str, client_id: UUID, now: datetime) -> Selec
     )
 
 
-def _live_tokens(rows: Sequence[Credential], now: datetime) -> dict[UUID, int]:
-    """Each count is cut off at its ceiling, so that a busy secret costs no more than a quiet one."""
-    minting = [row for row in rows if row.tokens_revoked_at is None]
-    if not minting:
+def _count_active_tokens(rows: Sequence[Credential], now: datetime) -> dict[UUID, int]:
+    """Count the active tokens per secret, up to a limit, so that a busy secret does not cost more."""
+    issuing = [row for row in rows if row.tokens_revoked_at is None]
+    if not issuing:
         return {}
     counts = []
-    for position, row in enumerate(minting):
-        minted = living_tokens(row.organization_id, row.client_id, now).where(
+    for position, row in enumerate(issuing):
+        issued = active_tokens_of_client(row.organization_id, row.client_id, now).where(
             AccessToken.credential_id == row.id
         )
-        living = minted.limit(MANY_TOKENS).subquery()
-        counts.append(select(literal(position), func.count()).select_from(living))
-    return {minting[position].id: number for position, number in db.session.execute(union_all(*counts))}
+        active = issued.limit(MANY_TOKENS).subquery()
+        counts.append(select(literal(position), func.count()).select_from(active))
+    return {issuing[position].id: number for position, number in db.session.execute(union_all(*counts))}
 
 
-def _default_end(settings: Mapping[str, Any], now: datetime) -> datetime | None:
+def _default_expiry(settings: Mapping[str, Any], now: datetime) -> datetime | None:
     seconds = settings["oauth"]["clients"]["secret_ttl_seconds"]
     return None if seconds is None else now + timedelta(seconds=seconds)
 
 
-def _sealed(client: Client, credential_id: UUID, secret: str) -> bytes:
-    return keyring.seal(client.organization_id, secret.encode(), _place(client.id, credential_id))
+def _seal_secret(client: Client, credential_id: UUID, secret: str) -> bytes:
+    return keyring.seal(client.organization_id, secret.encode(), _sealing_context(client.id, credential_id))
 
 
-def _place(client_id: UUID, credential_id: UUID) -> str:
-    """The organization and the key's version are added by the keyring."""
+def _sealing_context(client_id: UUID, credential_id: UUID) -> str:
+    """Return the sealing context of a secret. The keyring adds the organization and key version."""
     return f"client-secret|{client_id.hex}|{credential_id.hex}"

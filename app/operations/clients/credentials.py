@@ -1,4 +1,7 @@
-"""Client secrets: the ledger, making, viewing, rotating and revoking. Hashed to verify, sealed to reveal."""
+"""Client secrets: list, create, rotate and view them.
+
+Digests verify a secret, and sealed copies let it be viewed again.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from app.extensions import db
 from app.models.client import ACTIVE, Client
 from app.models.credential import Credential
 from app.operations.clients.client_records import (
-    change_row,
-    get_row,
-    metadata_of,
-    require_not_above,
-    still_changing,
+    client_busy_error,
+    get_client_row,
+    require_client_within_permissions,
+    to_client_metadata,
+    update_client_row,
 )
 from app.operations.clients.credential_revocation import RevokedCredentials, revoke_credentials
 from app.operations.clients.credential_rows import (
-    AddressUse,
     CredentialRecord,
+    IpAddressUse,
     add_credential,
-    live_condition,
-    may_reveal,
-    records_of,
-    rows_of,
-    unseal,
+    can_reveal_secrets,
+    is_active_credential,
+    list_credential_rows,
+    to_credential_records,
+    unseal_secret,
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.administrator_notices import notify_administrators
@@ -38,68 +41,72 @@ from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.clients.credentials import rotation_terms
+from app.rules.clients.credentials import validate_rotation_terms
 from app.rules.clients.credentials import validate_secret_terms as check_terms
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.sealing import UnsealError
 from app.rules.sign_in.lockout import Lockout
 
-MOST_AN_HOUR = 10
+MAX_REVEALS_PER_HOUR = 10
 _REVEALED = "credential.revealed"
 _HOUR = timedelta(hours=1)
-_HOURLY = Lockout(MOST_AN_HOUR, _HOUR, _HOUR, _HOUR)
+_REVEAL_LIMIT = Lockout(MAX_REVEALS_PER_HOUR, _HOUR, _HOUR, _HOUR)
 
 
 class NotRevealable(Conflict):
-    """The organization shows secrets once, or the secret has ended: there is no copy to open."""
+    """The secret cannot be viewed: the organization shows secrets once, or the secret is no longer active."""
 
     code = "not_revealable"
 
 
 def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:
-    """The secret in clear. Raises NotFound, Forbidden, NotRevealable, TooManyRequests, and from the portal
-    FreshSignInRequired. Audit: ``credential.revealed``, committed before the copy is opened."""
+    """Return the secret in clear.
+
+    Raises NotFound, Forbidden, NotRevealable, TooManyRequests, and from the portal FreshSignInRequired.
+    Audit: ``credential.revealed``, committed before the sealed copy is opened.
+    """
     return reveal_credentials(actor, client_id, [credential_id])[credential_id]
 
 
 def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, str]:
-    """The secrets in clear, by their ids; all or none. See ``reveal_credential``."""
-    _require_revealable(actor, client_id, credential_ids)
-    claimed = _claim_places(actor, len(credential_ids))
+    """Return the secrets in clear by their ids, all or none. See ``reveal_credential``."""
+    _require_get_revealable(actor, client_id, credential_ids)
+    claimed = _claim_reveals(actor, len(credential_ids))
     try:
-        row_ids = _admit(actor, client_id, credential_ids)
+        row_ids = _record_reveals(actor, client_id, credential_ids)
     except DomainError:
         withdraw_attempts(actor.organization_id, claimed)
         raise
-    return _open(actor, client_id, row_ids)
+    return _open_secrets(actor, client_id, row_ids)
 
 
-def _claim_places(actor: Actor, wanted: int) -> list[UUID]:
-    """So many of the hour's views are the actor's: written before they are counted, or calls at once would pass.
+def _claim_reveals(actor: Actor, wanted: int) -> list[UUID]:
+    """Count the views towards the actor's hourly limit.
 
-    Returns what ``take_back`` takes. Raises TooManyRequests.
+    They are counted before they happen, so that concurrent calls cannot exceed the limit. Returns what
+    ``take_back`` needs to undo it. Raises TooManyRequests.
     """
     who = audit.actor_public_id(actor)
     claimed: list[UUID] = []
     for _ in range(wanted if who is not None else 0):
-        claim = record_attempt(actor.organization_id, Limit(bucket_key(_REVEALED, who or ""), _HOURLY))
+        claim = record_attempt(actor.organization_id, Limit(bucket_key(_REVEALED, who or ""), _REVEAL_LIMIT))
         if claim.retry_after:
             withdraw_attempts(actor.organization_id, claimed)
-            words = f"At most {MOST_AN_HOUR} secrets can be viewed in an hour."
-            raise TooManyRequests(words, retry_after=claim.retry_after)
+            message = f"At most {MAX_REVEALS_PER_HOUR} secrets can be viewed per hour. Try again later."
+            raise TooManyRequests(message, retry_after=claim.retry_after)
         claimed += claim.attempts
     return claimed
 
 
 @read
-def _require_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
-    _revealable(actor, client_id, credential_ids)
+def _require_get_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
+    _get_revealable(actor, client_id, credential_ids)
 
 
 @transaction
-def _admit(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
-    client, found = _revealable(actor, client_id, credential_ids)
+def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
+    client, found = _get_revealable(actor, client_id, credential_ids)
     public_client_id = format_client_id(client.organization_id, client.id)
     for row_id in found.values():
         audit.record(
@@ -113,73 +120,75 @@ def _admit(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[
     return found
 
 
-def _revealable(
+def _get_revealable(
     actor: Actor, client_id: str, credential_ids: Sequence[str]
 ) -> tuple[Client, dict[str, UUID]]:
-    client = get_row(actor, client_id, "credentials:read")
-    require_not_above(actor, client)
+    client = get_client_row(actor, client_id, "credentials:read")
+    require_client_within_permissions(actor, client)
     if actor.session_id is not None:
         require_fresh_sign_in(actor)
-    if not may_reveal(get_organization_by_id(actor.organization_id).settings):
-        raise NotRevealable("This organization shows a secret once, when it is made.")
+    if not can_reveal_secrets(get_organization_by_id(actor.organization_id).settings):
+        raise NotRevealable("This organization shows a secret only once, when it is created.")
     found = {}
     for credential_id in credential_ids:
-        row = _find(client, credential_id)
+        row = _find_active(client, credential_id)
         if row is None:
             raise NotFound("There is no such secret.")
         if row.sealed is None:
-            raise NotRevealable("Of this secret no copy is kept.")
+            raise NotRevealable("No copy of this secret is stored. Create a new secret instead.")
         found[credential_id] = row.id
     return client, found
 
 
 @read
-def _open(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dict[str, str]:
-    client = get_row(actor, client_id, "credentials:read")
+def _open_secrets(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dict[str, str]:
+    client = get_client_row(actor, client_id, "credentials:read")
     secrets = {}
     for credential_id in row_ids:
-        row = _find(client, credential_id)
+        row = _find_active(client, credential_id)
         if row is None or row.sealed is None:
             raise NotFound("There is no such secret.")
         try:
-            secrets[credential_id] = unseal(client, row)
+            secrets[credential_id] = unseal_secret(client, row)
         except UnsealError as error:
-            raise NotRevealable("The copy of this secret cannot be opened. Make a new secret.") from error
+            raise NotRevealable(
+                "The copy of this secret cannot be opened. Create a new secret instead."
+            ) from error
     return secrets
 
 
-def _find(client: Client, credential_id: str) -> Credential | None:
+def _find_active(client: Client, credential_id: str) -> Credential | None:
     row_id = parse_public_id("sec", credential_id)
     if row_id is None:
         return None
-    condition = live_condition(client, clock.now()) & (Credential.id == row_id)
+    condition = is_active_credential(client, clock.now()) & (Credential.id == row_id)
     return db.session.scalar(
         select(Credential).where(condition), execution_options={"populate_existing": True}
     )
 
 
 __all__ = [
-    "AddressUse",
     "CredentialRecord",
+    "IpAddressUse",
     "NewCredential",
     "RevokedCredentials",
-    "cancel_rotation",
     "create_credential",
     "get_credential",
     "list_credentials",
+    "restore_retiring_secrets",
     "reveal_credential",
     "reveal_credentials",
     "revoke_credentials",
     "rotate_credential",
 ]
 
-MOST_LISTED = 50
-_MOST_RACES = 10
+MAX_LISTED = 50
+_MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """A new secret, in clear; ``retired`` are the secrets before it that now have an end."""
+    """A new secret in clear. ``retired`` are the previous secrets that now expire."""
 
     credential: CredentialRecord
     secret: str
@@ -188,23 +197,23 @@ class NewCredential:
 
 @read
 def list_credentials(actor: Actor, client_id: str) -> list[CredentialRecord]:
-    """The ledger: the client's newest 50 secrets, ended ones included, newest first. Never in clear.
+    """List the client's newest 50 secrets, newest first, revoked and expired ones included. Never in clear.
 
     Raises NotFound, Forbidden.
     """
-    client = get_row(actor, client_id, "credentials:read")
-    return records_of(rows_of(client, limit=MOST_LISTED), _settings(actor))
+    client = get_client_row(actor, client_id, "credentials:read")
+    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), _settings(actor))
 
 
 @read
 def get_credential(actor: Actor, client_id: str, credential_id: str) -> CredentialRecord:
-    """One entry of the ledger. Raises NotFound, Forbidden."""
-    client = get_row(actor, client_id, "credentials:read")
+    """Return one secret without its value. Raises NotFound, Forbidden."""
+    client = get_client_row(actor, client_id, "credentials:read")
     row_id = parse_public_id("sec", credential_id)
     row = None if row_id is None else db.session.get(Credential, (client.organization_id, row_id))
     if row is None or row.client_id != client.id:
         raise NotFound("There is no such secret.")
-    return records_of([row], _settings(actor))[0]
+    return to_credential_records([row], _settings(actor))[0]
 
 
 @transaction
@@ -217,18 +226,17 @@ def create_credential(
     retire_others_in_seconds: int | None = None,
     revoke_tokens: bool = False,
 ) -> NewCredential:
-    """A further secret works; with ``retire_others_in_seconds`` those before it end then, if not earlier.
+    """Create another secret. With ``retire_others_in_seconds`` the existing ones expire then, if not earlier.
 
-    With ``revoke_tokens`` what they minted ends with them.
-
-    Raises InvalidInput naming every wrong field, Conflict when the client keeps no secret, is disabled or has as
-    many live ones as the organization allows, NotFound, Forbidden; FreshSignInRequired when a person signed in
-    too long ago. Audit: ``credential.created``, ``credential.retired`` for each that got an end.
+    With ``revoke_tokens`` the tokens issued with them expire together with them. Raises InvalidInput naming
+    every wrong field, Conflict if the client uses no secret, is disabled or has as many active secrets as the
+    organization allows, NotFound, Forbidden, and FreshSignInRequired if the user signed in too long ago.
+    Audit: ``credential.created``, ``credential.retired`` for each that now expires.
     """
-    for _ in range(_MOST_RACES):
-        client = get_row(actor, client_id, "credentials:write")
-        require_not_above(actor, client)
-        # What it makes can replace every secret that works today: who is at the keyboard counts (PO-4).
+    for _ in range(_MAX_ATTEMPTS):
+        client = get_client_row(actor, client_id, "credentials:write")
+        require_client_within_permissions(actor, client)
+        # The new secret can replace all existing ones, so a recent sign-in of the user is required (PO-4).
         require_fresh_user_sign_in(actor)
         settings = _settings(actor)
         rules = settings["oauth"]["clients"]
@@ -238,32 +246,32 @@ def create_credential(
             name=name,
             expires_at=expires_at,
             retire_others_in_seconds=retire_others_in_seconds,
-            longest_seconds=rules["secret_ttl_seconds"],
+            max_seconds=rules["secret_ttl_seconds"],
         )
-        _require_keeps_secrets(client)
-        # The version claimed first: of two that count the same live secrets one has to count again.
-        if not change_row(client, {}):
+        _require_uses_secret(client)
+        # The version is raised first: of two callers that count the same active secrets, one has to count again.
+        if not update_client_row(client, {}):
             continue
-        _require_room(client, now, rules["max_secrets"])
+        _enforce_secret_limit(client, now, rules["max_secrets"])
         retired = (
             []
             if retire_others_in_seconds is None
             else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
         )
         credential, secret = add_credential(actor, client, settings, name=name, expires_at=ends)
-        _record(actor, "credential.created", credential.id, client, after=_facts(credential))
-        return NewCredential(credential, secret, tuple(records_of(retired, settings)))
-    raise still_changing()
+        _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
+        return NewCredential(credential, secret, tuple(to_credential_records(retired, settings)))
+    raise client_busy_error()
 
 
 @transaction
 def rotate_credential(actor: Actor, client_id: str, fields: Mapping[str, Any] | None = None) -> NewCredential:
-    """A new secret works, and those before it end after ``ends_in_seconds``, or the organization's overlap.
+    """Create a new secret. The existing ones expire after ``ends_in_seconds``, or the organization's overlap.
 
-    With ``revoke_tokens`` what they minted ends with them; otherwise it lives out its time. Raises InvalidInput, and
-    as ``create_credential``.
+    With ``revoke_tokens`` the tokens issued with them expire together with them. Raises InvalidInput, and as
+    ``create_credential``.
     """
-    terms = rotation_terms(fields or {})
+    terms = validate_rotation_terms(fields or {})
     overlap = _settings(actor)["oauth"]["clients"]["rotation_overlap_seconds"]
     return create_credential(
         actor,
@@ -274,45 +282,45 @@ def rotate_credential(actor: Actor, client_id: str, fields: Mapping[str, Any] | 
 
 
 @transaction
-def cancel_rotation(actor: Actor, client_id: str) -> list[CredentialRecord]:
-    """The secrets that a rotation was about to end keep the end they had before; the new one stays, too.
+def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRecord]:
+    """Give the secrets that a rotation retires their previous expiry again. The new secret remains.
 
-    Raises Conflict when no rotation is under way, NotFound, Forbidden. Audit: ``credential.kept`` for each.
+    Raises Conflict if no rotation is in progress, NotFound, Forbidden. Audit: ``credential.kept`` for each.
     """
-    for _ in range(_MOST_RACES):
-        client = get_row(actor, client_id, "credentials:write")
-        require_not_above(actor, client)
+    for _ in range(_MAX_ATTEMPTS):
+        client = get_client_row(actor, client_id, "credentials:write")
+        require_client_within_permissions(actor, client)
         now = clock.now()
-        retiring = [row for row in _live(client, now) if row.retiring_since is not None]
+        retiring = [row for row in _list_active_rows(client, now) if row.retiring_since is not None]
         if not retiring:
-            raise Conflict("No rotation is under way.", code="no_rotation")
-        if not change_row(client, {}):
+            raise Conflict("No rotation is in progress.", code="no_rotation")
+        if not update_client_row(client, {}):
             continue
         for row in retiring:
-            _set_end(row, row.previous_expires_at, retiring_since=None, previous=None)
-            _record(actor, "credential.kept", row.id, client)
-        return records_of(_live(client, now), _settings(actor))
-    raise still_changing()
+            _set_expiry(row, row.previous_expires_at, retiring_since=None, previous=None)
+            _record_event(actor, "credential.kept", row.id, client)
+        return to_credential_records(_list_active_rows(client, now), _settings(actor))
+    raise client_busy_error()
 
 
-def _require_keeps_secrets(client: Client) -> None:
-    metadata = metadata_of(client)
+def _require_uses_secret(client: Client) -> None:
+    metadata = to_client_metadata(client)
     if not metadata.uses_secret:
         raise Conflict(
-            f"This client authenticates by {metadata.token_endpoint_auth_method} and keeps no secret.",
+            f"This client authenticates with {metadata.token_endpoint_auth_method} and uses no secret.",
             code="no_secret_kept",
         )
     if client.status != ACTIVE:
         raise Conflict("The client is disabled. Enable it first.", code="client_disabled")
 
 
-def _require_room(client: Client, now: datetime, most: int) -> None:
-    live = db.session.scalar(select(func.count()).where(live_condition(client, now))) or 0
-    if live >= most:
+def _enforce_secret_limit(client: Client, now: datetime, max_secrets: int) -> None:
+    live = db.session.scalar(select(func.count()).where(is_active_credential(client, now))) or 0
+    if live >= max_secrets:
         raise Conflict(
-            f"The client has {live} live secrets, as many as this organization allows. Revoke one first.",
+            f"The client has {live} active secrets, the maximum of this organization. Revoke one first.",
             code="too_many_secrets",
-            details={"max_secrets": most},
+            details={"max_secrets": max_secrets},
         )
 
 
@@ -321,20 +329,20 @@ def _retire(
 ) -> list[Credential]:
     ends = now + timedelta(seconds=seconds)
     retired = []
-    for row in _live(client, now):
+    for row in _list_active_rows(client, now):
         if row.expires_at is not None and row.expires_at <= ends:
             continue
-        # A second rotation within the first keeps what cancelling is to restore.
+        # During another rotation, cancelling still restores the expiry from before the first one.
         previous = row.expires_at if row.retiring_since is None else row.previous_expires_at
-        _set_end(row, ends, retiring_since=now, previous=previous, takes_tokens=takes_tokens)
-        _record(actor, "credential.retired", row.id, client, after={"expires_at": ends.isoformat()})
+        _set_expiry(row, ends, retiring_since=now, previous=previous, takes_tokens=takes_tokens)
+        _record_event(actor, "credential.retired", row.id, client, after={"expires_at": ends.isoformat()})
         retired.append(row)
-    return _live_or_ended(retired)
+    return _refresh_rows(retired)
 
 
-def _set_end(
+def _set_expiry(
     row: Credential,
-    ends: datetime | None,
+    expires_at: datetime | None,
     *,
     retiring_since: datetime | None,
     previous: datetime | None,
@@ -348,7 +356,7 @@ def _set_end(
             Credential.revoked_at.is_(None),
         )
         .values(
-            expires_at=ends,
+            expires_at=expires_at,
             retiring_since=retiring_since,
             previous_expires_at=previous,
             takes_tokens=takes_tokens,
@@ -357,12 +365,12 @@ def _set_end(
     )
 
 
-def _live(client: Client, now: datetime) -> list[Credential]:
-    statement = select(Credential).where(live_condition(client, now)).order_by(Credential.id.desc())
+def _list_active_rows(client: Client, now: datetime) -> list[Credential]:
+    statement = select(Credential).where(is_active_credential(client, now)).order_by(Credential.id.desc())
     return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
 
 
-def _live_or_ended(rows: list[Credential]) -> list[Credential]:
+def _refresh_rows(rows: list[Credential]) -> list[Credential]:
     for row in rows:
         db.session.refresh(row)
     return rows
@@ -372,7 +380,7 @@ def _settings(actor: Actor) -> Mapping[str, Any]:
     return get_organization_by_id(actor.organization_id).settings
 
 
-def _facts(credential: CredentialRecord) -> dict[str, Any]:
+def _audit_values(credential: CredentialRecord) -> dict[str, Any]:
     ends = credential.expires_at
     return {
         "name": credential.name,
@@ -381,7 +389,7 @@ def _facts(credential: CredentialRecord) -> dict[str, Any]:
     }
 
 
-def _record(
+def _record_event(
     actor: Actor, action: str, credential_id: UUID, client: Client, after: Mapping[str, Any] | None = None
 ) -> None:
     audit.record(

@@ -12,7 +12,7 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.grants.token_snapshots import TokenSnapshot
 from app.operations.store import clock, keyring, single_use
 from app.rules.clients import dpop
-from app.rules.clients.client_requirements import needs_dpop, needs_dpop_nonce
+from app.rules.clients.client_requirements import requires_dpop, requires_dpop_nonce
 from app.rules.clients.dpop import InvalidProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
 from app.rules.tokens.protected_resources import PresentedToken
@@ -38,7 +38,7 @@ def is_demanded(client: ClientSnapshot) -> bool:
     """Whether every token of the client must be bound to a key."""
     demanded: bool | None = client.derived.get("dpop")
     if demanded is None:
-        demanded = client.derived["dpop"] = needs_dpop(client.document, client.organization.settings)
+        demanded = client.derived["dpop"] = requires_dpop(client.document, client.organization.settings)
     return demanded
 
 
@@ -57,7 +57,7 @@ def key_of_request(
             raise InvalidProof(words).with_cause("dpop_missing")
         return None
     judged = dpop.judge(proof, method=method, url=url, now=clock.now())
-    _spend(client.organization.id, judged, needs_nonce=needs_dpop_nonce(client.document))
+    _spend(client.organization.id, judged, needs_nonce=requires_dpop_nonce(client.document))
     return judged.jkt
 
 
@@ -83,7 +83,7 @@ def require_holder(view: TokenSnapshot, presented: PresentedToken) -> None:
         )
         if not hmac.compare_digest(judged.jkt, view.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
-        _spend(view.client.organization.id, judged, needs_nonce=needs_dpop_nonce(view.client.document))
+        _spend(view.client.organization.id, judged, needs_nonce=requires_dpop_nonce(view.client.document))
     except (InvalidProof, NonceNeeded) as refusal:
         raise ProofRefused(refusal, view.client) from None
 

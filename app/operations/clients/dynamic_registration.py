@@ -1,6 +1,7 @@
-"""Dynamic client registration (RFC 7591) and its management (RFC 7592), on the operations of every other client.
+"""Dynamic client registration (RFC 7591) and its management (RFC 7592).
 
-A registration access token is not renewed by a change: were the answer lost, the client could never change again.
+An update does not replace the registration access token. If that response were lost, the client could never
+be changed again.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from app.models.credential import Credential
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
+    ClientOrigin,
     ClientRecord,
-    Origin,
     delete_client,
     get_client,
     register_client,
     update_client,
 )
 from app.operations.clients.credentials import create_credential
-from app.operations.clients.initial_access_tokens import require_alive, spend
+from app.operations.clients.initial_access_tokens import require_usable_token, spend_token
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
@@ -43,10 +44,10 @@ from app.rules.token_values import REGISTRATION_ACCESS, digest, new_token, parse
 from app.tenant_fence import ACROSS
 
 OFF, BY_TOKEN = "off", "initial_access_token"
-# From one network where no token is asked for; one test run of a conformance suite registers dozens.
-MOST_PER_NETWORK = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
+# Per network, where no token is required. One run of a conformance suite registers dozens of clients.
+NETWORK_LIMIT = Lockout(120, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
 _LABEL = "the app itself"
-_BARRED = (
+_READ_ONLY_FIELDS = (
     "client_id_issued_at",
     "client_secret_expires_at",
     "registration_access_token",
@@ -56,10 +57,10 @@ _BARRED = (
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A client as its own management endpoint tells of it.
+    """A client as its registration management endpoint shows it.
 
-    ``secret`` is in clear when it was made just now; ``secret_expires_at`` is its end, and ``has_secret`` whether
-    there is one at all. ``access_token`` is the registration access token.
+    ``secret`` is set in clear only if it was just created. ``secret_expires_at`` is its expiry, and
+    ``has_secret`` whether the client has one. ``access_token`` is the registration access token.
     """
 
     client: ClientRecord
@@ -70,23 +71,25 @@ class Registration:
     secret_expires_at: datetime | None
 
 
-def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Registration:
-    """The client stands as its metadata describes it, as far as the organization lets strangers have that (DC-2).
+def register_dynamic_client(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Registration:
+    """Register a client from its metadata, limited to what the organization allows (DC-2).
 
-    ``actor`` is a stranger in the organization of the endpoint; ``token`` an initial access token where one was sent.
-    Raises Forbidden when registration is off, Unauthenticated without a token where one is needed, InvalidInput,
-    NoRoom, TooManyRequests. Audit: ``client.registered``.
+    ``actor`` is anonymous in the organization of the endpoint. ``token`` is the initial access token, if one
+    was sent. Raises Forbidden if registration is off, Unauthenticated without a required token, InvalidInput,
+    TooManyClients, TooManyRequests. Audit: ``client.registered``.
     """
     organization = get_organization_by_id(actor.organization_id)
     mode = organization.settings["oauth"]["dynamic_registration"]["mode"]
     if mode == OFF or not organization.is_active:
         raise Forbidden("This organization does not let clients register themselves.", code="access_denied")
     if mode == BY_TOKEN:
-        # Asked first, so that a stranger makes this service read no document of a sector.
-        require_alive(organization.id, token or "")
+        # Checked first, so that an anonymous caller cannot make this server fetch a sector document.
+        require_usable_token(organization.id, token or "")
     else:
-        _require_patience(actor)
-    sector_documents.read_ahead(registrar_of(actor, _LABEL), sent.get(sector_documents.FIELD))
+        _enforce_rate_limit(actor)
+    sector_documents.prefetch_sector_document(
+        registrar_actor(actor, _LABEL), sent.get(sector_documents.FIELD)
+    )
     return _register(actor, organization, sent, (token or "") if mode == BY_TOKEN else None)
 
 
@@ -94,16 +97,18 @@ def register(actor: Actor, sent: Mapping[str, Any], token: str | None) -> Regist
 def _register(
     actor: Actor, organization: OrganizationSnapshot, sent: Mapping[str, Any], token: str | None
 ) -> Registration:
-    spent = None if token is None else spend(organization.id, token)
-    registrar = registrar_of(actor, _LABEL)
-    registered = register_client(registrar, as_fields(sent, _offer(organization)), origin=Origin(DYNAMIC))
+    initial_token_id = None if token is None else spend_token(organization.id, token)
+    registrar = registrar_actor(actor, _LABEL)
+    registered = register_client(
+        registrar, as_fields(sent, _offered_features(organization)), origin=ClientOrigin(DYNAMIC)
+    )
     access_token = new_token(REGISTRATION_ACCESS, organization.id)
     db.session.add(
         ClientRegistration(
             organization_id=organization.id,
             id=registered.client.id,
             access_digest=digest(access_token),
-            registration_token_id=spent,
+            registration_token_id=initial_token_id,
             idle_check_at=clock.now() + FIRST_IDLE_CHECK,
         )
     )
@@ -120,64 +125,71 @@ def _register(
 
 @read
 def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
-    """The client's own registration. Raises Unauthenticated, alike for a wrong token and for no such client.
+    """Return the client's registration.
 
-    Raises Forbidden while client or organization is not active, as all of the client's own management does.
+    Raises Unauthenticated for a wrong token and for an unknown client, and Forbidden unless client and
+    organization are active, as all functions of this endpoint do.
     """
-    _authenticated(actor, client_id, access_token)
-    return _told(actor, client_id, access_token or "")
+    _authenticate(actor, client_id, access_token)
+    return _load_registration(actor, client_id, access_token or "")
 
 
 def replace_registration(
     actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
 ) -> Registration:
-    """The client is what is sent and nothing more (RFC 7592 section 2.2); a secret it now needs is made.
+    """Replace the client's metadata (RFC 7592 section 2.2). Creates a secret if the client now needs one.
 
-    Raises Unauthenticated, InvalidInput, and Forbidden for a client that somebody vouched for. Audit:
+    Raises Unauthenticated, InvalidInput, and Forbidden for a client that an administrator verified. Audit:
     ``client.updated``.
     """
-    registrar = _recognized(actor, client_id, access_token)
-    sector_documents.read_ahead(registrar, sent.get(sector_documents.FIELD))
+    registrar = _authenticate_in_transaction(actor, client_id, access_token)
+    sector_documents.prefetch_sector_document(registrar, sent.get(sector_documents.FIELD))
     return _replace(actor, client_id, access_token, sent)
 
 
 @read
-def _recognized(actor: Actor, client_id: str, access_token: str | None) -> Actor:
-    return _authenticated(actor, client_id, access_token)
+def _authenticate_in_transaction(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+    return _authenticate(actor, client_id, access_token)
 
 
 @transaction
 def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]) -> Registration:
-    registrar = _authenticated(actor, client_id, access_token)
-    _require_itself(client_id, sent)
+    registrar = _authenticate(actor, client_id, access_token)
+    _require_own_client_id(client_id, sent)
     organization = get_organization_by_id(actor.organization_id)
-    fields = replacing(as_fields(sent, _offer(organization)))
+    fields = replacing(as_fields(sent, _offered_features(organization)))
     update_client(registrar, client_id, fields)
-    told = _told(actor, client_id, access_token or "")
-    if told.client.uses_secret and not told.has_secret:
-        made = create_credential(replace(registrar, permissions=_MAY_ADD_SECRET), client_id)
+    registration = _load_registration(actor, client_id, access_token or "")
+    if registration.client.uses_secret and not registration.has_secret:
+        created = create_credential(replace(registrar, permissions=_SECRET_PERMISSIONS), client_id)
         return replace(
-            told, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
+            registration,
+            secret=created.secret,
+            has_secret=True,
+            secret_expires_at=created.credential.expires_at,
         )
-    return told
+    return registration
 
 
 @transaction
 def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
-    """The client is gone with all that hung from it. Raises Unauthenticated. Audit: ``client.deleted``."""
-    delete_client(_authenticated(actor, client_id, access_token), client_id)
+    """Delete the client and everything it has. Raises Unauthenticated. Audit: ``client.deleted``."""
+    delete_client(_authenticate(actor, client_id, access_token), client_id)
 
 
-def registrar_of(actor: Actor, label: str) -> Actor:
-    """Who registers on a stranger's behalf: may write clients, and neither trust them nor add to the registry."""
+def registrar_actor(actor: Actor, label: str) -> Actor:
+    """Return the actor that registers a client for an anonymous caller.
+
+    It can write clients, but neither trust them nor add scopes.
+    """
     return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
 
 
-_MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
+_SECRET_PERMISSIONS = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
-def _require_patience(actor: Actor) -> None:
-    limits = network_limits(MOST_PER_NETWORK, actor.ip_address, "dynamic registration")
+def _enforce_rate_limit(actor: Actor) -> None:
+    limits = network_limits(NETWORK_LIMIT, actor.ip_address, "dynamic registration")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
         "Too many clients were registered from your network. Wait, then try again.",
@@ -185,14 +197,14 @@ def _require_patience(actor: Actor) -> None:
     )
 
 
-def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:
+def _authenticate(actor: Actor, client_id: str, access_token: str | None) -> Actor:
     parsed, named = parse_token(access_token or ""), parse_client_id(client_id)
-    here = actor.organization_id
+    organization_id = actor.organization_id
     if (
         parsed is not None
         and named is not None
         and parsed.kind == REGISTRATION_ACCESS
-        and parsed.organization_id == named[0] == here
+        and parsed.organization_id == named[0] == organization_id
     ):
         row = db.session.execute(
             select(ClientRegistration.access_digest, Client.status, Client.document)
@@ -201,29 +213,29 @@ def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Ac
                 (Client.organization_id == ClientRegistration.organization_id)
                 & (Client.id == ClientRegistration.id),
             )
-            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
+            .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == named[1])
         ).first()
         if row is not None and hmac.compare_digest(row.access_digest or b"", digest(access_token or "")):
-            # Whoever is put to rest does not clear the traces, nor get ready for the day it is woken.
-            is_barred = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_barred or not get_organization_by_id(here).is_active:
+            # A disabled or blocked client must not remove evidence or prepare for being enabled again.
+            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_disabled or not get_organization_by_id(organization_id).is_active:
                 raise Forbidden(
-                    "This client was disabled or blocked, or its organization was.", code="access_denied"
+                    "This client or its organization was disabled or blocked.", code="access_denied"
                 )
-            return registrar_of(actor, _LABEL)
-    raise Unauthenticated("This is not the registration access token of that client.")
+            return registrar_actor(actor, _LABEL)
+    raise Unauthenticated("This is not the registration access token of this client.")
 
 
-def _require_itself(client_id: str, sent: Mapping[str, Any]) -> None:
+def _require_own_client_id(client_id: str, sent: Mapping[str, Any]) -> None:
     if sent.get("client_id") != client_id:
         raise InvalidInput("Send the client_id of this client.", field="client_id", code="other_client")
-    for name in _BARRED:
+    for name in _READ_ONLY_FIELDS:
         if name in sent:
             raise InvalidInput("This is set by the service and cannot be sent.", field=name, code="read_only")
 
 
-def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
-    client = get_client(registrar_of(actor, _LABEL), client_id)
+def _load_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
+    client = get_client(registrar_actor(actor, _LABEL), client_id)
     secret = db.session.execute(
         select(Credential.id, Credential.expires_at)
         .where(
@@ -241,14 +253,14 @@ def _told(actor: Actor, client_id: str, access_token: str) -> Registration:
     )
 
 
-def _offer(organization: OrganizationSnapshot) -> Offer:
+def _offered_features(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known))
 
 
 @read
-def clients_to_look_at(limit: int) -> list[tuple[str, UUID]]:
-    """(organization, client row) of those whose time has come, the longest due first."""
+def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
+    """Return (organization id, client row id) of clients whose idle check is due, the longest due first."""
     due = (
         select(ClientRegistration.organization_id, ClientRegistration.id)
         .where(ClientRegistration.idle_check_at < clock.now())
@@ -260,31 +272,31 @@ def clients_to_look_at(limit: int) -> list[tuple[str, UUID]]:
 
 
 @transaction
-def end_if_idle(actor: Actor, row_id: UUID) -> bool:
-    """Whether the client was idle for its organization's ``idle_ttl_seconds`` and is gone now.
+def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
+    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``. Return whether it was.
 
-    One that was disabled stays: whoever disabled it does not want it to come back. Audit: ``client.deleted``, by
-    ``actor``, the service itself in that organization.
+    A disabled client is not deleted, because it could otherwise register again. Audit: ``client.deleted``, by
+    ``actor``, the system in that organization.
     """
-    here = actor.organization_id
-    row = db.session.get(Client, (here, row_id), populate_existing=True)
+    organization_id = actor.organization_id
+    row = db.session.get(Client, (organization_id, row_id), populate_existing=True)
     now = clock.now()
-    if row is not None and row.status == ACTIVE and _ends_at(row) <= now:
-        delete_client(actor, format_client_id(here, row_id))
+    if row is not None and row.status == ACTIVE and _idle_expiry(row) <= now:
+        delete_client(actor, format_client_id(organization_id, row_id))
         return True
     count_changed(
         update(ClientRegistration)
-        .where(ClientRegistration.organization_id == here, ClientRegistration.id == row_id)
+        .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == row_id)
         .values(idle_check_at=now + FIRST_IDLE_CHECK)
     )
     return False
 
 
-def _ends_at(row: Client) -> datetime:
+def _idle_expiry(row: Client) -> datetime:
     try:
         settings = get_organization_by_id(row.organization_id).settings
     except NotFound:
-        # A deleted organization ends as a whole, or comes back as it was.
+        # A deleted organization is purged or restored as a whole.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)
     seconds: int = settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
     return (row.last_used_at or row.created_at) + timedelta(seconds=seconds)

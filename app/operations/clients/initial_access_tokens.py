@@ -1,4 +1,4 @@
-"""Initial access tokens (RFC 7591 section 3): made by people here, so that others may register clients."""
+"""Initial access tokens (RFC 7591 section 3), which let others register clients."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_i
 from app.rules.token_values import INITIAL_ACCESS, digest, hint, new_token, parse_token
 from app.rules.versions import compute_version
 
-MOST_LIVE = 100
+MAX_ACTIVE_TOKENS = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationTokenRecord:
-    """An initial access token without its value; ``status`` is live, expired, revoked or used_up."""
+    """An initial access token without its value. ``status`` is live, expired, revoked or used_up."""
 
     id: UUID
     name: str
@@ -49,13 +49,13 @@ class RegistrationTokenRecord:
 
     @property
     def version(self) -> int:
-        """Another number once its state is another; uses that leave it alive are no change."""
+        """A number that changes with the status or expiry. Uses of a usable token do not change it."""
         return compute_version(self.id, self.status, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class NewRegistrationToken:
-    """A token just made; ``token`` is its value, here and never again."""
+    """A new token. ``token`` is its value, returned only once."""
 
     record: RegistrationTokenRecord
     token: str
@@ -63,22 +63,28 @@ class NewRegistrationToken:
 
 @transaction
 def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewRegistrationToken:
-    """Whoever holds the token may register clients until it ends. Returns it in clear, this once.
+    """Create a token that allows its holder to register clients. Returns it in clear, this once.
 
-    ``fields``: name, expires_at (RFC 3339) or expires_in_days (30), max_uses (None: no bound of its own). Raises
-    InvalidInput naming every wrong field, Forbidden, Conflict when a hundred live. Audit:
+    ``fields``: name, expires_at (RFC 3339) or expires_in_days (30), max_uses (None for no limit). Raises
+    InvalidInput naming every wrong field, Forbidden, Conflict if there are a hundred active tokens. Audit:
     ``registration_token.created``.
     """
     actor.require("clients:write")
     now = clock.now()
     terms = check_terms(now, fields)
-    living = select(RegistrationToken.id).where(
+    active = select(RegistrationToken.id).where(
         RegistrationToken.organization_id == actor.organization_id,
         RegistrationToken.revoked_at.is_(None),
         RegistrationToken.expires_at > now,
     )
-    if db.session.scalar(select(func.count()).select_from(living.limit(MOST_LIVE).subquery())) == MOST_LIVE:
-        raise Conflict(f"At most {MOST_LIVE} of these may live. Revoke some first.", code="too_many_tokens")
+    if (
+        db.session.scalar(select(func.count()).select_from(active.limit(MAX_ACTIVE_TOKENS).subquery()))
+        == MAX_ACTIVE_TOKENS
+    ):
+        raise Conflict(
+            f"At most {MAX_ACTIVE_TOKENS} active tokens are allowed. Revoke some first.",
+            code="too_many_tokens",
+        )
     token = current_unit_of_work().stable_value(
         "initial access", lambda: new_token(INITIAL_ACCESS, actor.organization_id)
     )
@@ -97,7 +103,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
     db.session.add(row)
     record = _record(row, now)
     after = {"name": terms.name, "expires_at": terms.expires_at.isoformat(), "max_uses": terms.max_uses}
-    _audit(actor, "registration_token.created", record, after=after)
+    _record_event(actor, "registration_token.created", record, after=after)
     return NewRegistrationToken(record, token)
 
 
@@ -105,9 +111,9 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
 def list_registration_tokens(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[RegistrationTokenRecord]:
-    """A page of the organization's tokens, the newest first. Raises Forbidden.
+    """List the organization's tokens, newest first. Raises Forbidden.
 
-    Those that were revoked are not among them; those that ended by themselves are, for a month.
+    Revoked tokens are not listed. Expired and used up tokens are listed for a month.
     """
     actor.require("clients:read")
     statement = select(RegistrationToken).where(
@@ -122,23 +128,23 @@ def list_registration_tokens(
 
 @read
 def get_registration_token(actor: Actor, token_id: str) -> RegistrationTokenRecord:
-    """The token, without its value. Raises NotFound, for one that was revoked too, and Forbidden."""
+    """Return the token without its value. Raises NotFound, also for a revoked token, and Forbidden."""
     actor.require("clients:read")
-    return _record(_row(actor, token_id), clock.now())
+    return _record(_get_row(actor, token_id), clock.now())
 
 
 @transaction
 def revoke_registration_token(
     actor: Actor, token_id: str, *, expected_version: int | None = None
 ) -> RegistrationTokenRecord:
-    """Nobody registers by the token any more; what was registered by it stays.
+    """Revoke the token. Clients registered with it remain.
 
-    Raises NotFound, for one that was revoked too, Forbidden, PreconditionFailed. Audit:
+    Raises NotFound, also for a revoked token, Forbidden, PreconditionFailed. Audit:
     ``registration_token.revoked``.
     """
     actor.require("clients:write")
     now = clock.now()
-    record = _record(_row(actor, token_id), now)
+    record = _record(_get_row(actor, token_id), now)
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The token was changed since you read it. Read it again.")
     changed = count_changed(
@@ -151,16 +157,21 @@ def revoke_registration_token(
         .values(revoked_at=now)
     )
     if changed != 1:
-        raise _unknown()
-    _audit(actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses})
+        raise _not_found_error()
+    _record_event(
+        actor, "registration_token.revoked", record, before={"name": record.name, "uses": record.uses}
+    )
     return replace(record, status=REVOKED, revoked_at=now)
 
 
 @read
-def require_alive(organization_id: str, token: str) -> None:
-    """Raise Unauthenticated for a token that registers nothing now; whether it does is decided when it is spent."""
+def require_usable_token(organization_id: str, token: str) -> None:
+    """Raise Unauthenticated if the token cannot register a client now.
+
+    ``spend_token`` decides finally.
+    """
     found = None
-    if _is_of(organization_id, token):
+    if _belongs_to(organization_id, token):
         found = db.session.scalar(
             select(RegistrationToken.id).where(
                 RegistrationToken.organization_id == organization_id,
@@ -170,55 +181,55 @@ def require_alive(organization_id: str, token: str) -> None:
             )
         )
     if found is None:
-        raise _refused()
+        raise _rejected_error()
 
 
-def spend(organization_id: str, token: str) -> UUID:
-    """One use of the token is counted, in the transaction that registers the client; returns the token's id.
+def spend_token(organization_id: str, token: str) -> UUID:
+    """Use the token once, in the transaction that registers the client. Return the token's id.
 
-    Raises Unauthenticated, alike for every cause. Of many at once as many pass as it has uses left.
+    Raises Unauthenticated without a distinction of causes. Concurrent calls cannot exceed the allowed uses.
     """
-    if _is_of(organization_id, token):
+    if _belongs_to(organization_id, token):
         now = clock.now()
-        mine = (
+        same_token = (
             RegistrationToken.organization_id == organization_id,
             RegistrationToken.digest == digest(token),
         )
-        spent = count_changed(
+        changed = count_changed(
             update(RegistrationToken)
             .where(
-                *mine,
+                *same_token,
                 RegistrationToken.revoked_at.is_(None),
                 RegistrationToken.expires_at > now,
                 RegistrationToken.max_uses.is_(None) | (RegistrationToken.uses < RegistrationToken.max_uses),
             )
             .values(uses=RegistrationToken.uses + 1, last_used_at=now)
         )
-        if spent == 1:
-            return db.session.scalars(select(RegistrationToken.id).where(*mine)).one()
-    raise _refused()
+        if changed == 1:
+            return db.session.scalars(select(RegistrationToken.id).where(*same_token)).one()
+    raise _rejected_error()
 
 
-def _is_of(organization_id: str, token: str) -> bool:
+def _belongs_to(organization_id: str, token: str) -> bool:
     parsed = parse_token(token)
     return parsed is not None and parsed.kind == INITIAL_ACCESS and parsed.organization_id == organization_id
 
 
-def _refused() -> Unauthenticated:
-    return Unauthenticated("Registration needs an initial access token that is alive, as a Bearer token.")
+def _rejected_error() -> Unauthenticated:
+    return Unauthenticated("Registration needs a valid initial access token, sent as a Bearer token.")
 
 
-def _row(actor: Actor, token_id: str) -> RegistrationToken:
+def _get_row(actor: Actor, token_id: str) -> RegistrationToken:
     row_id = parse_public_id("ria", token_id)
     row = None
     if row_id is not None:
         row = db.session.get(RegistrationToken, (actor.organization_id, row_id), populate_existing=True)
     if row is None or row.revoked_at is not None:
-        raise _unknown()
+        raise _not_found_error()
     return row
 
 
-def _unknown() -> NotFound:
+def _not_found_error() -> NotFound:
     return NotFound("There is no such registration token.")
 
 
@@ -243,5 +254,5 @@ def _record(row: RegistrationToken, now: datetime) -> RegistrationTokenRecord:
     )
 
 
-def _audit(actor: Actor, action: str, record: RegistrationTokenRecord, **facts: Any) -> None:
-    audit.record(actor, action, target_type="registration_token", target_id=record.public_id, **facts)
+def _record_event(actor: Actor, action: str, record: RegistrationTokenRecord, **values: Any) -> None:
+    audit.record(actor, action, target_type="registration_token", target_id=record.public_id, **values)

@@ -1,7 +1,7 @@
-"""Logos of clients: fetched once after the change that named them, made anew, shown from our own address (PO-2).
+"""Logos of clients, re-encoded and served by this server (PO-2).
 
-The address is asked by the outbox and never while somebody waits or a transaction is open. Whoever opens a page here
-tells the client's server nothing.
+The outbox downloads a logo once after a change of ``logo_uri``, never while a user waits or inside a
+transaction. Visitors of our pages send no request to the client's server.
 """
 
 from __future__ import annotations
@@ -20,85 +20,89 @@ from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import count_changed, transaction
-from app.rules.clients.logos import MOST_BYTES, NoPicture, as_logo
+from app.rules.clients.logos import MAX_BYTES, InvalidImage, render_logo
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
 KIND = "client_logo"
-# A logo is worth some tries and not a day of them.
-MOST_ATTEMPTS = 6
+# After this many attempts the download is given up.
+MAX_ATTEMPTS = 6
 _ACCEPTED = "image/png, image/jpeg, image/webp, image/gif"
-_OF_CLIENT = (
+_IS_CLIENT = (
     ClientLogo.organization_id == bindparam("organization_id"),
     ClientLogo.id == bindparam("client_id"),
 )
 _DIGEST = Statement(
-    select(ClientLogo.digest).where(*_OF_CLIENT, ClientLogo.source_digest == bindparam("source_digest"))
+    select(ClientLogo.digest).where(*_IS_CLIENT, ClientLogo.source_digest == bindparam("source_digest"))
 )
-_PICTURE = Statement(select(ClientLogo.picture).where(*_OF_CLIENT, ClientLogo.digest == bindparam("digest")))
+_PICTURE = Statement(select(ClientLogo.picture).where(*_IS_CLIENT, ClientLogo.digest == bindparam("digest")))
 
 
 def register() -> None:
-    """The outbox fetches logos."""
-    outbox.register_delivery(KIND, deliver, to_external_server=True)
+    """Register the outbox delivery that downloads logos."""
+    outbox.register_delivery(KIND, fetch_logo, to_external_server=True)
 
 
-def follow(row: Client, before: str | None, after: str | None) -> None:
-    """What the client's logo was is gone and what it is will be fetched; part of the unit that changes ``logo_uri``."""
+def sync_logo(row: Client, before: str | None, after: str | None) -> None:
+    """Delete the previous logo and queue the download of the new one.
+
+    Runs in the transaction that changes ``logo_uri``.
+    """
     if before == after:
         return
     if before is not None:
-        forget(row)
+        delete_logo(row)
     if after is not None:
         client_id = format_client_id(row.organization_id, row.id)
-        # Not the client itself: a picture that cannot be had must not hold up what its own server is told.
+        # A separate receiver, so that a logo that cannot be downloaded does not delay other deliveries to the client.
         outbox.enqueue(row.organization_id, KIND, {"client": client_id}, receiver=f"{client_id}/logo")
 
 
-def forget(row: Client) -> None:
-    """There is no picture of the client; part of the unit under way."""
-    mine = (ClientLogo.organization_id == row.organization_id, ClientLogo.id == row.id)
-    db.session.execute(delete(ClientLogo).where(*mine).execution_options(synchronize_session=False))
+def delete_logo(row: Client) -> None:
+    """Delete the client's logo in the current transaction."""
+    same_client = (ClientLogo.organization_id == row.organization_id, ClientLogo.id == row.id)
+    db.session.execute(delete(ClientLogo).where(*same_client).execution_options(synchronize_session=False))
 
 
-def deliver(message: Message) -> None:
-    """The picture behind the client's ``logo_uri`` is kept.
+def fetch_logo(message: Message) -> None:
+    """Download and store the image at the client's ``logo_uri``.
 
-    Raises Refused when there is none that could be shown, OutgoingFailed when it should be tried again.
+    Raises an error that ends the delivery if there is no image that could be shown, OutgoingRequestFailed to try
+    again later.
     """
-    named = parse_client_id(message.payload["client"])
-    client = lookups.find_client_by_id(*named, fresh=True) if named is not None else None
+    parsed = parse_client_id(message.payload["client"])
+    client = lookups.find_client_by_id(*parsed, fresh=True) if parsed is not None else None
     uri = client.document.get("logo_uri") if client is not None else None
     if client is None or not uri:
-        raise DeliveryRejected("it has no logo any more")
+        raise DeliveryRejected("it no longer has a logo")
     try:
         reply = outgoing_http.get(
             uri,
             organization_id=client.organization.id,
             accept=_ACCEPTED,
-            max_bytes=MOST_BYTES,
+            max_bytes=MAX_BYTES,
             in_background=True,
         )
         if reply.status >= 500 or reply.status == 429:
             raise OutgoingRequestFailed(f"The server answered {reply.status} to a request for a logo.")
     except OutgoingRequestBlocked as error:
-        raise DeliveryRejected("the address of its logo may not be asked") from error
+        raise DeliveryRejected("its logo_uri is not allowed") from error
     except OutgoingRequestFailed as error:
-        if message.attempts >= MOST_ATTEMPTS:
-            raise DeliveryRejected("its logo could not be had") from error
+        if message.attempts >= MAX_ATTEMPTS:
+            raise DeliveryRejected("its logo could not be downloaded") from error
         raise
     if reply.status != 200:
-        raise DeliveryRejected(f"its logo's address answered {reply.status}")
+        raise DeliveryRejected(f"the server of its logo answered {reply.status}")
     try:
-        picture = as_logo(reply.body)
-    except NoPicture as error:
+        picture = render_logo(reply.body)
+    except InvalidImage as error:
         raise DeliveryRejected(f"its logo cannot be shown: {error}") from error
-    _keep(client.organization.id, client.id, uri, picture)
+    _store(client.organization.id, client.id, uri, picture)
 
 
-def digest_of_logo(client: ClientSnapshot) -> str | None:
-    """The name of the client's picture, or None when there is none of its present ``logo_uri``."""
+def find_logo_digest(client: ClientSnapshot) -> str | None:
+    """Return the digest that names the client's current logo, or None if there is none."""
     uri = client.document.get("logo_uri")
     if not uri:
         return None
@@ -108,20 +112,20 @@ def digest_of_logo(client: ClientSnapshot) -> str | None:
     return None if row is None else bytes(row.digest).hex()
 
 
-def get_picture(client_id: str, digest: str) -> bytes:
-    """The PNG that is named so. Raises NotFound alike for whatever is not there."""
-    named = parse_client_id(client_id)
+def get_logo(client_id: str, digest: str) -> bytes:
+    """Return the PNG with this digest. Raises NotFound."""
+    parsed = parse_client_id(client_id)
     row = None
-    if named is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
-        row = _PICTURE.first(organization_id=named[0], client_id=named[1], digest=bytes.fromhex(digest))
+    if parsed is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
+        row = _PICTURE.first(organization_id=parsed[0], client_id=parsed[1], digest=bytes.fromhex(digest))
     if row is None:
-        raise NotFound("There is no such picture.")
+        raise NotFound("There is no such logo.")
     return bytes(row.picture)
 
 
 @transaction
-def _keep(organization_id: str, client_id: UUID, uri: str, picture: bytes) -> None:
-    # Locked: the client may be ending, or may have named another picture meanwhile.
+def _store(organization_id: str, client_id: UUID, uri: str, picture: bytes) -> None:
+    # The row is locked because the client may be deleted or its logo_uri changed at the same time.
     document = db.session.scalar(
         select(Client.document)
         .where(Client.organization_id == organization_id, Client.id == client_id, Client.deleted_at.is_(None))
@@ -135,8 +139,8 @@ def _keep(organization_id: str, client_id: UUID, uri: str, picture: bytes) -> No
         "picture": picture,
         "fetched_at": clock.now(),
     }
-    mine = (ClientLogo.organization_id == organization_id, ClientLogo.id == client_id)
-    if not count_changed(update(ClientLogo).where(*mine).values(**values)):
+    same_client = (ClientLogo.organization_id == organization_id, ClientLogo.id == client_id)
+    if not count_changed(update(ClientLogo).where(*same_client).values(**values)):
         db.session.add(ClientLogo(organization_id=organization_id, id=client_id, **values))
 
 

@@ -1,7 +1,7 @@
-"""Clients whose ``client_id`` is the address of their metadata (draft-ietf-oauth-client-id-metadata-document).
+"""Clients whose ``client_id`` is the URL of their metadata (draft-ietf-oauth-client-id-metadata-document).
 
-The document is read when a client is first met and again when its time is over, never inside a unit of work. What is
-kept of it is a client like any other: settings, consent, tokens and the ledger know no difference.
+The document is fetched when the client is first used and again when the copy expires, never inside a
+transaction. The client is stored like any other.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from app.operations.bounded import Kept
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
-    NoRoom,
-    Origin,
+    ClientOrigin,
+    TooManyClients,
     get_client,
     register_client,
     update_client,
 )
-from app.operations.clients.dynamic_registration import registrar_of
+from app.operations.clients.dynamic_registration import registrar_actor
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.statements import Statement
 from app.operations.store import clock, outgoing_http, rate_limits
@@ -39,11 +39,11 @@ from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.clients.dynamic_metadata import Offer, as_fields, refusal_words, replacing
 from app.rules.clients.metadata_documents import (
-    LARGEST_DOCUMENT,
+    MAX_DOCUMENT_BYTES,
     document_metadata,
-    host_of_document,
-    is_document_address,
-    life_of,
+    get_cache_time,
+    get_document_host,
+    is_document_url,
 )
 from app.rules.errors import DomainError, Forbidden, InvalidInput
 from app.rules.identifiers import format_client_id
@@ -52,30 +52,30 @@ from app.rules.sign_in.lockout import Lockout
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import load_object
 
-# A copy that could not be renewed counts for this long after it was read.
-KEPT_UNREAD = timedelta(hours=24)
-# This service must be no help to whoever wants to knock on many doors.
-MOST_PER_NETWORK = Lockout(60, timedelta(minutes=10), timedelta(seconds=30), timedelta(minutes=10))
-# For so long a process asks neither the address nor the database again.
-_REMEMBERED_SECONDS = 30.0
-_MOST_REMEMBERED = 5_000
-_CONSENTS_AT_ONCE = 500
-_KNOWN = Statement(
+# How long a copy that could not be refreshed is used.
+MAX_STALENESS = timedelta(hours=24)
+# Limits requests per network, so that this server cannot be used to scan other servers.
+NETWORK_LIMIT = Lockout(60, timedelta(minutes=10), timedelta(seconds=30), timedelta(minutes=10))
+# How long a process queries neither the URL nor the database again.
+_CACHE_SECONDS = 30.0
+_MAX_CACHED = 5_000
+_CONSENT_BATCH_SIZE = 500
+_SELECT_COPY = Statement(
     select(ClientRegistration.id, ClientRegistration.fetched_at, ClientRegistration.fresh_until).where(
         ClientRegistration.organization_id == bindparam("organization_id"),
         ClientRegistration.address_digest == bindparam("address_digest"),
     )
 )
-_remembered: Kept[tuple[float, UUID]] = Kept(_MOST_REMEMBERED)
+_cache: Kept[tuple[float, UUID]] = Kept(_MAX_CACHED)
 
 
 class DocumentRefused(UnredirectableError):
-    """There is no client at the address: nothing could be read there, or what stands there describes none."""
+    """The metadata document could not be fetched or does not describe a valid client."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """The client that was made of the document, and how old what it knows is."""
+    """The client created from a document, and when the document was fetched and expires."""
 
     row_id: UUID
     read_at: datetime
@@ -84,70 +84,72 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """What stood at the address, as fields of a client, and until when it counts."""
+    """The fields of a client from a fetched document, and when it expires."""
 
     fields: dict[str, Any]
     read_at: datetime
     fresh_until: datetime
 
 
-def client_at(organization: OrganizationSnapshot, client_id: str, address: str | None) -> UUID | None:
-    """The row of the client whose metadata stands at the address ``client_id``; read again once its time is over.
+def find_document_client(
+    organization: OrganizationSnapshot, client_id: str, ip_address: str | None
+) -> UUID | None:
+    """Return the row id of the client whose metadata is at the URL ``client_id``, refreshed if it expired.
 
-    None when the organization takes no such ids, is not active, or this can be none. ``address`` is the caller's.
-    Raises DocumentRefused, TooManyRequests. Called outside of a unit of work. Audit: ``client.registered`` and
-    ``client.updated``.
+    Returns None if the organization does not accept such ids, is not active, or the id is not a valid URL.
+    ``ip_address`` is the caller's. Raises DocumentRefused, TooManyRequests. Call it outside transactions.
+    Audit: ``client.registered`` and ``client.updated``.
     """
     rules = organization.settings["oauth"]["dynamic_registration"]
-    # A suspended organization meets nobody, and asks no server of others for them.
+    # A suspended organization accepts no clients and sends no requests for them.
     if not rules["client_id_metadata_documents"] or not organization.is_active:
         return None
-    known = _remembered.get(organization.id, client_id)
+    known = _cache.get(organization.id, client_id)
     if known is not None and time.monotonic() < known[0]:
         return known[1]
-    if not is_document_address(client_id):
+    if not is_document_url(client_id):
         return None
-    row_id = _current_row(organization, client_id, address)
-    _remembered.put(organization.id, client_id, value=(time.monotonic() + _REMEMBERED_SECONDS, row_id))
+    row_id = _refresh_row(organization, client_id, ip_address)
+    _cache.put(organization.id, client_id, value=(time.monotonic() + _CACHE_SECONDS, row_id))
     return row_id
 
 
-def forget_documents() -> None:
-    """Nothing is remembered in this process: the next request asks the database again."""
-    _remembered.clear()
+def clear_document_cache() -> None:
+    """Drop what this process has cached, so that the next request queries the database."""
+    _cache.clear()
 
 
-def _current_row(organization: OrganizationSnapshot, client_id: str, address: str | None) -> UUID:
+def _refresh_row(organization: OrganizationSnapshot, client_id: str, ip_address: str | None) -> UUID:
     address_digest = hashlib.sha256(client_id.encode()).digest()
-    known = _copy_of(organization.id, address_digest)
+    known = _find_copy(organization.id, address_digest)
     now = clock.now()
     if known is not None and known.fresh_until > now:
         return known.row_id
-    actor = registrar_of(Actor.anonymous(organization.id, address), host_of_document(client_id))
-    _require_patience(actor)
+    actor = registrar_actor(Actor.anonymous(organization.id, ip_address), get_document_host(client_id))
+    _enforce_rate_limit(actor)
     try:
         document = _read(organization, client_id)
     except outgoing_http.OutgoingRequestFailed as error:
-        if known is not None and now - known.read_at < KEPT_UNREAD:
+        if known is not None and now - known.read_at < MAX_STALENESS:
             return known.row_id
-        raise DocumentRefused("This app's description could not be read from its address.") from error
+        raise DocumentRefused("The app's metadata could not be read from its URL.") from error
     try:
-        sector_documents.read_ahead(actor, document.fields.get(sector_documents.FIELD))
+        sector_documents.prefetch_sector_document(actor, document.fields.get(sector_documents.FIELD))
         if known is None:
-            return _registered(actor, client_id, address_digest, document)
+            return _register_or_find(actor, client_id, address_digest, document)
         _renew(actor, known.row_id, document)
-    except (InvalidInput, NoRoom) as error:
-        raise _refused(error) from error
+    except (InvalidInput, TooManyClients) as error:
+        raise _document_error(error) from error
     return known.row_id
 
 
-def _copy_of(organization_id: str, address_digest: bytes) -> _Copy | None:
-    row = _KNOWN.first(organization_id=organization_id, address_digest=address_digest)
+def _find_copy(organization_id: str, address_digest: bytes) -> _Copy | None:
+    row = _SELECT_COPY.first(organization_id=organization_id, address_digest=address_digest)
     return None if row is None else _Copy(*row)
 
 
-def _require_patience(actor: Actor) -> None:
-    limits = network_limits(MOST_PER_NETWORK, actor.ip_address, "metadata documents")
+def _enforce_rate_limit(actor: Actor) -> None:
+    limits = network_limits(NETWORK_LIMIT, actor.ip_address, "metadata documents")
     rate_limits.require_attempt_allowed(
         actor.organization_id,
         "Too many apps were looked up from your network. Wait, then try again.",
@@ -156,56 +158,59 @@ def _require_patience(actor: Actor) -> None:
 
 
 def _read(organization: OrganizationSnapshot, client_id: str) -> _Document:
-    """Raises OutgoingFailed when the address gives no answer, DocumentRefused when its answer describes no client."""
+    """Fetch the document.
+
+    Raises OutgoingRequestFailed if the URL does not respond, DocumentRefused if the response describes no client.
+    """
     try:
         reply = outgoing_http.get(
             client_id,
             organization_id=organization.id,
             accept="application/json",
-            max_bytes=LARGEST_DOCUMENT,
+            max_bytes=MAX_DOCUMENT_BYTES,
         )
     except OutgoingRequestBlocked as error:
-        raise DocumentRefused("This app's description stands at an address that may not be asked.") from error
+        raise DocumentRefused("The URL of the app's metadata is not allowed.") from error
     if reply.status >= 500 or reply.status == 429:
-        raise outgoing_http.OutgoingRequestFailed("The server at the address is out of order.")
+        raise outgoing_http.OutgoingRequestFailed("The server of the app's metadata reported an error.")
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if reply.status != 200 or not (kind == "application/json" or kind.endswith("+json")):
-        raise DocumentRefused("There is no app's description at its address.")
+        raise DocumentRefused("There is no app metadata at this URL.")
     try:
         metadata = document_metadata(client_id, load_object(reply.body))
-        fields = as_fields(metadata, _offer(organization))
+        fields = as_fields(metadata, _offered_features(organization))
     except DomainError as error:
-        raise _refused(error) from error
+        raise _document_error(error) from error
     now = clock.now()
-    return _Document(fields, now, now + life_of(reply.headers))
+    return _Document(fields, now, now + get_cache_time(reply.headers))
 
 
-def _refused(error: DomainError) -> DocumentRefused:
+def _document_error(error: DomainError) -> DocumentRefused:
     words = refusal_words(error) if isinstance(error, InvalidInput) else error.description
-    return DocumentRefused(f"This app's description cannot be used. {words}")
+    return DocumentRefused(f"The app's metadata cannot be used. {words}")
 
 
-def _offer(organization: OrganizationSnapshot) -> Offer:
+def _offered_features(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known), apis_by_default=True)
 
 
-def _registered(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:
+def _register_or_find(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:
     try:
         return _register(actor, client_id, address_digest, document)
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-    # Another request met the client first; its row stands.
-    known = _copy_of(actor.organization_id, address_digest)
+    # Another request registered the client first.
+    known = _find_copy(actor.organization_id, address_digest)
     if known is None:
-        raise DocumentRefused("This app was removed just now. Try again.")
+        raise DocumentRefused("This app was just removed. Try again.")
     return known.row_id
 
 
 @transaction
 def _register(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:
-    origin = Origin(METADATA_DOCUMENT, client_id)
+    origin = ClientOrigin(METADATA_DOCUMENT, client_id)
     client = register_client(actor, document.fields, origin=origin).client
     db.session.add(
         ClientRegistration(
@@ -222,29 +227,31 @@ def _register(actor: Actor, client_id: str, address_digest: bytes, document: _Do
 
 
 def _renew(actor: Actor, row_id: UUID, document: _Document) -> None:
-    """The client is what the document says now. People who allowed it for other addresses are asked again (DC-3)."""
+    """Update the client from the document. Users who consented to other redirect URIs are asked again (DC-3)."""
     before = get_client(actor, format_client_id(actor.organization_id, row_id))
-    moved = set(before.redirect_uris) != set(document.fields.get("redirect_uris", ()))
-    # All but the last of them in transactions of their own: a popular client may have a million.
-    while moved and _forget_some_consents(actor, row_id) == _CONSENTS_AT_ONCE:
+    has_other_redirect_uris = set(before.redirect_uris) != set(document.fields.get("redirect_uris", ()))
+    # All batches but the last have transactions of their own, because a popular client may have a million consents.
+    while has_other_redirect_uris and _delete_consent_batch(actor, row_id) == _CONSENT_BATCH_SIZE:
         continue
-    _replace(actor, row_id, document, moved=moved)
+    _replace(actor, row_id, document, has_other_redirect_uris=has_other_redirect_uris)
 
 
 @transaction
-def _replace(actor: Actor, row_id: UUID, document: _Document, *, moved: bool) -> None:
+def _replace(actor: Actor, row_id: UUID, document: _Document, *, has_other_redirect_uris: bool) -> None:
     client_id = format_client_id(actor.organization_id, row_id)
     fields = replacing(document.fields)
     try:
         update_client(actor, client_id, fields)
     except Forbidden:
-        # Trust was given to what the document said then, not to what it says now; a bar stays.
-        is_barred = get_client(actor, client_id).approval in (REVIEW, BLOCKED)
-        vouching = replace(actor, permissions=actor.permissions | {"clients:trust"})
-        doubted = {"trust": "unverified"} | ({} if is_barred else {"approval": None, "approved_scopes": None})
-        update_client(vouching, client_id, {**fields, **doubted})
-    if moved:
-        _forget_some_consents(actor, row_id)
+        # Trust was given to the previous metadata and does not cover the new one. A block remains.
+        is_restricted = get_client(actor, client_id).approval in (REVIEW, BLOCKED)
+        trusted_actor = replace(actor, permissions=actor.permissions | {"clients:trust"})
+        untrusted = {"trust": "unverified"} | (
+            {} if is_restricted else {"approval": None, "approved_scopes": None}
+        )
+        update_client(trusted_actor, client_id, {**fields, **untrusted})
+    if has_other_redirect_uris:
+        _delete_consent_batch(actor, row_id)
     db.session.execute(
         update(ClientRegistration)
         .where(ClientRegistration.organization_id == actor.organization_id, ClientRegistration.id == row_id)
@@ -254,11 +261,13 @@ def _replace(actor: Actor, row_id: UUID, document: _Document, *, moved: bool) ->
 
 
 @transaction
-def _forget_some_consents(actor: Actor, row_id: UUID) -> int:
-    mine = (Consent.organization_id == actor.organization_id, Consent.client_id == row_id)
-    found = db.session.scalars(select(Consent.id).where(*mine).limit(_CONSENTS_AT_ONCE)).all()
+def _delete_consent_batch(actor: Actor, row_id: UUID) -> int:
+    of_client = (Consent.organization_id == actor.organization_id, Consent.client_id == row_id)
+    found = db.session.scalars(select(Consent.id).where(*of_client).limit(_CONSENT_BATCH_SIZE)).all()
     if found:
         db.session.execute(
-            delete(Consent).where(*mine, Consent.id.in_(found)).execution_options(synchronize_session=False)
+            delete(Consent)
+            .where(*of_client, Consent.id.in_(found))
+            .execution_options(synchronize_session=False)
         )
     return len(found)

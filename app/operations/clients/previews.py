@@ -1,11 +1,18 @@
-"""Secrets before something is done with them: who may go on, asked before a form is filled in. The doing asks again."""
+"""Previews shown before a change to a client or its secrets.
+
+They check the same permissions. The change itself checks them again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations.clients.client_records import ClientRecord, get_row, record_of, require_not_above
-from app.operations.clients.clients import ClientRecord as clients_ClientRecord
+from app.operations.clients.client_records import (
+    ClientRecord,
+    get_client_row,
+    require_client_within_permissions,
+    to_client_record,
+)
 from app.operations.clients.clients import get_client
 from app.operations.clients.credentials import CredentialRecord, list_credentials
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
@@ -15,94 +22,103 @@ from app.rules.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
-class ClientEnding:
-    """The client, and its live secrets as far as the actor may see them."""
+class ClientDeletionPreview:
+    """The client, and its active secrets as far as the actor can see them."""
 
     client: ClientRecord
     secrets: tuple[CredentialRecord, ...]
 
 
 @read
-def preview_deletion(actor: Actor, client_id: str) -> ClientEnding:
-    """What ``delete_client`` would end. Raises NotFound, Forbidden and FreshSignInRequired, as that would."""
-    row = get_row(actor, client_id, "clients:write")
-    require_not_above(actor, row)
+def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
+    """Return what ``delete_client`` would delete.
+
+    Raises NotFound, Forbidden and FreshSignInRequired, as it does.
+    """
+    row = get_client_row(actor, client_id, "clients:write")
+    require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
     may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
     listed = list_credentials(actor, client_id) if may_see else []
-    return ClientEnding(record_of(row), tuple(entry for entry in listed if entry.is_live))
+    return ClientDeletionPreview(to_client_record(row), tuple(entry for entry in listed if entry.is_live))
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """A client with its secrets; ``secrets`` is None for who may not see them."""
+class ClientCredentials:
+    """A client with its secrets. ``secrets`` is None if the actor cannot see them."""
 
-    client: clients_ClientRecord
+    client: ClientRecord
     secrets: list[CredentialRecord] | None
     may_change: bool
 
     @property
     def live(self) -> list[CredentialRecord]:
-        """The secrets that work."""
+        """The active secrets."""
         return [secret for secret in self.secrets or () if secret.is_live]
 
     @property
     def ended(self) -> list[CredentialRecord]:
-        """The secrets that work no more."""
+        """The revoked and expired secrets."""
         return [secret for secret in self.secrets or () if not secret.is_live]
 
 
 @dataclass(frozen=True, slots=True)
-class SecretAtHand:
-    """One secret of a client; ``is_last`` when no other one works."""
+class CredentialPreview:
+    """One secret of a client. ``is_last`` is set if no other secret is active."""
 
-    client: clients_ClientRecord
+    client: ClientRecord
     secret: CredentialRecord
     is_last: bool
 
 
 @read
-def get_ledger(actor: Actor, client_id: str) -> Ledger:
-    """The client and what the actor may know of its secrets. Raises NotFound, Forbidden."""
+def get_client_credentials(actor: Actor, client_id: str) -> ClientCredentials:
+    """Return the client with the secrets that the actor can see. Raises NotFound, Forbidden."""
     client = get_client(actor, client_id)
     owner = client.created_by_user_id
     sees = actor.has_permission("credentials:read", owner_id=owner)
     secrets = list(list_credentials(actor, client_id)) if sees else None
-    return Ledger(client, secrets, actor.has_permission("credentials:write", owner_id=owner))
+    return ClientCredentials(client, secrets, actor.has_permission("credentials:write", owner_id=owner))
 
 
 @read
-def before_new_secret(actor: Actor, client_id: str) -> Ledger:
-    """What a new secret would stand beside. Raises NotFound, Forbidden, FreshSignInRequired."""
-    ledger = get_ledger(actor, client_id)
-    actor.require("credentials:write", owner_id=ledger.client.created_by_user_id)
+def preview_credential_creation(actor: Actor, client_id: str) -> ClientCredentials:
+    """Return the existing secrets before one is created.
+
+    Raises NotFound, Forbidden, FreshSignInRequired.
+    """
+    credentials = get_client_credentials(actor, client_id)
+    actor.require("credentials:write", owner_id=credentials.client.created_by_user_id)
     require_fresh_sign_in(actor)
-    return ledger
+    return credentials
 
 
 @read
-def before_reveal(actor: Actor, client_id: str, credential_id: str) -> SecretAtHand:
-    """The secret that would be shown. Raises NotFound, Forbidden, FreshSignInRequired."""
-    ledger = get_ledger(actor, client_id)
-    actor.require("credentials:read", owner_id=ledger.client.created_by_user_id)
+def preview_reveal(actor: Actor, client_id: str, credential_id: str) -> CredentialPreview:
+    """Return the secret that would be shown. Raises NotFound, Forbidden, FreshSignInRequired."""
+    credentials = get_client_credentials(actor, client_id)
+    actor.require("credentials:read", owner_id=credentials.client.created_by_user_id)
     require_fresh_sign_in(actor)
-    return _at_hand(ledger, credential_id)
+    return _preview_of(credentials, credential_id)
 
 
 @read
-def before_revocation(actor: Actor, client_id: str, credential_id: str) -> SecretAtHand:
-    """The secret that would be revoked. Raises NotFound, Forbidden; FreshSignInRequired for the last that works."""
-    ledger = get_ledger(actor, client_id)
-    actor.require("credentials:write", owner_id=ledger.client.created_by_user_id)
-    found = _at_hand(ledger, credential_id)
+def preview_revocation(actor: Actor, client_id: str, credential_id: str) -> CredentialPreview:
+    """Return the secret that would be revoked.
+
+    Raises NotFound, Forbidden, and FreshSignInRequired for the last active secret.
+    """
+    credentials = get_client_credentials(actor, client_id)
+    actor.require("credentials:write", owner_id=credentials.client.created_by_user_id)
+    found = _preview_of(credentials, credential_id)
     if found.is_last:
         require_fresh_sign_in(actor)
     return found
 
 
-def _at_hand(ledger: Ledger, credential_id: str) -> SecretAtHand:
-    for secret in ledger.secrets or ():
+def _preview_of(credentials: ClientCredentials, credential_id: str) -> CredentialPreview:
+    for secret in credentials.secrets or ():
         if secret.public_id == credential_id:
-            is_last = [live.public_id for live in ledger.live] == [credential_id]
-            return SecretAtHand(ledger.client, secret, is_last)
+            is_last = [live.public_id for live in credentials.live] == [credential_id]
+            return CredentialPreview(credentials.client, secret, is_last)
     raise NotFound("There is no such secret.")

@@ -1,4 +1,4 @@
-"""The scopes of one resource: added, reworded and removed as its document says."""
+"""The scopes of one resource: add, update and remove them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.client import DELETED, Client, Scope
 from app.models.resource import Resource
-from app.operations.clients.client_records import change_row, still_changing
+from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, is_duplicate_key
 from app.rules.actor import Actor
@@ -20,75 +20,79 @@ from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
 
-MOST_HOLDERS = 500
-_MOST_RACES = 10
+MAX_HOLDERS = 500
+_MAX_ATTEMPTS = 10
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
 
 
-class InUse(Conflict):
-    """Clients hold what would be taken away; ``details`` say how many. Confirming takes it from them, too."""
+class ScopesInUse(Conflict):
+    """Clients have what would be removed. ``details`` contain how many. Confirming removes it from them, too."""
 
     code = "in_use"
 
     def __init__(self, clients: int, is_many: bool) -> None:
-        counted = f"{MOST_HOLDERS} clients or more" if is_many else f"{clients} client{'s' * (clients != 1)}"
-        words = (
-            "Disable the resource, and take it from them first."
+        counted = f"{MAX_HOLDERS} clients or more" if is_many else f"{clients} client{'s' * (clients != 1)}"
+        advice = (
+            "Disable the resource and remove it from them first."
             if is_many
-            else "Confirm to take it from them."
+            else "Confirm to remove it from them."
         )
-        super().__init__(f"This is held by {counted}. {words}", details={"clients": clients})
+        super().__init__(f"This is used by {counted}. {advice}", details={"clients": clients})
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A client that holds some of it."""
+class ScopeHolder:
+    """A client that has at least one of the scopes or resources."""
 
     client_id: str
     name: str
 
 
-def holders_of(actor: Actor, gone: Collection[str]) -> list[Holder]:
-    """The clients that have any of the scopes or identifiers; one more than ``MOST_HOLDERS`` at most."""
-    return [Holder(format_client_id(row.organization_id, row.id), row.name) for row in _holding(actor, gone)]
+def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHolder]:
+    """List the clients that have any of the scopes or identifiers, at most ``MAX_HOLDERS`` + 1."""
+    return [
+        ScopeHolder(format_client_id(row.organization_id, row.id), row.name)
+        for row in _find_holder_rows(actor, removed)
+    ]
 
 
-def take_from_clients(actor: Actor, gone: Collection[str], *, confirmed: bool) -> int:
-    """No client has any of the scopes or identifiers; part of the transaction under way. Returns how many had.
+def remove_scopes_from_clients(actor: Actor, removed: Collection[str], *, confirmed: bool) -> int:
+    """Remove the scopes or identifiers from every client. Return how many clients had them.
 
-    Raises InUse when some have and nobody ``confirmed``, or too many have. Audit: ``client.updated`` for each.
+    Runs in the current transaction. Raises ScopesInUse if clients have them and it is not ``confirmed``, or
+    too many have. Audit: ``client.updated`` for each.
     """
-    rows = _holding(actor, gone)
-    if rows and (not confirmed or len(rows) > MOST_HOLDERS):
-        raise InUse(min(len(rows), MOST_HOLDERS), len(rows) > MOST_HOLDERS)
+    rows = _find_holder_rows(actor, removed)
+    if rows and (not confirmed or len(rows) > MAX_HOLDERS):
+        raise ScopesInUse(min(len(rows), MAX_HOLDERS), len(rows) > MAX_HOLDERS)
     for row in rows:
-        _take(actor, row, gone)
+        _remove_from_client(actor, row, removed)
     return len(rows)
 
 
-def _holding(actor: Actor, gone: Collection[str]) -> list[Client]:
-    if not gone:
+def _find_holder_rows(actor: Actor, removed: Collection[str]) -> list[Client]:
+    if not removed:
         return []
-    # Registrations are documents: neither scopes nor identifiers hold a character that JSON would write otherwise.
-    names = [func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in gone]
+    # Metadata is stored as JSON. Neither scopes nor identifiers contain characters that JSON would escape.
+    names = [func.instr(Client.document, literal(f'"{name}"', String())) > 0 for name in removed]
     rows = db.session.scalars(
         select(Client)
         .where(Client.organization_id == actor.organization_id, Client.status != DELETED, or_(*names))
         .order_by(Client.id)
-        .limit(MOST_HOLDERS + 1)
+        .limit(MAX_HOLDERS + 1)
         .execution_options(populate_existing=True)
     )
-    return [row for row in rows if _without(row.document, gone)]
+    return [row for row in rows if _changed_lists(row.document, removed)]
 
 
-def _take(actor: Actor, row: Client, gone: Collection[str]) -> None:
-    for _ in range(_MOST_RACES):
-        changes = _without(row.document, gone)
+def _remove_from_client(actor: Actor, row: Client, removed: Collection[str]) -> None:
+    for _ in range(_MAX_ATTEMPTS):
+        changes = _changed_lists(row.document, removed)
         if not changes:
             return
         before = {name: row.document[name] for name in changes}
         document = {**row.document, **changes}
-        if change_row(row, {"document": document, "updated_at": clock.now()}):
+        if update_client_row(row, {"document": document, "updated_at": clock.now()}):
             client_id = format_client_id(row.organization_id, row.id)
             audit.record(
                 actor,
@@ -100,51 +104,54 @@ def _take(actor: Actor, row: Client, gone: Collection[str]) -> None:
             )
             return
         db.session.refresh(row)
-    raise still_changing()
+    raise client_busy_error()
 
 
-def _without(document: dict[str, Any], gone: Collection[str]) -> dict[str, Any]:
-    """The lists of the document that differ without what is gone."""
-    kept = {name: [item for item in document.get(name) or () if item not in gone] for name in _LISTS}
-    return {name: items for name, items in kept.items() if len(items) != len(document.get(name) or ())}
+def _changed_lists(document: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:
+    """Return the lists of the document that change when these names are removed."""
+    remaining = {name: [item for item in document.get(name) or () if item not in removed] for name in _LISTS}
+    return {name: items for name, items in remaining.items() if len(items) != len(document.get(name) or ())}
 
 
-MOST_OF_ORGANIZATION = 1000
+MAX_SCOPES = 1000
 
 
-def settle_scopes(actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, confirmed: bool) -> None:
-    """The resource has these scopes and no others; part of the transaction under way.
+def apply_scope_changes(
+    actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, confirmed: bool
+) -> None:
+    """Make these the scopes of the resource, in the current transaction.
 
-    A scope that belonged to none becomes its own, if the actor may define any resource: clients that hold it get
-    tokens for this one from then on. Raises InvalidInput for a scope of another resource, InUse when clients hold
-    one that is left out and nobody ``confirmed``, Conflict past 1,000 scopes. Audit: ``scope.added``.
+    An existing scope without a resource is assigned to this one if the actor can manage all resources.
+    Clients that have it then get tokens for this resource. Raises InvalidInput for a scope of another
+    resource, ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000
+    scopes. Audit: ``scope.added``.
     """
-    standing = _own(row)
-    known = _known(actor, [words.name for words in wanted])
-    _require_free(actor, row, wanted, known)
+    existing = _scope_names(row)
+    known = _find_scopes(actor, [words.name for words in wanted])
+    _require_available(actor, row, wanted, known)
     names = {words.name for words in wanted}
-    remove_scopes(actor, row, [name for name in standing if name not in names], confirmed=confirmed)
+    remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
     new = [words for words in wanted if words.name not in known]
-    _require_room(actor, len(new))
+    _enforce_scope_limit(actor, len(new))
     _add_all(actor, row, new)
     for words in wanted:
         scope = known.get(words.name)
-        if scope is not None and not _is(scope, row, words):
+        if scope is not None and not _is_unchanged(scope, row, words):
             scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
             scope.version += 1
 
 
 def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirmed: bool) -> int:
-    """The scopes are gone from resource and registry, and from the clients that held them; returns how many did."""
+    """Delete the scopes and remove them from all clients. Return how many clients had them."""
     if not names:
         return 0
-    holders = take_from_clients(actor, names, confirmed=confirmed)
-    forget_scopes(row, names)
+    holders = remove_scopes_from_clients(actor, names, confirmed=confirmed)
+    delete_scopes(row, names)
     return holders
 
 
-def forget_scopes(row: Resource, names: Sequence[str]) -> None:
-    """The registry does not have the resource's scopes of these names any more."""
+def delete_scopes(row: Resource, names: Sequence[str]) -> None:
+    """Delete the resource's scopes with these names."""
     db.session.flush()
     count_changed(
         delete(Scope).where(
@@ -155,11 +162,11 @@ def forget_scopes(row: Resource, names: Sequence[str]) -> None:
     )
 
 
-def _is(scope: Scope, row: Resource, words: ScopeWords) -> bool:
+def _is_unchanged(scope: Scope, row: Resource, words: ScopeWords) -> bool:
     return (scope.resource_id, scope.title, scope.description) == (row.id, words.title, words.description)
 
 
-def _own(row: Resource) -> list[str]:
+def _scope_names(row: Resource) -> list[str]:
     return list(
         db.session.scalars(
             select(Scope.name).where(
@@ -169,7 +176,7 @@ def _own(row: Resource) -> list[str]:
     )
 
 
-def _known(actor: Actor, names: list[str]) -> dict[str, Scope]:
+def _find_scopes(actor: Actor, names: list[str]) -> dict[str, Scope]:
     if not names:
         return {}
     rows = db.session.scalars(
@@ -180,7 +187,7 @@ def _known(actor: Actor, names: list[str]) -> dict[str, Scope]:
     return {row.name: row for row in rows}
 
 
-def _require_free(
+def _require_available(
     actor: Actor, row: Resource, wanted: Sequence[ScopeWords], known: Mapping[str, Scope]
 ) -> None:
     errors = []
@@ -192,22 +199,20 @@ def _require_free(
         if scope.resource_id is not None:
             errors.append(FieldError(at, "taken", "This scope belongs to another resource."))
         elif not actor.has_permission("resources:write"):
-            message = (
-                "This scope is there already. Only somebody who may define any resource gives it to one."
-            )
+            message = "This scope exists already. You need the permission resources:write for all resources to use it."
             errors.append(FieldError(at, "taken", message))
     if errors:
         raise InvalidInput.of(errors)
 
 
-def _require_room(actor: Actor, new: int) -> None:
+def _enforce_scope_limit(actor: Actor, new: int) -> None:
     if not new:
         return
-    there = db.session.scalar(
+    existing = db.session.scalar(
         select(func.count()).select_from(Scope).where(Scope.organization_id == actor.organization_id)
     )
-    if int(there or 0) + new > MOST_OF_ORGANIZATION:
-        raise Conflict(f"An organization has at most {MOST_OF_ORGANIZATION} scopes.", code="too_many")
+    if int(existing or 0) + new > MAX_SCOPES:
+        raise Conflict(f"An organization has at most {MAX_SCOPES} scopes.", code="too_many")
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
@@ -218,7 +223,7 @@ def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise Conflict("Somebody added one of these scopes just now. Try again.", code="busy") from error
+        raise Conflict("One of these scopes was added at the same time. Try again.", code="busy") from error
 
 
 def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:

@@ -1,4 +1,4 @@
-"""Resources: the APIs of an organization, defined, listed, changed and deleted; every face calls these."""
+"""Resources, the APIs of an organization: define, list, update and delete them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from app.models.client import Scope
 from app.models.resource import Resource
 from app.operations.clients.client_records import name_key
 from app.operations.clients.resource_scopes import (
-    Holder,
-    forget_scopes,
-    holders_of,
-    settle_scopes,
-    take_from_clients,
+    ScopeHolder,
+    apply_scope_changes,
+    delete_scopes,
+    find_scope_holders,
+    remove_scopes_from_clients,
 )
 from app.operations.directory.lookups import touch_organization
 from app.operations.kept_views import KeptViews
@@ -58,21 +58,21 @@ _CATALOG = Statement(
     .where(Resource.organization_id == bindparam("organization_id"))
 )
 _catalogs: KeptViews[Catalog] = KeptViews()
-_NOTHING = Catalog()
+_EMPTY_CATALOG = Catalog()
 
 
-def catalog_of(organization_id: str) -> Catalog:
-    """The organization's resources and whose its scopes are; the common request costs no query."""
-    kept = _catalogs.get(organization_id)
-    if kept is not None:
-        return kept
+def get_catalog(organization_id: str) -> Catalog:
+    """Return the organization's resources and their scopes. Usually cached, without a query."""
+    cached = _catalogs.get(organization_id)
+    if cached is not None:
+        return cached
     read = _catalogs.read(
-        organization_id, read=lambda: _catalog(_CATALOG.rows(organization_id=organization_id))
+        organization_id, read=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
     )
-    return read or _NOTHING
+    return read or _EMPTY_CATALOG
 
 
-def _catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
+def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
     resources: dict[str, KnownResource] = {}
     owners: dict[str, str] = {}
     for identifier, status, chosen, seconds, scope in rows:
@@ -84,7 +84,7 @@ def _catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRecord(ResourceFields):
-    """A resource as its administrators and developers see it; ``organization_id`` is the routing key."""
+    """A resource as administrators and developers see it. ``organization_id`` is the organization's key."""
 
     id: UUID
     organization_id: str
@@ -100,11 +100,11 @@ class ResourceRecord(ResourceFields):
         return public_id("res", self.id)
 
 
-def get_row(actor: Actor, resource_id: str, permission: str) -> Resource:
-    """The resource's row, for an actor with the permission.
+def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resource:
+    """Return the resource's row for an actor with the permission.
 
-    Raises Forbidden before anything is looked for, and NotFound alike for what never was, what is another
-    organization's and, to somebody who sees own resources alone, others'.
+    Raises Forbidden before querying, and NotFound for a resource that does not exist, belongs to another
+    organization or, for an actor with only ``:own``, to another user.
     """
     actor.require_for_own(permission)
     row_id = parse_public_id("res", resource_id)
@@ -123,8 +123,8 @@ def get_row(actor: Actor, resource_id: str, permission: str) -> Resource:
     return row
 
 
-def change_row(row: Resource, values: dict[str, Any]) -> bool:
-    """The row has the values and the next version, if nobody changed it since it was read."""
+def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
+    """Set the values and raise the version. Return False if the row was changed since it was read."""
     statement = (
         update(Resource)
         .where(
@@ -137,14 +137,14 @@ def change_row(row: Resource, values: dict[str, Any]) -> bool:
     return count_changed(statement) == 1
 
 
-def columns_of(fields: ResourceFields) -> dict[str, Any]:
-    """The columns that hold the fields; scopes have rows of their own."""
+def to_resource_columns(fields: ResourceFields) -> dict[str, Any]:
+    """Return the columns that store the fields. Scopes have rows of their own."""
     values = {name: getattr(fields, name) for name in FIELDS if name != "scopes"}
     return values | {"name_key": name_key(fields.name)}
 
 
-def records_of(rows: Sequence[Resource]) -> list[ResourceRecord]:
-    """The rows as records, their scopes read at once."""
+def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
+    """Return the rows as records, with one query for all scopes."""
     scopes: dict[UUID, list[ScopeWords]] = {row.id: [] for row in rows}
     if rows:
         found = db.session.scalars(
@@ -184,7 +184,7 @@ def list_resources(
     status: str | None = None,
     descending: bool = False,
 ) -> Page[ResourceRecord]:
-    """A page of the resources that the actor may see, by name: all, or with ``resources:read:own`` own ones.
+    """List the resources that the actor can see by name: all, or with ``resources:read:own`` the actor's own.
 
     ``query`` is a part of a name or identifier. Raises InvalidInput for an unknown status, Forbidden.
     """
@@ -206,14 +206,14 @@ def list_resources(
     limit = min(limit, MAX_LIMIT)
     ordered = paginate(statement, (Resource.name_key, Resource.id), after, descending=descending)
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(records_of(rows[:limit]))
+    items = tuple(to_resource_records(rows[:limit]))
     last = rows[limit - 1] if len(rows) > limit else None
     return Page(items, (last.name_key, encode_uuid(last.id)) if last is not None else None)
 
 
 @read
-def choosable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
-    """The first resources by name that a form offers to the actor; none for who may see none."""
+def list_selectable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
+    """Return the first resources by name for a form, or none if the actor can see none."""
     return (
         list_resources(actor, limit=MAX_LIMIT, status="active").items
         if actor.has_permission_for_own("resources:read")
@@ -228,18 +228,18 @@ __all__ = [
     "define_resource",
     "delete_resource",
     "get_resource",
-    "holders_of_resource",
+    "list_resource_holders",
     "list_resources",
     "update_resource",
 ]
 
-MOST_OF_ORGANIZATION = 200
-_MOST_RACES = 10
+MAX_RESOURCES = 200
+_MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatedResource:
-    """The resource after a change, and the names of the fields that differ."""
+    """The resource after an update, and the names of the fields that changed."""
 
     resource: ResourceRecord
     changed: list[str]
@@ -247,7 +247,7 @@ class UpdatedResource:
 
 @dataclass(frozen=True, slots=True)
 class DeletedResource:
-    """How much ended with a resource."""
+    """How many scopes were deleted with a resource, and how many clients lost them."""
 
     scopes: int
     clients: int
@@ -255,14 +255,14 @@ class DeletedResource:
 
 @transaction
 def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
-    """The resource stands in the actor's organization with its scopes; clients may ask for it at once.
+    """Create a resource with its scopes in the actor's organization.
 
-    Raises InvalidInput naming every wrong field, Forbidden, Conflict when the identifier is taken or there are 200
-    resources. Audit: ``resource.defined``.
+    Raises InvalidInput naming every wrong field, Forbidden, Conflict if the identifier is taken or there are
+    200 resources. Audit: ``resource.defined``.
     """
     actor.require_for_own("resources:write")
     wanted = complete(fields, current().base_url)
-    _require_room(actor)
+    _enforce_resource_limit(actor)
     now = clock.now()
     row = Resource(
         organization_id=actor.organization_id,
@@ -272,7 +272,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         created_by=actor.label[:200] or None,
         created_by_user_id=actor.user_id,
         updated_at=now,
-        **columns_of(wanted),
+        **to_resource_columns(wanted),
     )
     try:
         with db.session.begin_nested():
@@ -281,19 +281,19 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         if not is_duplicate_key(error):
             raise
         raise Conflict(
-            "There is a resource with this identifier already.", code="taken", field="identifier"
+            "A resource with this identifier already exists.", code="taken", field="identifier"
         ) from error
-    settle_scopes(actor, row, wanted.scopes, confirmed=False)
+    apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
     touch_organization(actor.organization_id)
-    _record_change(actor, "resource.defined", row, after=_facts(wanted, list(FIELDS)))
+    _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
     db.session.flush()
-    return records_of([row])[0]
+    return to_resource_records([row])[0]
 
 
 @read
 def get_resource(actor: Actor, resource_id: str) -> ResourceRecord:
-    """The resource with its scopes. Raises NotFound, Forbidden."""
-    return records_of([get_row(actor, resource_id, "resources:read")])[0]
+    """Return the resource with its scopes. Raises NotFound, Forbidden."""
+    return to_resource_records([get_resource_row(actor, resource_id, "resources:read")])[0]
 
 
 @transaction
@@ -305,73 +305,80 @@ def update_resource(
     expected_version: int | None = None,
     confirmed: bool = False,
 ) -> UpdatedResource:
-    """The fields sent are replaced, ``null`` returns to the default, the others keep their value.
+    """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
 
-    A scope that is left out of ``scopes`` is gone, from the clients that held it too when that is ``confirmed``.
-    Raises InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed, InUse. Audit:
+    A scope left out of ``scopes`` is deleted, and removed from clients that have it if ``confirmed``. Raises
+    InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit:
     ``resource.updated`` with the changed fields.
     """
-    for _ in range(_MOST_RACES):
-        row = get_row(actor, resource_id, "resources:write")
+    for _ in range(_MAX_ATTEMPTS):
+        row = get_resource_row(actor, resource_id, "resources:write")
         _require_version(row, expected_version)
-        before = records_of([row])[0]
+        before = to_resource_records([row])[0]
         after = change(before, fields, current().base_url)
         changed = changed_fields(before, after)
         if not changed:
             return UpdatedResource(before, [])
-        if change_row(row, {**columns_of(after), "updated_at": clock.now()}):
+        if update_resource_row(row, {**to_resource_columns(after), "updated_at": clock.now()}):
             if "scopes" in changed:
-                settle_scopes(actor, row, after.scopes, confirmed=confirmed)
+                apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
             touch_organization(actor.organization_id)
-            _record_change(actor, "resource.updated", row, _facts(before, changed), _facts(after, changed))
+            _record_change(
+                actor, "resource.updated", row, _audit_values(before, changed), _audit_values(after, changed)
+            )
             db.session.flush()
             db.session.refresh(row)
-            return UpdatedResource(records_of([row])[0], changed)
-    raise _still_changing()
+            return UpdatedResource(to_resource_records([row])[0], changed)
+    raise _resource_busy_error()
 
 
 @transaction
 def delete_resource(
     actor: Actor, resource_id: str, *, expected_version: int | None = None, confirmed: bool = False
 ) -> DeletedResource:
-    """The resource and its scopes are gone; no client gets a token for it from now on.
+    """Delete the resource and its scopes. Clients can no longer get tokens for it.
 
-    Clients that hold its scopes or name it lose both when that is ``confirmed``. Tokens for it end by themselves;
-    introspection no longer tells its resource servers of them. Raises NotFound, Forbidden, PreconditionFailed,
-    InUse. Audit: ``resource.deleted``.
+    If ``confirmed``, the resource and its scopes are removed from clients that have them. Issued tokens
+    remain valid until they expire, but introspection no longer shows them to its resource servers. Raises
+    NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``.
     """
-    for _ in range(_MOST_RACES):
-        row = get_row(actor, resource_id, "resources:write")
+    for _ in range(_MAX_ATTEMPTS):
+        row = get_resource_row(actor, resource_id, "resources:write")
         _require_version(row, expected_version)
-        record = records_of([row])[0]
+        record = to_resource_records([row])[0]
         names = [scope.name for scope in record.scopes]
-        if not change_row(row, {"updated_at": clock.now()}):
+        if not update_resource_row(row, {"updated_at": clock.now()}):
             continue
-        clients = take_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
-        forget_scopes(row, names)
+        clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
+        delete_scopes(row, names)
         count_changed(
             delete(Resource).where(Resource.organization_id == row.organization_id, Resource.id == row.id)
         )
         touch_organization(actor.organization_id)
-        _record_change(actor, "resource.deleted", row, _facts(record, list(FIELDS)), {"clients": clients})
+        _record_change(
+            actor, "resource.deleted", row, _audit_values(record, list(FIELDS)), {"clients": clients}
+        )
         return DeletedResource(len(names), clients)
-    raise _still_changing()
+    raise _resource_busy_error()
 
 
 @read
-def holders_of_resource(actor: Actor, resource_id: str) -> list[Holder]:
-    """The clients that hold scopes of the resource or name it, at most 501. Raises NotFound, Forbidden."""
-    row = get_row(actor, resource_id, "resources:write")
-    record = records_of([row])[0]
-    return holders_of(actor, [*(scope.name for scope in record.scopes), record.identifier])
+def list_resource_holders(actor: Actor, resource_id: str) -> list[ScopeHolder]:
+    """List the clients that have the resource or one of its scopes, at most 501.
+
+    Raises NotFound, Forbidden.
+    """
+    row = get_resource_row(actor, resource_id, "resources:write")
+    record = to_resource_records([row])[0]
+    return find_scope_holders(actor, [*(scope.name for scope in record.scopes), record.identifier])
 
 
-def _require_room(actor: Actor) -> None:
-    there = db.session.scalar(
+def _enforce_resource_limit(actor: Actor) -> None:
+    existing = db.session.scalar(
         select(func.count()).select_from(Resource).where(Resource.organization_id == actor.organization_id)
     )
-    if int(there or 0) >= MOST_OF_ORGANIZATION:
-        raise Conflict(f"An organization has at most {MOST_OF_ORGANIZATION} resources.", code="too_many")
+    if int(existing or 0) >= MAX_RESOURCES:
+        raise Conflict(f"An organization has at most {MAX_RESOURCES} resources.", code="too_many")
 
 
 def _require_version(row: Resource, expected: int | None) -> None:
@@ -379,11 +386,11 @@ def _require_version(row: Resource, expected: int | None) -> None:
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
 
 
-def _still_changing() -> Conflict:
+def _resource_busy_error() -> Conflict:
     return Conflict("The resource is being changed by others right now. Try again.", code="busy")
 
 
-def _facts(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
+def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
     values = {name: getattr(fields, name) for name in names}
     if "scopes" in values:
         values["scopes"] = [scope.name for scope in fields.scopes]

@@ -1,4 +1,4 @@
-"""Reminders: administrators hear once that a secret ends soon while it is still in use."""
+"""Secret rotations in progress: show, update and cancel them, and remind administrators of expiring secrets."""
 
 from __future__ import annotations
 
@@ -13,22 +13,31 @@ from sqlalchemy import literal, select, true, tuple_, update
 from app.extensions import db
 from app.models.client import ACTIVE, Client
 from app.models.credential import Credential
-from app.operations.clients.client_records import change_row, get_row, require_not_above, still_changing
+from app.operations.clients.client_records import (
+    client_busy_error,
+    get_client_row,
+    require_client_within_permissions,
+    update_client_row,
+)
 from app.operations.clients.credential_revocation import revoke_credentials
-from app.operations.clients.credential_rows import CredentialRecord, records_of, rows_of
-from app.operations.clients.credentials import MOST_LISTED, cancel_rotation
+from app.operations.clients.credential_rows import (
+    CredentialRecord,
+    list_credential_rows,
+    to_credential_records,
+)
+from app.operations.clients.credentials import MAX_LISTED, restore_retiring_secrets
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import (
-    EARLIEST_REMINDER,
+    MAX_REMINDER_LEAD,
     RotationTerms,
     SecretUse,
-    reminder_due,
-    rotation_terms,
-    rotation_verdict,
+    assess_rotation,
+    is_reminder_due,
+    validate_rotation_terms,
 )
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import format_client_id, public_id
@@ -37,10 +46,10 @@ from app.tenant_fence import ACROSS
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What a rotation has come to; without ``old`` secrets none is under way, and all else is empty.
+    """A rotation in progress. Without ``old`` secrets there is none, and everything else is empty.
 
-    ``new`` is the newest secret that works and does not end. ``is_safe`` says that the old ones can end now,
-    ``verdict`` why in words.
+    ``new`` is the newest active secret that is not retiring. ``is_safe`` says whether the old ones can be
+    revoked now, and ``verdict`` explains why.
     """
 
     old: tuple[CredentialRecord, ...]
@@ -52,28 +61,34 @@ class Rotation:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a secret is about to end by a rotation."""
+        """Whether a rotation retires at least one secret."""
         return bool(self.old)
 
 
 @read
 def get_rotation(actor: Actor, client_id: str) -> Rotation:
-    """The client's rotation. Raises NotFound, Forbidden."""
-    return rotation_of(get_row(actor, client_id, "credentials:read"))
+    """Return the client's rotation. Raises NotFound, Forbidden."""
+    return load_rotation(get_client_row(actor, client_id, "credentials:read"))
 
 
 @read
-def rotation_of(client: Client) -> Rotation:
-    """The rotation of a client whose row the caller may see."""
+def load_rotation(client: Client) -> Rotation:
+    """Return the rotation of a client whose row the caller can see."""
     settings = get_organization_by_id(client.organization_id).settings
-    live = [record for record in records_of(rows_of(client, limit=MOST_LISTED), settings) if record.is_live]
+    live = [
+        record
+        for record in to_credential_records(list_credential_rows(client, limit=MAX_LISTED), settings)
+        if record.is_live
+    ]
     old = tuple(record for record in live if record.is_retiring)
     if not old:
         return Rotation((), None, None, None, False, None)
     started = max(record.retiring_since for record in old if record.retiring_since is not None)
-    new = _new(live, started)
-    verdict = rotation_verdict(
-        clock.now(), new=None if new is None else _use(new), old=[_use(record) for record in old]
+    new = _find_new_secret(live, started)
+    verdict = assess_rotation(
+        clock.now(),
+        new=None if new is None else _to_secret_use(new),
+        old=[_to_secret_use(record) for record in old],
     )
     return Rotation(
         old=old,
@@ -85,27 +100,27 @@ def rotation_of(client: Client) -> Rotation:
     )
 
 
-def _new(live: Sequence[CredentialRecord], started: datetime) -> CredentialRecord | None:
+def _find_new_secret(live: Sequence[CredentialRecord], started: datetime) -> CredentialRecord | None:
     made_since = [record for record in live if not record.is_retiring and record.created_at >= started]
     return made_since[0] if made_since else None
 
 
-def _use(record: CredentialRecord) -> SecretUse:
+def _to_secret_use(record: CredentialRecord) -> SecretUse:
     return SecretUse(record.first_used_at, record.last_used_at, len(record.addresses))
 
 
-_MOST_RACES = 10
+_MAX_ATTEMPTS = 10
 
 
-def steer_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
-    """The old secrets end ``ends_in_seconds`` from now, at once with 0; ``revoke_tokens`` says whether what they
-    minted ends with them. What is left out stays.
+def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
+    """Change when the old secrets expire, and whether their tokens expire with them.
 
-    Raises InvalidInput naming every wrong field, Conflict when no rotation is under way, NotFound, Forbidden. Audit:
-    ``credential.retired`` for each that is moved, ``credential.revoked`` for each that ends now.
+    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. Raises InvalidInput
+    naming every wrong field, Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
+    ``credential.retired`` for each that changes, ``credential.revoked`` for each that is revoked.
     """
-    terms = rotation_terms(fields)
-    rotation = _move(actor, client_id, terms)
+    terms = validate_rotation_terms(fields)
+    rotation = _update_terms(actor, client_id, terms)
     if terms.ends_in_seconds != 0:
         return rotation
     for record in rotation.old:
@@ -116,97 +131,100 @@ def steer_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> R
 
 
 @transaction
-def _move(actor: Actor, client_id: str, terms: RotationTerms) -> Rotation:
-    """The rotation with its new terms; an end right now is the caller's to bring about."""
-    for _ in range(_MOST_RACES):
-        client = get_row(actor, client_id, "credentials:write")
-        require_not_above(actor, client)
-        rotation = _under_way(rotation_of(client))
-        if not change_row(client, {}):
+def _update_terms(actor: Actor, client_id: str, terms: RotationTerms) -> Rotation:
+    """Apply the new terms. The caller revokes secrets that end immediately."""
+    for _ in range(_MAX_ATTEMPTS):
+        client = get_client_row(actor, client_id, "credentials:write")
+        require_client_within_permissions(actor, client)
+        rotation = _require_in_progress(load_rotation(client))
+        if not update_client_row(client, {}):
             continue
         for record in rotation.old:
-            _move_one(actor, client, record, terms)
-        return rotation_of(client)
-    raise still_changing()
+            _update_secret(actor, client, record, terms)
+        return load_rotation(client)
+    raise client_busy_error()
 
 
-def _move_one(actor: Actor, client: Client, record: CredentialRecord, terms: RotationTerms) -> None:
-    ends = record.expires_at
+def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms: RotationTerms) -> None:
+    expires_at = record.expires_at
     if terms.ends_in_seconds:
-        ends = clock.now() + timedelta(seconds=terms.ends_in_seconds)
+        expires_at = clock.now() + timedelta(seconds=terms.ends_in_seconds)
     takes = record.takes_tokens if terms.revoke_tokens is None else terms.revoke_tokens
-    if (ends, takes) == (record.expires_at, record.takes_tokens):
+    if (expires_at, takes) == (record.expires_at, record.takes_tokens):
         return
-    moved = count_changed(
+    changed = count_changed(
         update(Credential)
         .where(
             Credential.organization_id == client.organization_id,
             Credential.id == record.id,
             Credential.revoked_at.is_(None),
         )
-        .values(expires_at=ends, takes_tokens=takes, notified_at=None)
+        .values(expires_at=expires_at, takes_tokens=takes, notified_at=None)
     )
-    if moved:
+    if changed:
         audit.record(
             actor,
             "credential.retired",
             target_type="credential",
             target_id=record.public_id,
-            before=_facts(record.expires_at, record.takes_tokens),
-            after={"client_id": format_client_id(client.organization_id, client.id), **_facts(ends, takes)},
+            before=_audit_values(record.expires_at, record.takes_tokens),
+            after={
+                "client_id": format_client_id(client.organization_id, client.id),
+                **_audit_values(expires_at, takes),
+            },
         )
 
 
-def _facts(ends: datetime | None, takes_tokens: bool) -> dict[str, Any]:
+def _audit_values(ends: datetime | None, takes_tokens: bool) -> dict[str, Any]:
     return {"expires_at": ends.isoformat() if ends else None, "revokes_tokens": takes_tokens}
 
 
 @transaction
-def call_off_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False) -> list[CredentialRecord]:
-    """The old secrets keep the end they had before; with ``revoke_new`` the new one works no more.
+def cancel_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False) -> list[CredentialRecord]:
+    """Restore the previous expiry of the old secrets. With ``revoke_new`` also revoke the new secret.
 
-    Returns the secrets that work. Raises Conflict when no rotation is under way, NotFound, Forbidden. Audit:
+    Returns the active secrets. Raises Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
     ``credential.kept`` for each old one, ``credential.revoked`` for the new one.
     """
-    new = _under_way(rotation_of(get_row(actor, client_id, "credentials:write"))).new
-    kept = cancel_rotation(actor, client_id)
+    new = _require_in_progress(load_rotation(get_client_row(actor, client_id, "credentials:write"))).new
+    active = restore_retiring_secrets(actor, client_id)
     if not revoke_new or new is None:
-        return kept
+        return active
     revoke_credentials(actor, client_id, credential_id=new.public_id)
-    return [record for record in kept if record.id != new.id]
+    return [record for record in active if record.id != new.id]
 
 
-def _under_way(rotation: Rotation) -> Rotation:
+def _require_in_progress(rotation: Rotation) -> Rotation:
     if not rotation.is_under_way:
-        raise Conflict("No rotation is under way.", code="no_rotation")
+        raise Conflict("No rotation is in progress.", code="no_rotation")
     return rotation
 
 
-BATCH = 200
+BATCH_SIZE = 200
 _Position = tuple[datetime, str, UUID]
-_KINDS = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
+_POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
 
 
-def remind(actor: Actor, batch: int = BATCH) -> Iterator[int]:
-    """Whether each secret that is due gave rise to a reminder, 1 or 0; none is given twice for the same end.
+def send_expiry_reminders(actor: Actor, batch: int = BATCH_SIZE) -> Iterator[int]:
+    """Send reminders for secrets that expire soon and are still in use. Yield 1 for each reminder sent, or 0.
 
-    ``actor`` is the janitor.
+    ``actor`` is the janitor. Each secret gets one reminder per expiry.
     """
     after: _Position | None = None
     while True:
-        due, after = _page(batch, after)
+        due, after = _load_due_secrets(batch, after)
         for organization_id, credential_id in due:
-            yield int(_remind(Actor.system(organization_id, actor.label), credential_id))
+            yield int(_send_reminder(Actor.system(organization_id, actor.label), credential_id))
         if after is None:
             return
 
 
 @read
-def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], _Position | None]:
-    """(the secrets of a page that are due, where the next page begins): others' that are not yet due hide none."""
+def _load_due_secrets(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], _Position | None]:
+    """Return the due secrets of a page, and the position of the next page."""
     now = clock.now()
     position = tuple_(Credential.expires_at, Credential.organization_id, Credential.id)
-    begin = true() if after is None else position > tuple_(*map(literal, after, _KINDS))
+    begin = true() if after is None else position > tuple_(*map(literal, after, _POSITION_TYPES))
     rows = db.session.execute(
         select(
             Credential.organization_id,
@@ -218,10 +236,10 @@ def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], 
         )
         .where(
             Credential.expires_at > now,
-            Credential.expires_at < now + EARLIEST_REMINDER,
+            Credential.expires_at < now + MAX_REMINDER_LEAD,
             Credential.revoked_at.is_(None),
             Credential.notified_at.is_(None),
-            Credential.last_used_at > now - EARLIEST_REMINDER,
+            Credential.last_used_at > now - MAX_REMINDER_LEAD,
             begin,
         )
         .order_by(Credential.expires_at, Credential.organization_id, Credential.id)
@@ -231,7 +249,7 @@ def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], 
     due = [
         (row.organization_id, row.id)
         for row in rows
-        if reminder_due(
+        if is_reminder_due(
             now,
             began_at=row.retiring_since or row.created_at,
             ends_at=row.expires_at,
@@ -243,7 +261,7 @@ def _page(batch: int, after: _Position | None) -> tuple[list[tuple[str, UUID]], 
 
 
 @transaction
-def _remind(actor: Actor, credential_id: UUID) -> bool:
+def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
     organization_id = actor.organization_id
     now = clock.now()
     claimed = count_changed(
@@ -284,12 +302,12 @@ def _remind(actor: Actor, credential_id: UUID) -> bool:
     if row is None or not organization.is_active:
         return False
     client_id = format_client_id(organization_id, row.id)
-    told = {
+    email_fields = {
         "client": row.client,
         "secret": row.name,
         "ends": row.expires_at.isoformat(),
         "used": row.last_used_at.isoformat(),
         "link": f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/credentials",
     }
-    notify_administrators(actor, "secret_ends", public_id("sec", credential_id), told)
+    notify_administrators(actor, "secret_ends", public_id("sec", credential_id), email_fields)
     return True

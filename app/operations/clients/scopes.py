@@ -1,4 +1,4 @@
-"""The registry of scopes that an organization knows, with the words that consent shows."""
+"""Scopes of an organization, with the titles and descriptions that the consent page shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.rules.fields import Findings, find_unknown
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.sentences import sentence
 
-_WORDS = ("title", "description")
+_TEXT_FIELDS = ("title", "description")
 
 IDENTITY_SCOPES = {
     "openid": (sentence("Sign you in"), sentence("Know which account is yours.")),
@@ -40,7 +40,7 @@ IDENTITY_SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class ScopeRecord:
-    """One scope; ``title`` is None while it wants words for the consent page."""
+    """One scope. ``title`` is None until someone sets the text for the consent page."""
 
     name: str
     title: str | None
@@ -52,13 +52,13 @@ class ScopeRecord:
 
     @property
     def resource_public_id(self) -> str | None:
-        """``res_…`` of the resource that it belongs to; None for one that means something at any."""
+        """``res_…`` of its resource, or None for a scope that is valid at any resource."""
         return None if self.resource_id is None else public_id("res", self.resource_id)
 
 
 def seed_identity_scopes(organization_id: str) -> None:
-    """The scopes of OpenID Connect stand in a new organization's registry; part of its creation."""
-    moment = clock.now()
+    """Add the scopes of OpenID Connect to a new organization, in the transaction that creates it."""
+    now = clock.now()
     for name, (title, description) in IDENTITY_SCOPES.items():
         db.session.add(
             Scope(
@@ -68,29 +68,29 @@ def seed_identity_scopes(organization_id: str) -> None:
                 title=title,
                 description=description,
                 is_identity=True,
-                created_at=moment,
+                created_at=now,
             )
         )
 
 
 @read
 def list_scopes(actor: Actor) -> list[ScopeRecord]:
-    """Every scope of the actor's organization, by name; an organization has at most 1,000."""
-    rows = db.session.execute(_scopes(actor).order_by(Scope.name).limit(1000))
+    """List all scopes of the actor's organization by name. There are at most 1,000."""
+    rows = db.session.execute(_select_scopes(actor).order_by(Scope.name).limit(1000))
     return [_record(scope, resource_name) for scope, resource_name in rows]
 
 
 @read
-def find_scopes(
+def search_scopes(
     actor: Actor,
     *,
     limit: int = DEFAULT_LIMIT,
     after: CursorKey | None = None,
     query: str | None = None,
 ) -> Page[ScopeRecord]:
-    """A page of the scopes, by name; ``query`` is a part of a name. Raises Forbidden."""
+    """List a page of scopes by name. ``query`` is a part of a name. Raises Forbidden."""
     actor.require_for_own("resources:read")
-    statement = _scopes(actor)
+    statement = _select_scopes(actor)
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
     if after is not None:
@@ -103,39 +103,40 @@ def find_scopes(
 
 @read
 def get_scope(actor: Actor, name: str) -> ScopeRecord:
-    """The scope of that name. Raises NotFound, Forbidden."""
+    """Return the scope with this name. Raises NotFound, Forbidden."""
     actor.require_for_own("resources:read")
     return _get(actor, name)
 
 
-def may_reword(actor: Actor, scope: ScopeRecord) -> bool:
-    """Whether the actor may give the scope other words: one of a resource has them in the resource's document."""
+def can_edit_scope(actor: Actor, scope: ScopeRecord) -> bool:
+    """Return whether the actor can change the scope's texts. Those of a resource are changed in the resource."""
     return scope.resource_id is None and actor.has_permission("resources:write")
 
 
 @transaction
-def reword_scope(
+def update_scope(
     actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> tuple[ScopeRecord, list[str]]:
-    """The consent page shows these words; returns the scope and the names of the fields that differ.
+    """Change the texts of a scope. Return it with the names of the fields that changed.
 
-    ``null`` takes words away. Raises InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed,
-    and Conflict for a scope of a resource, whose words are in the resource's document. Audit: ``scope.updated``.
+    ``null`` removes a text. Raises InvalidInput naming every wrong field, NotFound, Forbidden,
+    PreconditionFailed, and Conflict for a scope of a resource, whose texts belong to the resource. Audit:
+    ``scope.updated``.
     """
     actor.require("resources:write")
     scope = _get(actor, name)
     findings = Findings()
-    find_unknown(findings, fields, _WORDS, read_only=("name", "is_identity", "resource_id"))
+    find_unknown(findings, fields, _TEXT_FIELDS, read_only=("name", "is_identity", "resource_id"))
     check_words(findings, fields)
     findings.raise_if_any()
     if expected_version is not None and scope.version != expected_version:
         raise PreconditionFailed("The scope was changed since you read it. Read it again.")
     if scope.resource_id is not None:
         raise Conflict("This scope belongs to a resource: change its words there.", code="of_a_resource")
-    changed = [word for word in _WORDS if word in fields and fields[word] != getattr(scope, word)]
+    changed = [field for field in _TEXT_FIELDS if field in fields and fields[field] != getattr(scope, field)]
     if not changed:
         return scope, []
-    values = {word: fields[word] for word in changed}
+    values = {field: fields[field] for field in changed}
     statement = update(Scope).where(
         Scope.organization_id == actor.organization_id,
         Scope.name == name,
@@ -144,14 +145,14 @@ def reword_scope(
     )
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
         raise PreconditionFailed("The scope was changed by somebody else just now. Read it again.")
-    before = {word: getattr(scope, word) for word in changed}
+    before = {field: getattr(scope, field) for field in changed}
     audit.record(
         actor, "scope.updated", target_type="scope", target_id=name[:64], before=before, after=values
     )
     return replace(scope, **values, version=scope.version + 1), changed
 
 
-def _scopes(actor: Actor) -> Select[Scope, str]:
+def _select_scopes(actor: Actor) -> Select[Scope, str]:
     return (
         select(Scope, Resource.name)
         .outerjoin(
@@ -163,7 +164,7 @@ def _scopes(actor: Actor) -> Select[Scope, str]:
 
 def _get(actor: Actor, name: str) -> ScopeRecord:
     row = db.session.execute(
-        _scopes(actor).where(Scope.name == name).execution_options(populate_existing=True)
+        _select_scopes(actor).where(Scope.name == name).execution_options(populate_existing=True)
     ).first()
     if row is None:
         raise NotFound("There is no such scope.")
@@ -184,7 +185,7 @@ def _record(scope: Scope, resource_name: str | None) -> ScopeRecord:
 
 @transaction
 def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
-    """Unknown names stand in the registry afterwards, without words yet; returns those that were new.
+    """Add unknown scopes, without texts yet. Return the new names.
 
     Audit: ``scope.added``.
     """
@@ -203,6 +204,6 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
         )
         audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
     if new:
-        # The metadata names them.
+        # The discovery document lists them.
         view_changes.mark(actor.organization_id)
     return new

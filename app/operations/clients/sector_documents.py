@@ -1,7 +1,7 @@
-"""Documents behind ``sector_identifier_uri``: they vouch for the redirect URIs of a sector (OpenID Connect Core 8.1).
+"""Sector documents, which list the redirect URIs of a sector (OpenID Connect Core 8.1).
 
-Nothing leaves the process inside a unit of work, and a registration is one: so whoever begins it reads the document
-ahead, and the unit asks for what was read.
+No outgoing request may happen inside a transaction. The caller therefore fetches the document at the
+``sector_identifier_uri`` before registering a client, and the registration reads it from a short-lived cache.
 """
 
 from __future__ import annotations
@@ -14,36 +14,39 @@ from app.operations.store import outgoing_http
 from app.operations.store.transactions import is_in_transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata
-from app.rules.clients.redirect_uris import listing_problem, web_address_problem
+from app.rules.clients.redirect_uris import sector_document_problem, web_url_problem
 from app.rules.errors import DomainError, InvalidInput
 from app.rules.strict_json import load_object
 
 FIELD = "sector_identifier_uri"
-_KEPT_SECONDS = 60.0
-_MOST_KEPT = 100
-_read: Kept[tuple[float, Any]] = Kept(_MOST_KEPT)
+_CACHE_SECONDS = 60.0
+_MAX_CACHED = 100
+_cache: Kept[tuple[float, Any]] = Kept(_MAX_CACHED)
 
 
-def read_ahead(actor: Actor, address: Any) -> None:
-    """The document at the address is read, so that a registration in the next minute can ask for it.
+def prefetch_sector_document(actor: Actor, url: Any) -> None:
+    """Fetch the document, so that a registration within the next minute can use it.
 
-    Nothing happens without an address, and inside a unit of work, whose beginner had to call this before. Raises
-    Forbidden for who may not change clients, InvalidInput naming the field when there is no such document.
+    Does nothing without a valid URL or inside a transaction. Raises Forbidden if the actor cannot change
+    clients, and InvalidInput naming the field if there is no such document.
     """
-    if not isinstance(address, str) or web_address_problem(address) is not None or is_in_transaction():
-        return  # What is wrong with the value itself, the registration tells with all that is wrong.
+    if not isinstance(url, str) or web_url_problem(url) is not None or is_in_transaction():
+        return  # The registration reports an invalid value together with all other errors.
     actor.require_for_own("clients:write")
-    listed = fetch(actor.organization_id, address)
-    _read.put(actor.organization_id, address, value=(time.monotonic(), listed))
+    listed = fetch_sector_document(actor.organization_id, url)
+    _cache.put(actor.organization_id, url, value=(time.monotonic(), listed))
 
 
-def fetch(organization_id: str, address: str) -> Any:
-    """What the document holds, an array of redirect URIs if it is one. Raises InvalidInput naming the field."""
+def fetch_sector_document(organization_id: str, url: str) -> Any:
+    """Return the document's content, an array of redirect URIs if it is valid.
+
+    Raises InvalidInput naming the field.
+    """
     try:
-        reply = outgoing_http.get(address, organization_id=organization_id)
+        reply = outgoing_http.get(url, organization_id=organization_id)
         if reply.status != 200:
-            raise InvalidInput("There is no document at this address.", field=FIELD, code="no_document")
-        # Its top level is an array, which bodies of requests never are.
+            raise InvalidInput("There is no document at this URL.", field=FIELD, code="no_document")
+        # The parser accepts objects only, and this document is an array.
         return load_object(b'{"listed": %s}' % reply.body)["listed"]
     except InvalidInput as error:
         if error.field == FIELD:
@@ -53,19 +56,21 @@ def fetch(organization_id: str, address: str) -> Any:
         raise InvalidInput(error.description, field=FIELD, code=error.code) from error
 
 
-def require_vouched(organization_id: str, before: ClientMetadata | None, after: ClientMetadata) -> None:
-    """The document vouches for each redirect URI, if the client names one. Raises InvalidInput naming the field."""
-    address = after.sector_identifier_uri
-    if address is None:
+def require_listed_redirect_uris(
+    organization_id: str, before: ClientMetadata | None, after: ClientMetadata
+) -> None:
+    """Raise InvalidInput naming the field unless the document lists each of the client's redirect URIs."""
+    url = after.sector_identifier_uri
+    if url is None:
         return
     if before is not None and (before.sector_identifier_uri, before.redirect_uris) == (
-        address,
+        url,
         after.redirect_uris,
     ):
         return
-    at, listed = _read.get(organization_id, address) or (0.0, None)
-    if time.monotonic() - at > _KEPT_SECONDS:
-        raise InvalidInput("The document was not read. Try again.", field=FIELD, code="no_document")
-    problem = listing_problem(listed, {"redirect_uris": after.redirect_uris})
+    fetched_at, listed = _cache.get(organization_id, url) or (0.0, None)
+    if time.monotonic() - fetched_at > _CACHE_SECONDS:
+        raise InvalidInput("The document could not be read. Try again.", field=FIELD, code="no_document")
+    problem = sector_document_problem(listed, {"redirect_uris": after.redirect_uris})
     if problem is not None:
         raise InvalidInput(problem.message, field=FIELD, code=problem.code)

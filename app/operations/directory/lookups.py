@@ -282,4 +282,4 @@ def _organization_snapshot(row: Sequence[Any]) -> OrganizationSnapshot:
 @functools.lru_cache(maxsize=1024)
 def _effective_settings(overrides: str, limits: str) -> Mapping[str, Any]:
     # Most organizations override few settings, so thousands of them share one copy of the effective document.
-    return settings_rule.effective(json.loads(overrides), json.loads(limits))
+    return settings_rule.effective_settings(json.loads(overrides), json.loads(limits))

@@ -1,6 +1,6 @@
-"""Living grants as those who may see them do: who allowed which client what, and the end of one.
+"""List active grants and revoke one, for users and administrators with the permission to see them.
 
-Tokens themselves are nobody's to see; they live and end with their grant.
+Tokens are not listed individually. They are valid only as long as their grant.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
-from app.rules.organizations.settings_effects import end_of_family
+from app.rules.organizations.settings_effects import refresh_token_expiry
 
 FILTERS = ("client_id", "user_id")
-# Beside client_id, which names its organization: the prefix of each filter's ids, and what they are ids of.
-_IDS = {"user_id": ("usr", "user"), "credential_id": ("sec", "secret")}
+# The id prefix and noun of each filter except client_id, which names its organization and is parsed differently.
+_ID_PREFIXES = {"user_id": ("usr", "user"), "credential_id": ("sec", "secret")}
 
 
-def visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -> Select[Any]:
-    """The statement with client and user of the model's rows, narrowed to what the actor may see or end.
+def restrict_to_visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -> Select[Any]:
+    """Join the client and user of the model's rows and restrict the query to rows the actor can access.
 
     Raises Forbidden.
     """
@@ -52,25 +52,28 @@ def visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -
         .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
         .where(model.organization_id == actor.organization_id)
     )
-    return of_own_clients(actor, statement, permission)
+    return restrict_to_own_clients(actor, statement, permission)
 
 
-def of_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Select[Any]:
-    """The statement, which joins Client, as it is, or with ``:own`` of the permission narrowed to the person's own.
+def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Select[Any]:
+    """Restrict a query that joins Client to the actor's clients if they have only ``:own``.
 
     Raises Forbidden.
     """
     actor.require_for_own(permission)
     if actor.has_permission(permission):
         return statement
-    # A client registers nothing of its own: without a person behind it, ``:own`` shows nothing.
+    # A client owns nothing, so without a user ``:own`` matches no rows.
     return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
 
 
-def conditions(
+def filter_conditions(
     actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
 ) -> Iterator[ColumnElement[bool]]:
-    """What the filters, exact public ids, say of the columns of their names. Raises InvalidInput naming a wrong one."""
+    """Yield the query conditions for the filters, which are exact public ids.
+
+    Raises InvalidInput naming an invalid filter.
+    """
     findings = Findings()
     find_unknown(findings, filters, tuple(columns), noun="filter")
     findings.raise_if_any()
@@ -78,18 +81,18 @@ def conditions(
         if name == "client_id":
             client = parse_client_id(value)
             if client is None:
-                raise InvalidInput("This is no client_id of ours.", field=name)
+                raise InvalidInput("This is not a valid client_id.", field=name)
             yield columns[name] == client[1] if client[0] == actor.organization_id else false()
             continue
-        prefix, noun = _IDS[name]
+        prefix, noun = _ID_PREFIXES[name]
         row_id = parse_public_id(prefix, value)
         if row_id is None:
-            raise InvalidInput(f"This is no id of a {noun}.", field=name)
+            raise InvalidInput(f"This is not the id of a {noun}.", field=name)
         yield columns[name] == row_id
 
 
-def columns_of(model: Any) -> dict[str, Any]:
-    """The columns that FILTERS narrow."""
+def filter_columns(model: Any) -> dict[str, Any]:
+    """Return the columns of a model by the names in FILTERS."""
     return {name: getattr(model, name) for name in FILTERS}
 
 
@@ -106,9 +109,9 @@ _COLUMNS: tuple[Any, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """One living grant; ``revoked_at`` is set in the answer of its end alone.
+    """One active grant. ``revoked_at`` is set only in the response to its revocation.
 
-    ``expires_at`` is when it ends at the latest: by its own life or because nobody refreshes it.
+    ``expires_at`` is when it expires at the latest, also if nobody refreshes it.
     """
 
     id: UUID
@@ -138,12 +141,12 @@ def list_grants(
     after: CursorKey | None = None,
     filters: Mapping[str, str] | None = None,
 ) -> Page[GrantRecord]:
-    """A page of the living grants, the newest first; with ``tokens:read:own`` those of one's own clients.
+    """List active grants, newest first. With ``tokens:read:own`` only those of the actor's own clients.
 
-    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
+    ``filters`` are ``client_id`` and ``user_id``, matched exactly. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in conditions(actor, columns_of(Grant), filters or {}):
+    for condition in filter_conditions(actor, filter_columns(Grant), filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MAX_LIMIT)
     rows = db.session.execute(paginate(statement, (Grant.id,), after).limit(limit + 1)).all()
@@ -153,21 +156,22 @@ def list_grants(
 
 @read
 def get_grant(actor: Actor, public: str) -> GrantRecord:
-    """One living grant. Raises NotFound, Forbidden."""
+    """Return one active grant. Raises NotFound, Forbidden."""
     return _get(actor, public, "tokens:read")
 
 
 @transaction
 def revoke_grant(actor: Actor, public: str, *, client_id: str | None = None) -> GrantRecord:
-    """The grant is over, and no token under it is accepted any more, refresh token included.
+    """Revoke a grant and every token issued under it, refresh token included.
 
-    The user's consent stays: the app may ask again. Raises NotFound for one that is over already and, where
-    ``client_id`` is given, for another client's; Forbidden. Audit: ``grant.revoked``.
+    The user's consent remains, so the app can request access again. Raises NotFound if the grant is no longer
+    active or, where ``client_id`` is given, belongs to another client, and Forbidden. Audit:
+    ``grant.revoked``.
     """
     record = _get(actor, public, "tokens:revoke")
     if client_id not in {None, record.client_id}:
         raise _not_found()
-    if not grants.revoke(actor, record.id, reason="revoked"):
+    if not grants.revoke_grant_by_id(actor, record.id, reason="revoked"):
         raise _not_found()
     audit.record(
         actor,
@@ -189,19 +193,19 @@ def _get(actor: Actor, public: str, permission: str) -> GrantRecord:
 
 
 def _not_found() -> NotFound:
-    return NotFound("There is no such living grant.")
+    return NotFound("There is no such active grant.")
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     columns = (*_COLUMNS, is_consented(settings).label("is_consented"))
-    return visible(actor, select(*columns), Grant, permission).where(is_active_grant(settings))
+    return restrict_to_visible(actor, select(*columns), Grant, permission).where(is_active_grant(settings))
 
 
 def _record(row: Any) -> GrantRecord:
-    ends_at = row.expires_at
+    expires_at = row.expires_at
     if row.refresh_digest is not None:
-        ends_at = end_of_family(
+        expires_at = refresh_token_expiry(
             get_organization_by_id(row.organization_id, fresh=False).settings,
             created_at=row.created_at,
             expires_at=row.expires_at,
@@ -219,7 +223,7 @@ def _record(row: Any) -> GrantRecord:
         scopes=tuple(row.scope.split()),
         resources=tuple(row.resource.split()),
         created_at=row.created_at,
-        expires_at=ends_at,
+        expires_at=expires_at,
         is_refreshable=row.refresh_digest is not None,
         refreshes=row.generation,
     )

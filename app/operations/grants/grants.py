@@ -1,4 +1,7 @@
-"""Grants: what all tokens of a user hang from. Rotation and revocation are one conditional UPDATE of this row."""
+"""Grants: a user's approval of a client, which every token of the user belongs to.
+
+Rotation and revocation are each one conditional UPDATE of the grant's row.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.authorization.claims_parameter import ID_TOKEN, names_for
 from app.rules.authorization.consents import FIRST_PARTY, asks_people, longest_life
-from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.identifiers import new_id, public_id
 from app.rules.token_values import digest, new_refresh_token
 from app.rules.tokens.claims import claims_for
@@ -42,12 +45,14 @@ CONSENT_OF_GRANT = and_(
     Consent.user_id == Grant.user_id,
     Consent.client_id == Grant.client_id,
 )
-# To build a long condition costs more than to ask it, so it is done once: what changes is bound when it is asked.
 
 
 @cache
 def grant_issued_after_cutoffs() -> ColumnElement[bool]:
-    """No moment of its organization, client, user or secret came after the grant was allowed (IT-3)."""
+    """Return the condition that no cutoff revokes the grant (IT-3).
+
+    Organization, client, user and secret each have cutoffs.
+    """
     grant, allowed = Grant, Grant.allowed_at
     organization = aliased(Organization)
     client, user, secret = aliased(Client), aliased(User), aliased(Credential)
@@ -61,21 +66,24 @@ def grant_issued_after_cutoffs() -> ColumnElement[bool]:
                     organization.sessions_not_before > grant.auth_time,
                 ),
             ),
-            _came_later(client, grant, grant.client_id, allowed),
-            _came_later(user, grant, grant.user_id, allowed),
-            _came_later(secret, grant, grant.credential_id, allowed),
-            _ended_with_tokens(secret, grant),
+            _has_later_cutoff(client, grant, grant.client_id, allowed),
+            _has_later_cutoff(user, grant, grant.user_id, allowed),
+            _has_later_cutoff(secret, grant, grant.credential_id, allowed),
+            _expired_with_tokens(secret, grant),
         )
     )
 
 
 def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """Its refresh tokens have not ended by age or for want of use: ``lifetimes.end_of_family`` as a condition."""
+    """Return the condition that the grant's refresh token has not expired by age or disuse.
+
+    The same rule in Python is ``settings_effects.refresh_token_expiry``.
+    """
     limits = settings["oauth"]["refresh_token"]
     now = clock.now()
     longest = longest_life(settings)
     return and_(
-        true() if longest is None else _within_consent(settings, now - timedelta(seconds=longest)),
+        true() if longest is None else _is_within_consent(settings, now - timedelta(seconds=longest)),
         Grant.refresh_digest.is_not(None),
         Grant.expires_at > now,
         Grant.idle_expires_at > now,
@@ -88,7 +96,7 @@ def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
 
 
 def is_active_grant(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """A grant by which its client may still do something, as lists and counts have it."""
+    """Return the condition that the client can still use the grant, for lists and counts."""
     return and_(
         Grant.revoked_at.is_(None),
         Grant.expires_at > clock.now(),
@@ -98,7 +106,10 @@ def is_active_grant(settings: Mapping[str, Any]) -> ColumnElement[bool]:
 
 
 def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """It rests on a consent of its user: there is one, and its client is of those that people are asked about."""
+    """Return the condition that the grant relies on a stored consent.
+
+    That is so if the user's consent exists and the client is one that users are asked about.
+    """
     consent, client = aliased(Consent), aliased(Client)
     given = exists().where(
         consent.organization_id == Grant.organization_id,
@@ -114,13 +125,13 @@ def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
     )
 
 
-def _within_consent(settings: Mapping[str, Any], given_after: datetime) -> ColumnElement[bool]:
+def _is_within_consent(settings: Mapping[str, Any], given_after: datetime) -> ColumnElement[bool]:
     return or_(Grant.allowed_at > given_after, not_(is_consented(settings)))
 
 
 @cache
 def token_issued_after_cutoffs() -> ColumnElement[bool]:
-    """The same of an access token by itself; its grant is asked beside it."""
+    """Return the condition that no cutoff applies to an access token. Its grant is checked separately."""
     token, issued = AccessToken, AccessToken.issued_at
     organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
     return not_(
@@ -129,22 +140,22 @@ def token_issued_after_cutoffs() -> ColumnElement[bool]:
                 organization.id == token.organization_id,
                 or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
             ),
-            _came_later(client, token, token.client_id, issued),
-            _came_later(secret, token, token.credential_id, issued),
-            _ended_with_tokens(secret, token),
+            _has_later_cutoff(client, token, token.client_id, issued),
+            _has_later_cutoff(secret, token, token.credential_id, issued),
+            _expired_with_tokens(secret, token),
         )
     )
 
 
-def _came_later(holder: Any, row: Any, holder_id: Any, made_at: Any) -> ColumnElement[bool]:
+def _has_later_cutoff(holder: Any, row: Any, holder_id: Any, issued_at: Any) -> ColumnElement[bool]:
     return exists().where(
         holder.organization_id == row.organization_id,
         holder.id == holder_id,
-        holder.tokens_not_before > made_at,
+        holder.tokens_not_before > issued_at,
     )
 
 
-def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
+def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
     return exists().where(
         secret.organization_id == row.organization_id,
         secret.id == row.credential_id,
@@ -153,16 +164,16 @@ def _ended_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
     )
 
 
-# Nothing that a grant gave lives longer than its refresh tokens' absolute end or a day of access tokens.
+# Access tokens expire within a day. Revocation log entries are kept that long.
 MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
-# A user has so many sign-ins at one client at a time; one more ends the oldest (scale.md rule 13).
+# The limit per user and client. One more grant revokes the oldest, so that the table stays bounded.
 MAX_ACTIVE_GRANTS = 100
 
 
 _INSERT = Statement(insert_into(Grant))
 _INSERT_TOKEN = Statement(insert_into(AccessToken))
 _LOG = Statement(insert_into(Revocation))
-# Ids are ordered by time.
+# Ids are ordered by time, so this returns the oldest grants beyond the limit.
 _SURPLUS = Statement(
     select(Grant.id)
     .where(
@@ -191,10 +202,10 @@ _REVOKE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class NewGrant:
-    """What a user allowed, on its way to becoming a grant.
+    """What a user allowed, before the grant is stored.
 
-    ``resources`` are those allowed, ``asked`` those of them that the token of this very request is for (RFC 8707).
-    ``ends_at`` is when it ends at the latest, where the user or the organization set an end to the consent.
+    ``resources`` are all that were allowed, ``asked`` those that this token request is for (RFC 8707).
+    ``ends_at`` is when the grant expires at the latest, if the user or the organization limited the consent.
     """
 
     id: UUID
@@ -214,14 +225,14 @@ class NewGrant:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTokens:
-    """Tokens that were drawn and signed, and the row that makes the access token count."""
+    """Tokens that are generated and signed, and the access token's row to store."""
 
     row: dict[str, Any]
     answer: TokenAnswer
 
 
 def client_actor(client: ClientSnapshot, address: str | None, request_id: str | None) -> Actor:
-    """The client itself as an actor, without permissions: it acts by what it presents."""
+    """Return the client as an actor without permissions: it acts only on the tokens that it presents."""
     return Actor(
         "client",
         client.organization.id,
@@ -234,19 +245,23 @@ def client_actor(client: ClientSnapshot, address: str | None, request_id: str | 
 
 
 def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
-    """The grant stands with its first tokens; part of the transaction under way. Audit: ``grant.created``."""
+    """Store a grant and issue its first tokens, in the current transaction. Audit: ``grant.created``."""
     client = authenticated.client
     now = clock.now()
     settings = client.organization.settings["oauth"]["refresh_token"]
     refresh_token = None
-    if gives_refresh_token(client, new.scopes):
+    if issues_refresh_token(client, new.scopes):
         refresh_token = current_unit_of_work().stable_value(
-            "refresh_token", lambda: fresh_refresh_token(client, new.id)
+            "refresh_token", lambda: generate_refresh_token(client, new.id)
         )
     prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
-    ends = now + (timedelta(seconds=settings["ttl_seconds"]) if refresh_token else MAX_ACCESS_TOKEN_LIFETIME)
-    ends = min(ends, new.ends_at or ends)
-    idle_ends = min(ends, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
+    expires_at = now + (
+        timedelta(seconds=settings["ttl_seconds"]) if refresh_token else MAX_ACCESS_TOKEN_LIFETIME
+    )
+    expires_at = min(expires_at, new.ends_at or expires_at)
+    idle_expires_at = (
+        min(expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
+    )
     _INSERT.write(
         organization_id=client.organization.id,
         id=new.id,
@@ -263,8 +278,8 @@ def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant
         credential_id=authenticated.credential_id,
         created_at=now,
         allowed_at=new.allowed_at,
-        expires_at=ends,
-        idle_expires_at=idle_ends,
+        expires_at=expires_at,
+        idle_expires_at=idle_expires_at,
         refreshed_at=now if refresh_token else None,
         generation=0,
         refresh_digest=digest(refresh_token) if refresh_token else None,
@@ -272,7 +287,7 @@ def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant
     store_access_token(authenticated, new, prepared)
     if new.session_id is not None and "openid" in new.scopes:
         logout.add_listener(client, new.session_id, new.user_id)
-    _end_oldest(actor, client, new.user_id)
+    _revoke_oldest(actor, client, new.user_id)
     audit.record(
         actor,
         "grant.created",
@@ -283,7 +298,7 @@ def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant
     return prepared.answer
 
 
-def _end_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
+def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     surplus = _SURPLUS.rows(
         organization_id=client.organization.id,
         user_id=user_id,
@@ -292,82 +307,93 @@ def _end_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
         most=MAX_ACTIVE_GRANTS,
     )
     for (grant_id,) in surplus:
-        revoke(actor, grant_id, reason="too_many_grants")
+        revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
 
 
 def ensure_signing_keys(client: ClientSnapshot) -> None:
-    """The keys that sign for the client stand. Called before a transaction: making an RSA key takes its time."""
+    """Create the signing keys for the client's tokens if they are missing.
+
+    Call this before a transaction, because generating an RSA key takes a second.
+    """
     organization = client.organization
     if "openid" in client.document["scopes"]:
-        signing_keys.active_key(organization, id_tokens.algorithm_of(client))
+        signing_keys.get_active_key(organization, id_tokens.algorithm_of(client))
     if audiences.may_be_jwt(client):
-        signing_keys.active_key(organization, algorithm_for(client.document, organization.settings))
+        signing_keys.get_active_key(
+            organization, signing_algorithm_for(client.document, organization.settings)
+        )
 
 
 def prepare_tokens(
-    authenticated: AuthenticatedClient, of: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
+    authenticated: AuthenticatedClient, grant: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
 ) -> PreparedTokens:
-    """An access token under the grant, and an ID token when ``openid`` is among the scopes; nothing is stored yet.
+    """Generate an access token, and an ID token if ``openid`` is granted, without storing them.
 
-    All is drawn and signed before the statement that decides: a key that fails must not spend a code (CD-5).
+    Everything is signed before the statement that redeems the code, so that a failing key does not use up the
+    code (CD-5).
     """
     client = authenticated.client
-    subject = subject_of(client, of.user_id)
+    subject = subject_of(client, grant.user_id)
 
-    def make() -> PreparedTokens:
+    def generate() -> PreparedTokens:
         now = clock.now()
-        made = access_tokens.make(
+        access_token = access_tokens.make(
             client,
             scopes,
             now=now,
             subject=subject,
-            resources=audiences.chosen(client, of.scopes, of.resources, of.asked),
-            auth_time=of.auth_time,
-            acr=of.acr,
+            resources=audiences.chosen(client, grant.scopes, grant.resources, grant.asked),
+            auth_time=grant.auth_time,
+            acr=grant.acr,
             dpop_jkt=authenticated.dpop_jkt,
-            ends_by=of.ends_at,
+            ends_by=grant.ends_at,
         )
         id_token = None
         if "openid" in scopes:
             facts = id_tokens.Facts(
                 subject=subject,
-                auth_time=of.auth_time,
-                amr=of.amr,
-                nonce=of.nonce,
-                session_id=of.session_id,
-                acr=of.acr,
-                asked=_asked_by_name(client, of),
+                auth_time=grant.auth_time,
+                amr=grant.amr,
+                nonce=grant.nonce,
+                session_id=grant.session_id,
+                acr=grant.acr,
+                asked=_requested_id_token_claims(client, grant),
             )
-            id_token = id_tokens.sign_id_token(client, facts, access_token=made.value, now=now)
+            id_token = id_tokens.sign_id_token(client, facts, access_token=access_token.value, now=now)
         return PreparedTokens(
-            made.row,
+            access_token.row,
             TokenAnswer(
-                made.value, made.expires_in, made.row["scope"], refresh_token, id_token, made.token_type
+                access_token.value,
+                access_token.expires_in,
+                access_token.row["scope"],
+                refresh_token,
+                id_token,
+                access_token.token_type,
             ),
         )
 
-    return current_unit_of_work().stable_value("tokens", make)
+    return current_unit_of_work().stable_value("tokens", generate)
 
 
-def _asked_by_name(client: ClientSnapshot, of: NewGrant) -> dict[str, Any]:
-    """What the ID token tells of the user beside the sign-in (OIDC Core 5.5)."""
-    asked = names_for(of.claims, ID_TOKEN)
-    return claims_for(get_user(client.organization.id, of.user_id).claims, (), asked) if asked else {}
+def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
+    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
+    asked = names_for(grant.claims, ID_TOKEN)
+    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}
 
 
-def store_access_token(authenticated: AuthenticatedClient, of: NewGrant, prepared: PreparedTokens) -> None:
-    """The access token's row stands, with the grant and the secret that minted it."""
+def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
+    """Insert the access token's row, with its grant and the secret that authenticated the client."""
     _INSERT_TOKEN.write(
         organization_id=authenticated.client.organization.id,
         client_id=authenticated.client.id,
-        grant_id=of.id,
+        grant_id=grant.id,
         credential_id=authenticated.credential_id,
         **prepared.row,
     )
 
 
-def gives_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:
-    """Whether client, organization and the user's consent all allow a refresh token (CO-5)."""
+def issues_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:
+    """Return whether client, organization and the user's consent all allow a refresh token (CO-5)."""
     return (
         "offline_access" in scopes
         and "refresh_token" in client.document["grant_types"]
@@ -375,17 +401,17 @@ def gives_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool
     )
 
 
-def fresh_refresh_token(client: ClientSnapshot, grant_id: UUID) -> str:
-    """A refresh token of the grant; it names the grant and carries its organization's tag."""
+def generate_refresh_token(client: ClientSnapshot, grant_id: UUID) -> str:
+    """Return a new refresh token that contains the grant's id and the organization's tag."""
     return new_refresh_token(
         client.organization.id, grant_id, keyring.refresh_tag_key(client.organization.id)
     )
 
 
-def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
-    """The grant and all its tokens are dead once the transaction under way has committed.
+def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
+    """Revoke the grant and all its tokens, in the current transaction.
 
-    Returns whether it was alive; writes the revocation log, and leaves the audit event to the caller.
+    Returns False if it was already revoked. Writes the revocation log. The caller records the audit event.
     """
     now = clock.now()
     changed = _REVOKE.write(
@@ -400,7 +426,7 @@ def revoke(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
 def log_revocation(
     organization_id: str, kind: str, subject: bytes, *, not_before: datetime | None = None
 ) -> None:
-    """The revocation stands in the log that checkers without this database follow."""
+    """Add an entry to the revocation log, which resource servers without database access read."""
     now = clock.now()
     _LOG.write(
         organization_id=organization_id,

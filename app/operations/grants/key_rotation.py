@@ -1,4 +1,7 @@
-"""One step of a rotation: a key is next, then active, then retired, then gone (KY-1); or replaced at once (KY-5)."""
+"""Rotation of signing keys: a key is published as next, becomes active, is retired and then removed (KY-1).
+
+A compromised key can also be replaced immediately (KY-5).
+"""
 
 from __future__ import annotations
 
@@ -31,20 +34,20 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import new_id
 from app.rules.organizations.instance_limits import Bounds
-from app.rules.organizations.settings import effective
+from app.rules.organizations.settings import effective_settings
 from app.rules.sealing import UnsealError
 from app.tenant_fence import ACROSS
 
 RSA_BITS = 3072
 AnyKey = RSAKey | ECKey | OKPKey
 
-_KINDS: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
-_making = tuple(threading.Lock() for _ in range(64))
+_JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+_generation_locks = tuple(threading.Lock() for _ in range(64))
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key pair that stands nowhere yet."""
+    """A generated key pair that is not stored yet."""
 
     organization_id: str
     algorithm: str
@@ -53,35 +56,35 @@ class NewKey:
     sealed_private_key: bytes = field(repr=False)
 
 
-def stand(actor: Actor, algorithm: str, state: str) -> None:
-    """A key of the algorithm is in the state, unless one was: of many workers at once one stores its own.
+def ensure_key(actor: Actor, algorithm: str, state: str) -> None:
+    """Create a key of the algorithm in this state unless there is one.
 
-    Audit: ``signing_key.created``.
+    Only one of several concurrent workers stores its key. Audit: ``signing_key.created``.
     """
     organization_id = actor.organization_id
-    # One caller generates and the others of this process wait for its key: an RSA key costs a processor a second.
-    with _making[hash((organization_id, algorithm)) % len(_making)]:
-        if _is_taken(organization_id, algorithm, state):
+    # One thread generates while the others of this process wait, because an RSA key takes a second of CPU time.
+    with _generation_locks[hash((organization_id, algorithm)) % len(_generation_locks)]:
+        if _has_key(organization_id, algorithm, state):
             return
         try:
-            _store_alone(actor, generate(organization_id, algorithm), state)
+            _store_in_transaction(actor, generate_key(organization_id, algorithm), state)
         except IntegrityError:
-            if not _is_taken(organization_id, algorithm, state):
+            if not _has_key(organization_id, algorithm, state):
                 raise
 
 
-def generate(organization_id: str, algorithm: str) -> NewKey:
-    """A fresh key pair, its private half sealed under the organization's data key (KY-3)."""
-    key, private = _pair(algorithm)
+def generate_key(organization_id: str, algorithm: str) -> NewKey:
+    """Generate a key pair with the private key sealed under the organization's data key (KY-3)."""
+    key, private = _generate_pair(algorithm)
     kid = key.thumbprint()
     public = {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": algorithm}
-    sealed = keyring.seal(organization_id, private, _place(kid))
+    sealed = keyring.seal(organization_id, private, _sealing_context(kid))
     return NewKey(organization_id, algorithm, kid, public, sealed)
 
 
-def store(actor: Actor, key: NewKey, state: str) -> None:
-    """The key stands in the state's slot; part of the transaction under way. Audit: ``signing_key.created``."""
-    moment = clock.now()
+def store_key(actor: Actor, key: NewKey, state: str) -> None:
+    """Insert the key in the state's slot, in the current transaction. Audit: ``signing_key.created``."""
+    now = clock.now()
     db.session.execute(
         insert(SigningKey).values(
             organization_id=key.organization_id,
@@ -92,24 +95,24 @@ def store(actor: Actor, key: NewKey, state: str) -> None:
             slot=state,
             public_jwk=key.public_jwk,
             sealed_private_key=key.sealed_private_key,
-            created_at=moment,
-            activated_at=moment if state == key_model.ACTIVE else None,
+            created_at=now,
+            activated_at=now if state == key_model.ACTIVE else None,
         )
     )
-    # Its public half is in the key set of every worker from the commit on.
+    # Every worker must publish the public key as soon as this transaction commits.
     view_changes.mark(key.organization_id)
     after = {"algorithm": key.algorithm, "state": state}
     audit.record(actor, "signing_key.created", target_type="signing_key", target_id=key.kid, after=after)
 
 
-def opened(row: SigningKey) -> AnyKey:
-    """The private key of a row. Raises sealing.CannotOpen when the row was tampered with."""
-    private = keyring.unseal(row.organization_id, row.sealed_private_key, _place(row.kid))
-    return _KINDS[row.public_jwk["kty"]].import_key(private)
+def open_private_key(row: SigningKey) -> AnyKey:
+    """Return the private key of a row. Raises sealing.UnsealError if the row was tampered with."""
+    private = keyring.unseal(row.organization_id, row.sealed_private_key, _sealing_context(row.kid))
+    return _JWK_TYPES[row.public_jwk["kty"]].import_key(private)
 
 
-def find_in_slot(organization_id: str, algorithm: str, slot: str) -> SigningKey | None:
-    """The one key of the algorithm that is next, or that is active; part of a unit of work."""
+def find_key_in_slot(organization_id: str, algorithm: str, slot: str) -> SigningKey | None:
+    """Return the algorithm's key in the slot (next or active), or None. Call it in a transaction."""
     return db.session.scalar(
         select(SigningKey).where(
             SigningKey.organization_id == organization_id,
@@ -120,20 +123,20 @@ def find_in_slot(organization_id: str, algorithm: str, slot: str) -> SigningKey 
 
 
 @transaction
-def _store_alone(actor: Actor, key: NewKey, state: str) -> None:
-    store(actor, key, state)
+def _store_in_transaction(actor: Actor, key: NewKey, state: str) -> None:
+    store_key(actor, key, state)
 
 
 @read
-def _is_taken(organization_id: str, algorithm: str, state: str) -> bool:
-    return find_in_slot(organization_id, algorithm, state) is not None
+def _has_key(organization_id: str, algorithm: str, state: str) -> bool:
+    return find_key_in_slot(organization_id, algorithm, state) is not None
 
 
-def _place(kid: str) -> str:
+def _sealing_context(kid: str) -> str:
     return f"signing-key|{kid}"
 
 
-def _pair(algorithm: str) -> tuple[AnyKey, bytes]:
+def _generate_pair(algorithm: str) -> tuple[AnyKey, bytes]:
     made: Any
     kind: type[RSAKey] | type[ECKey] | type[OKPKey]
     if algorithm in {"RS256", "PS256"}:
@@ -148,47 +151,52 @@ def _pair(algorithm: str) -> tuple[AnyKey, bytes]:
     return kind.import_key(private), private
 
 
-# A key is published so long before it signs that every verifier has met it.
-PUBLISHED_BEFORE = timedelta(days=1)
-# The ceiling of an ID token's life, and of a JWT access token's; an hour more for clocks that differ and for a
-# worker that signed with the old key in the very second of its retirement.
-PUBLISHED_AFTER = timedelta(days=1, hours=1)
+# Verifiers cache key sets. This long after its publication every verifier knows a key.
+PUBLISHED_BEFORE_USE = timedelta(days=1)
+# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
+# signed with the old key in the second of its retirement.
+PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
 
 
-class _Overtaken(Exception):
-    """Another worker made the same step first."""
+class _LostRace(Exception):
+    """Another worker took the same step first."""
 
 
-def advance(actor: Actor, algorithm: str) -> str:
-    """The successor of the active key is published; or, published for a day, it signs. Returns its ``kid``.
+def advance_rotation(actor: Actor, algorithm: str) -> str:
+    """Publish a successor of the active key, or activate one published for a day. Return its ``kid``.
 
-    What signed before stays published until nothing that it signed can still be valid. Asked again too early, or by
-    many at once, nothing more happens. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
+    The retired key stays published until nothing it signed can still be valid. Calling this too early or
+    concurrently changes nothing. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
     """
-    stand(actor, algorithm, key_model.NEXT)
+    ensure_key(actor, algorithm, key_model.NEXT)
     try:
         return _step(actor, algorithm)
-    except _Overtaken:
+    except _LostRace:
         return _active_kid(actor.organization_id, algorithm)
 
 
-def replace_at_once(actor: Actor, algorithm: str) -> str:
-    """A fresh key signs, and every other of the algorithm is gone, the next one too: they lay side by side (KY-5).
+def replace_key_immediately(actor: Actor, algorithm: str) -> str:
+    """Replace every key of the algorithm, the next one included, and return the new ``kid`` (KY-5).
 
-    What those had signed verifies no more, nowhere, as soon as verifiers ask for the keys again. Returns the new
-    ``kid``. Raises Conflict when another replaced them at the same moment. Audit: ``signing_key.removed`` for each,
+    Signatures of the removed keys no longer verify once verifiers fetch the key set again. Raises Conflict if
+    another caller replaced the keys at the same time. Audit: ``signing_key.removed`` for each,
     ``signing_key.created``.
     """
-    fresh = generate(actor.organization_id, algorithm)
+    key = generate_key(actor.organization_id, algorithm)
     try:
-        _replace(actor, fresh)
+        _replace(actor, key)
     except IntegrityError as error:
-        raise Conflict("A key was made at the same moment. Look at the keys, and try again.") from error
-    return fresh.kid
+        raise Conflict(
+            "The keys were changed at the same time. Check the current keys, then try again."
+        ) from error
+    return key.kid
 
 
-def note_removals(actor: Actor, ids: Sequence[UUID]) -> None:
-    """These retired keys go: ``actor`` is the janitor, whose transaction it is. Audit: ``signing_key.removed``."""
+def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:
+    """Record that the janitor removes these retired keys, in its transaction.
+
+    Audit: ``signing_key.removed``.
+    """
     organization_id = actor.organization_id
     rows = db.session.execute(
         select(SigningKey.kid, SigningKey.algorithm).where(
@@ -197,19 +205,19 @@ def note_removals(actor: Actor, ids: Sequence[UUID]) -> None:
     ).all()
     view_changes.mark(organization_id)
     for kid, algorithm in rows:
-        _note(actor, "removed", kid, algorithm)
+        _record_event(actor, "removed", kid, algorithm)
 
 
 @transaction
 def _step(actor: Actor, algorithm: str) -> str:
-    moment = clock.now()
-    successor = find_in_slot(actor.organization_id, algorithm, key_model.NEXT)
+    now = clock.now()
+    successor = find_key_in_slot(actor.organization_id, algorithm, key_model.NEXT)
     if successor is None:
-        raise _Overtaken
+        raise _LostRace
     kid, row_id = successor.kid, successor.id
-    if successor.created_at > moment - PUBLISHED_BEFORE:
+    if successor.created_at > now - PUBLISHED_BEFORE_USE:
         return kid
-    retired = find_in_slot(actor.organization_id, algorithm, key_model.ACTIVE)
+    retired = find_key_in_slot(actor.organization_id, algorithm, key_model.ACTIVE)
     if retired is not None:
         _move(
             retired.organization_id,
@@ -217,8 +225,8 @@ def _step(actor: Actor, algorithm: str) -> str:
             key_model.ACTIVE,
             state=key_model.RETIRED,
             slot=None,
-            retired_at=moment,
-            remove_at=moment + PUBLISHED_AFTER,
+            retired_at=now,
+            remove_at=now + PUBLISHED_AFTER_RETIREMENT,
         )
     _move(
         actor.organization_id,
@@ -226,113 +234,116 @@ def _step(actor: Actor, algorithm: str) -> str:
         key_model.NEXT,
         state=key_model.ACTIVE,
         slot=key_model.ACTIVE,
-        activated_at=moment,
+        activated_at=now,
     )
     lookups.touch_organization(actor.organization_id)
     if retired is not None:
-        _note(actor, "retired", retired.kid, algorithm)
-    _note(actor, "activated", kid, algorithm)
+        _record_event(actor, "retired", retired.kid, algorithm)
+    _record_event(actor, "activated", kid, algorithm)
     return kid
 
 
-def _move(organization_id: str, row_id: UUID, out_of: str, **values: Any) -> None:
-    # Two that make the same step read the same rows; the slot that a row still holds tells who was first.
+def _move(organization_id: str, row_id: UUID, from_slot: str, **values: Any) -> None:
+    # Concurrent callers read the same rows. The condition on the slot lets only the first one change them.
     changed = count_changed(
         update(SigningKey)
         .where(
             SigningKey.organization_id == organization_id,
             SigningKey.id == row_id,
-            SigningKey.slot == out_of,
+            SigningKey.slot == from_slot,
         )
         .values(**values)
     )
     if changed != 1:
-        raise _Overtaken
+        raise _LostRace
 
 
 @transaction
 def _active_kid(organization_id: str, algorithm: str) -> str:
-    active = find_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    active = find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
     if active is None:
-        raise Conflict("The keys were replaced at the same moment. Look at them, and try again.")
+        raise Conflict("The keys were changed at the same time. Check the current keys, then try again.")
     return active.kid
 
 
 @transaction
-def _replace(actor: Actor, fresh: NewKey) -> None:
-    mine = SigningKey.organization_id == actor.organization_id, SigningKey.algorithm == fresh.algorithm
-    standing = db.session.execute(
-        select(SigningKey.id, SigningKey.kid).where(*mine, _is_published(clock.now()))
+def _replace(actor: Actor, key: NewKey) -> None:
+    same_algorithm = (
+        SigningKey.organization_id == actor.organization_id,
+        SigningKey.algorithm == key.algorithm,
+    )
+    published = db.session.execute(
+        select(SigningKey.id, SigningKey.kid).where(*same_algorithm, _is_published(clock.now()))
     ).all()
-    count_changed(delete(SigningKey).where(*mine))
-    store(actor, fresh, key_model.ACTIVE)
+    count_changed(delete(SigningKey).where(*same_algorithm))
+    store_key(actor, key, key_model.ACTIVE)
     lookups.touch_organization(actor.organization_id)
-    for _, kid in standing:
-        _note(actor, "removed", kid, fresh.algorithm, emergency=True)
+    for _, kid in published:
+        _record_event(actor, "removed", kid, key.algorithm, emergency=True)
 
 
 def _is_published(now: datetime) -> Any:
     return or_(SigningKey.remove_at.is_(None), SigningKey.remove_at > now)
 
 
-def _note(actor: Actor, what: str, kid: str, algorithm: str, **more: Any) -> None:
-    after = {"algorithm": algorithm, **more}
-    audit.record(actor, f"signing_key.{what}", target_type="signing_key", target_id=kid, after=after)
+def _record_event(actor: Actor, event: str, kid: str, algorithm: str, **details: Any) -> None:
+    after = {"algorithm": algorithm, **details}
+    audit.record(actor, f"signing_key.{event}", target_type="signing_key", target_id=kid, after=after)
 
 
-LEASE = "key-rotation"
-EVERY_SECONDS = 3600
-_PAGE = 500
+LEASE_NAME = "key-rotation"
+CHECK_INTERVAL_SECONDS = 3600
+_PAGE_SIZE = 500
 _log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    bounds: Bounds
+    limits: Bounds
     organization_id: str
     id: UUID
     algorithm: str
     activated_at: datetime
     settings: dict[str, Any]
-    next_made_at: datetime | None
+    successor_created_at: datetime | None
 
     def is_due(self, now: datetime) -> bool:
-        """Whether its successor must be published, or was so for long enough to take over."""
-        if self.next_made_at is not None:
-            return self.next_made_at <= now - PUBLISHED_BEFORE
-        seconds: int = effective(self.settings, self.bounds)["oauth"]["signing"]["rotation_seconds"]
-        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE
+        """Return whether its successor must be published or activated now."""
+        if self.successor_created_at is not None:
+            return self.successor_created_at <= now - PUBLISHED_BEFORE_USE
+        seconds: int = effective_settings(self.settings, self.limits)["oauth"]["signing"]["rotation_seconds"]
+        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
 
 
 def rotate_due_keys(actor: Actor) -> list[str]:
-    """Every key that is due has its next step behind it; returns the ``kid`` of each successor.
+    """Take the next rotation step for every key that is due. Return the ``kid`` of each successor.
 
-    Asked of every worker and done by one, once an hour: by a lease that is kept. A key that could not be rotated is
-    logged and keeps nobody else's waiting. Audit: as ``rotation.advance``.
+    Every worker calls this, and a lease lets one of them run it once an hour. A key that cannot be rotated is
+    logged and does not affect the others. Raises Forbidden. Audit: as ``advance_rotation``.
     """
     actor.require("instance:write")
-    if not leases.acquire(LEASE, secrets.token_hex(8), EVERY_SECONDS):
+    if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
         return []
     now = clock.now()
-    due = [key for key in _active_keys() if key.is_due(now)]
+    due = [key for key in _iterate_active_keys() if key.is_due(now)]
     return [kid for kid in map(_advance, due) if kid is not None]
 
 
 def _advance(key: _Key) -> str | None:
     try:
-        return advance(Actor.system(key.organization_id, "key rotation"), key.algorithm)
+        return advance_rotation(Actor.system(key.organization_id, "key rotation"), key.algorithm)
     except (DomainError, UnsealError):
-        # An organization that was deleted just now, or a row of another master key.
+        # The organization was just deleted, or the row was sealed under another master key.
         _log.warning("a signing key of %s was not rotated", key.organization_id, exc_info=True)
         return None
 
 
-def _active_keys() -> Iterator[_Key]:
+def _iterate_active_keys() -> Iterator[_Key]:
     page: list[_Key] = []
     while True:
         page = _page_after(page[-1] if page else None)
         yield from page
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             return
 
 
@@ -359,11 +370,11 @@ def _page_after(last: _Key | None) -> list[_Key]:
         )
         .where(SigningKey.slot == key_model.ACTIVE, Organization.status == ACTIVE)
         .order_by(SigningKey.organization_id, SigningKey.id)
-        .limit(_PAGE)
+        .limit(_PAGE_SIZE)
         .execution_options(**ACROSS)
     )
     if last is not None:
         same = and_(SigningKey.organization_id == last.organization_id, SigningKey.id > last.id)
         statement = statement.where(or_(SigningKey.organization_id > last.organization_id, same))
-    bounds = current_limits()
-    return [_Key(bounds, *row) for row in db.session.execute(statement)]
+    limits = current_limits()
+    return [_Key(limits, *row) for row in db.session.execute(statement)]

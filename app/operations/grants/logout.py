@@ -1,6 +1,7 @@
-"""Which clients hear of the end of a sign-in: those that were told of it and have a ``backchannel_logout_uri``.
+"""Back-channel logout: which clients to notify when a session ends (OpenID Connect Back-Channel Logout 1.0).
 
-They are kept apart from grants: a grant's row goes with its last token, long before the sign-in may end.
+Listeners are stored separately from grants, because a grant's row is deleted with its last token, possibly
+long before the session ends.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ KIND = "backchannel_logout"
 
 
 def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> None:
-    """The client gets an ID token of the sign-in and hears of its end; part of the unit that makes the token."""
+    """Register a client that gets an ID token of the session for its logout notification.
+
+    Does nothing unless the client has a ``backchannel_logout_uri``. Runs in the transaction that issues the
+    token.
+    """
     if not client.document.get("backchannel_logout_uri"):
         return
     organization_id = client.organization.id
-    # The lock decides which comes first, this or the end of the sign-in; whoever is second sees the other's rows.
-    lives = db.session.scalar(
+    # The lock orders this against the end of the session: the second transaction sees the rows of the first.
+    active_session = db.session.scalar(
         select(Session.id)
         .where(Session.organization_id == organization_id, Session.id == session_id)
         .with_for_update(read=True)
     )
-    if lives is None:
+    if active_session is None:
         _enqueue(organization_id, client.id, user_id, session_id)
         return
     limits = client.organization.settings["authentication"]["sessions"]
@@ -44,15 +49,15 @@ def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> Non
         return
     try:
         with db.session.begin_nested():
-            ends = clock.now() + timedelta(seconds=limits["absolute_timeout_seconds"])
-            db.session.add(SessionClient(**row, expires_at=ends))
+            expires_at = clock.now() + timedelta(seconds=limits["absolute_timeout_seconds"])
+            db.session.add(SessionClient(**row, expires_at=expires_at))
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
 
 
-def hand_over(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Who would hear of the one sign-in's end hears of the other's: the same person signed in anew in its place."""
+def transfer_listeners(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Move the listeners of a session to the one that replaced it when the same user signed in again."""
     db.session.execute(
         update(SessionClient)
         .where(SessionClient.organization_id == organization_id, SessionClient.session_id == from_session)
@@ -61,8 +66,8 @@ def hand_over(organization_id: str, from_session: UUID, to_session: UUID) -> Non
     )
 
 
-def announce_end(organization_id: str, session_ids: Collection[UUID]) -> None:
-    """Every listener of the sign-ins hears of their end; part of the unit that has just deleted them."""
+def notify_listeners(organization_id: str, session_ids: Collection[UUID]) -> None:
+    """Queue a logout notification for every listener of the sessions that the current transaction deleted."""
     if not session_ids:
         return
     ended = (SessionClient.organization_id == organization_id) & SessionClient.session_id.in_(session_ids)

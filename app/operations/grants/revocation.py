@@ -1,4 +1,4 @@
-"""Revocation of grants: every path that ends the grants of a user or a client."""
+"""Revoke the grants of a user or a client, with their unused authorization and device codes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 
 
-def end_grants(actor: Actor, condition: Any, *, reason: str) -> int:
-    """Every living grant of the actor's organization that meets the condition is revoked; returns how many.
+def revoke_matching_grants(actor: Actor, condition: Any, *, reason: str) -> int:
+    """Revoke every active grant of the actor's organization that matches the condition. Return how many.
 
-    Part of the transaction under way. One statement and no row count to trust: tokens ask their grant.
+    Runs in the current transaction. Tokens need no statement of their own, because they are checked against
+    their grant.
     """
     now = clock.now()
     return count_changed(
@@ -31,39 +32,39 @@ def end_grants(actor: Actor, condition: Any, *, reason: str) -> int:
 
 @transaction
 def revoke_grants_of_user(actor: Actor, user_id: UUID, *, reason: str) -> int:
-    """Every app loses what the user allowed it, codes included; returns how many grants ended."""
-    _end_codes(actor, "user_id", user_id)
-    ended = end_grants(actor, Grant.user_id == user_id, reason=reason)
+    """Revoke every grant of a user, unused codes included. Return how many grants were revoked."""
+    _expire_codes(actor, "user_id", user_id)
+    revoked = revoke_matching_grants(actor, Grant.user_id == user_id, reason=reason)
     grants.log_revocation(actor.organization_id, "user", user_id.bytes)
-    return ended
+    return revoked
 
 
 @transaction
-def revoke_grants_elsewhere(actor: Actor, user_id: UUID, *, reason: str) -> int:
-    """As ``revoke_grants_of_user``, but for what was allowed in the actor's own sign-in; returns how many ended."""
-    _end_codes(actor, "user_id", user_id)
-    elsewhere = (
+def revoke_grants_of_other_sessions(actor: Actor, user_id: UUID, *, reason: str) -> int:
+    """Revoke a user's grants except those of the actor's current session. Return how many were revoked."""
+    _expire_codes(actor, "user_id", user_id)
+    other_sessions = (
         (Grant.organization_id == actor.organization_id)
         & (Grant.user_id == user_id)
         & Grant.revoked_at.is_(None)
         & or_(Grant.session_id.is_(None), Grant.session_id != actor.session_id)
     )
-    ids = db.session.scalars(select(Grant.id).where(elsewhere)).all()
+    ids = db.session.scalars(select(Grant.id).where(other_sessions)).all()
     for grant_id in ids:
         grants.log_revocation(actor.organization_id, "grant", grant_id.bytes)
-    return end_grants(actor, Grant.id.in_(ids), reason=reason) if ids else 0
+    return revoke_matching_grants(actor, Grant.id.in_(ids), reason=reason) if ids else 0
 
 
 @transaction
 def revoke_grants_of_client(actor: Actor, client_id: UUID, *, reason: str) -> int:
-    """Nobody's permission for the client stands any more; returns how many grants ended."""
-    _end_codes(actor, "client_id", client_id)
-    ended = end_grants(actor, Grant.client_id == client_id, reason=reason)
+    """Revoke every grant of a client, unused codes included. Return how many grants were revoked."""
+    _expire_codes(actor, "client_id", client_id)
+    revoked = revoke_matching_grants(actor, Grant.client_id == client_id, reason=reason)
     grants.log_revocation(actor.organization_id, "client", client_id.bytes)
-    return ended
+    return revoked
 
 
-def _end_codes(actor: Actor, column: str, value: UUID) -> None:
+def _expire_codes(actor: Actor, column: str, value: UUID) -> None:
     now = clock.now()
     for model in (AuthorizationCode, DeviceCode):
         db.session.execute(

@@ -1,4 +1,4 @@
-"""Signing keys at work: the one that signs now, made at its first use, and those whose signatures may be checked."""
+"""Sign JWTs with the active key, which is created at its first use, and list the keys that verifiers need."""
 
 from __future__ import annotations
 
@@ -26,62 +26,62 @@ _CACHED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class SigningKeyView:
-    """A key that signs."""
+class SigningKeySnapshot:
+    """An active signing key."""
 
     kid: str
     algorithm: str
     key: key_rotation.AnyKey
 
 
-_cache: Kept[tuple[float, SigningKeyView]] = Kept(5_000)
+_cache: Kept[tuple[float, SigningKeySnapshot]] = Kept(5_000)
 
 
-def active_key(organization: OrganizationSnapshot, algorithm: str) -> SigningKeyView:
-    """The key that signs now; made, stored and published when there is none yet (KY-1, KY-2).
+def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> SigningKeySnapshot:
+    """Return the active key, creating and publishing it if there is none yet (KY-1, KY-2).
 
-    Cached by the organization's version, which each rotation raises.
+    The cache key contains the organization's version, which each rotation raises.
     """
-    what = (keyring.derive_instance_key("signing-key-cache"), organization.version, algorithm)
-    cached = _cache.get(organization.id, *what)
+    cache_key = (keyring.derive_instance_key("signing-key-cache"), organization.version, algorithm)
+    cached = _cache.get(organization.id, *cache_key)
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return cached[1]
-    view = _load(organization.id, algorithm)
-    if view is not None:
-        _cache.put(organization.id, *what, value=(time.monotonic(), view))
-        return view
-    key_rotation.stand(Actor.system(organization.id), algorithm, key_model.ACTIVE)
-    view = _load(organization.id, algorithm)
-    if view is None:
-        raise RuntimeError("a signing key that was just stored is not there")
-    made = view
-    # Rolled back with the unit that made it, the key would go on signing from here and be published nowhere.
-    on_commit_or_now(lambda: _cache.put(organization.id, *what, value=(time.monotonic(), made)))
-    return view
+    key = _load(organization.id, algorithm)
+    if key is not None:
+        _cache.put(organization.id, *cache_key, value=(time.monotonic(), key))
+        return key
+    key_rotation.ensure_key(Actor.system(organization.id), algorithm, key_model.ACTIVE)
+    key = _load(organization.id, algorithm)
+    if key is None:
+        raise RuntimeError("a signing key that was just stored is missing")
+    created = key
+    # If the transaction rolls back, a cached key would sign here without ever being published.
+    on_commit_or_now(lambda: _cache.put(organization.id, *cache_key, value=(time.monotonic(), created)))
+    return key
 
 
-def sign(
+def sign_jwt(
     organization: OrganizationSnapshot, algorithm: str, claims: dict[str, Any], *, token_type: str
 ) -> str:
-    """The claims as a signed JWT of the organization (RFC 7519); ``token_type`` is the header's ``typ``."""
-    view = active_key(organization, algorithm)
-    header = compact({"alg": algorithm, "kid": view.kid, "typ": token_type})
+    """Return the claims as a signed JWT (RFC 7519) of the organization. ``token_type`` is the ``typ`` header."""
+    key = get_active_key(organization, algorithm)
+    header = compact({"alg": algorithm, "kid": key.kid, "typ": token_type})
     signed = urlsafe_b64encode(header).rstrip(b"=") + b"." + urlsafe_b64encode(compact(claims)).rstrip(b"=")
-    # joserfc's own serializer warns of EdDSA at each signature and costs more than an ES256 signature does.
-    signature = JWSRegistry.algorithms[algorithm].sign(signed, view.key)
+    # The serializer of joserfc warns about EdDSA at each signature and takes longer than an ES256 signature.
+    signature = JWSRegistry.algorithms[algorithm].sign(signed, key.key)
     return (signed + b"." + urlsafe_b64encode(signature).rstrip(b"=")).decode()
 
 
-def published_keys(organization: OrganizationSnapshot) -> list[dict[str, Any]]:
-    """As ``public_keys``; of an active organization, a key for its default algorithm stands after the first look."""
+def list_published_keys(organization: OrganizationSnapshot) -> list[dict[str, Any]]:
+    """List the public keys, creating one for the default algorithm of an active organization."""
     if organization.is_active:
-        active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
-    return public_keys(organization.id)
+        get_active_key(organization, organization.settings["oauth"]["signing"]["algorithm"])
+    return list_public_keys(organization.id)
 
 
 @read
-def public_keys(organization_id: str) -> list[dict[str, Any]]:
-    """The public half of every key whose signatures may still be checked (RFC 7517)."""
+def list_public_keys(organization_id: str) -> list[dict[str, Any]]:
+    """List the public key of every key whose signatures may still be valid (RFC 7517)."""
     rows = db.session.scalars(
         select(SigningKey)
         .where(SigningKey.organization_id == organization_id)
@@ -93,6 +93,6 @@ def public_keys(organization_id: str) -> list[dict[str, Any]]:
 
 
 @read
-def _load(organization_id: str, algorithm: str) -> SigningKeyView | None:
-    row = key_rotation.find_in_slot(organization_id, algorithm, key_model.ACTIVE)
-    return None if row is None else SigningKeyView(row.kid, algorithm, key_rotation.opened(row))
+def _load(organization_id: str, algorithm: str) -> SigningKeySnapshot | None:
+    row = key_rotation.find_key_in_slot(organization_id, algorithm, key_model.ACTIVE)
+    return None if row is None else SigningKeySnapshot(row.kid, algorithm, key_rotation.open_private_key(row))

@@ -13,7 +13,7 @@ from app.operations.directory.lookups import ClientSnapshot
 
 @dataclass(frozen=True, slots=True)
 class TokenSnapshot:
-    """A living access token, the client it was issued to, and what it rests on."""
+    """An active access token with its client, user and grant."""
 
     id: UUID
     client: ClientSnapshot
@@ -34,10 +34,10 @@ class TokenSnapshot:
 
     @property
     def origin(self) -> ClientSnapshot:
-        """The client that the first token of an exchange was issued to; otherwise the token's own."""
+        """The client that the first token of a token exchange chain was issued to."""
         return self.client if self.parent is None else self.parent.origin
 
     @property
     def depth(self) -> int:
-        """How often it was exchanged (RFC 8693)."""
+        """How many times the token was exchanged (RFC 8693)."""
         return 0 if self.parent is None else self.parent.depth + 1

@@ -29,8 +29,8 @@ def register() -> None:
 def deliver(message: Message) -> None:
     """The mail server has the letter.
 
-    Raises Refused when it will never take it or the letter came too late to be of use, NotNow when it does not take
-    this one now, OutgoingFailed when it takes none. Audit: ``mail.refused``.
+    Raises Refused when it will never take it or the letter came too late to be of use, DeliveryDeferred when it does not take
+    this one now, OutgoingRequestFailed when it takes none. Audit: ``mail.refused``.
     """
     server = current().mail_server
     if server is None:

@@ -61,5 +61,5 @@ def send(
 
 
 def read_letter(organization_id: str, payload: Mapping[str, str]) -> Letter:
-    """The letter of a message. Raises CannotOpen when it was changed or is another organization's."""
+    """The letter of a message. Raises UnsealError when it was changed or is another organization's."""
     return Letter(**open_payload(organization_id, KIND, payload))

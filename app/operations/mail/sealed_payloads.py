@@ -17,7 +17,7 @@ def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> 
 
 
 def open_payload(organization_id: str, kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The values. Raises CannotOpen when they were changed or are another organization's or kind's."""
+    """The values. Raises UnsealError when they were changed or are another organization's or kind's."""
     values: dict[str, Any] = json.loads(
         keyring.unseal(organization_id, b64decode(payload["sealed"]), f"outbox {kind}")
     )

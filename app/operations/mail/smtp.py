@@ -34,7 +34,7 @@ class MailLater(Exception):
 def send_mail(server: MailServer, mail: EmailMessage, to: str, *, our_name: str) -> None:
     """The mail server has the mail and answers for it from now on.
 
-    ``our_name`` is what we greet it with. Raises MailRefused, MailLater, and OutgoingFailed for whatever would stop
+    ``our_name`` is what we greet it with. Raises MailRefused, MailLater, and OutgoingRequestFailed for whatever would stop
     every other mail too: no connection, no TLS, no sign-in, a sender that is not ours to use.
     """
     try:

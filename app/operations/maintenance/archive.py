@@ -1,8 +1,9 @@
-"""The form of an archive: a readable head, then sealed frames that nobody can read, change, cut or reorder.
+"""The archive format of an exported organization: a readable header, then encrypted frames.
 
-Each frame is AES-256-GCM under a key from the passphrase (scrypt, RFC 7914). Its nonce is its number and whether it
-is the last one, and the head is associated data of each: a frame fits in one place of one archive alone (the STREAM
-construction of Hoang, Reyhanitabar, Rogaway and Vizár, 2015).
+Each frame is encrypted with AES-256-GCM under a key derived from the passphrase (scrypt, RFC 7914). The nonce consists
+of the frame's number and whether it is the last, and the header is associated data of every frame. Frames therefore
+cannot be read, changed, cut, reordered or moved to another archive (the STREAM construction of Hoang, Reyhanitabar,
+Rogaway and Vizár, 2015).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sqlalchemy import ColumnElement, LargeBinary, Table, true
 from app.models.base import Base, Digest, Json, Sealed, UtcDateTime, Uuid
 from app.rules.errors import InvalidInput
 
-TRAVELS = frozenset(
+EXPORTED_TABLES = frozenset(
     {
         "users",
         "authenticator_apps",
@@ -53,69 +54,69 @@ TRAVELS = frozenset(
     }
 )
 
-# What is lost with each of them is had again by the next sign-in or refresh.
-STAYS: Mapping[str, str] = {
-    "sessions": "people sign in again where the organization lives from now on",
-    "session_clients": "clients hear of the end of sign-ins, which stay",
-    "access_tokens": "live for an hour; clients get new ones with the refresh tokens, which travel",
-    "authorization_codes": "live for a minute",
-    "authorization_requests": "live for minutes, in one browser",
-    "pushed_requests": "live for a minute",
-    "device_codes": "live for minutes",
-    "used_identifiers": "live for minutes, as what they guard does",
-    "known_browsers": "their cookies belong to the installation's own address",
-    "registrations": "people ask for their accounts anew",
-    "account_links": "live for minutes, and are asked for anew",
+# The next sign-in or refresh recreates what is lost with these tables.
+OMITTED_TABLES: Mapping[str, str] = {
+    "sessions": "users sign in again at the new installation",
+    "session_clients": "belong to the sessions",
+    "access_tokens": "expire within an hour, and clients get new ones with their exported refresh tokens",
+    "authorization_codes": "expire within a minute",
+    "authorization_requests": "expire within minutes and belong to one browser",
+    "pushed_requests": "expire within a minute",
+    "device_codes": "expire within minutes",
+    "used_identifiers": "expire within minutes, like the assertions that they protect",
+    "known_browsers": "their cookies belong to the host name of the installation",
+    "registrations": "users request their accounts again",
+    "account_links": "expire within minutes and are requested again",
     "attempts": "count for minutes",
-    "second_factor_tries": "count for a month, of those who guess at the installation's own pages",
-    "pending_sign_ins": "wait for minutes, in one browser",
-    "idempotency_keys": "count for a day, at the installation that was called",
-    "credential_uses": "samples of use for the verdict of a secret, which begins anew",
-    "client_requests": "members ask anew where the organization lives from now on",
-    "failed_requests": "the log of the installation that refused them, for days",
-    "outbox": "mail and calls are sent by the installation that owes them",
-    "revocation_log": "read by the installation that revoked; what it says stands in the rows themselves",
-    "webhooks": "their addresses belong to the installation that signs for them; they are set up anew",
-    "webhook_deliveries": "stay with their webhooks",
-    "user_imports": "a file is sent again where the organization lives from now on; whom it brought in travels",
-    "user_import_parts": "go with the import",
-    "user_import_refusals": "go with the import",
-    "view_changes": "lives for a minute",
+    "second_factor_tries": "count attempts at this installation's own pages",
+    "pending_sign_ins": "expire within minutes and belong to one browser",
+    "idempotency_keys": "are valid for a day at this installation",
+    "credential_uses": "usage samples, which start again",
+    "client_requests": "members request again at the new installation",
+    "failed_requests": "belong to the installation that rejected the requests",
+    "outbox": "this installation sends its own messages",
+    "revocation_log": "belongs to this installation; the revocations are part of the rows themselves",
+    "webhooks": "their secrets belong to this installation; they are set up again",
+    "webhook_deliveries": "belong to the webhooks",
+    "user_imports": "a file is uploaded again at the new installation; imported users are exported",
+    "user_import_parts": "belong to the import",
+    "user_import_refusals": "belong to the import",
+    "view_changes": "expire within a minute",
 }
 
 
-def travelling_tables() -> list[Table]:
-    """The tables that go into the file, parents before children."""
-    return [table for table in Base.metadata.sorted_tables if table.name in TRAVELS]
+def list_exported_tables() -> list[Table]:
+    """List the exported tables, parents before children."""
+    return [table for table in Base.metadata.sorted_tables if table.name in EXPORTED_TABLES]
 
 
-def of_organization(table: Table, organization_id: str) -> ColumnElement[bool]:
-    """The rows of the table that belong to the organization and to nobody else."""
+def organization_filter(table: Table, organization_id: str) -> ColumnElement[bool]:
+    """Return the condition for the rows of the table that belong to the organization."""
     own: ColumnElement[bool] = table.c.organization_id == organization_id
-    # A role that somebody of root holds by name is root's matter, and its user is not in the file.
+    # Roles of root's users are not exported, because their users are not in the file.
     same_home = (
         table.c.user_organization_id == organization_id if table.name == "role_assignments" else true()
     )
     return own & same_home
 
 
-def as_record(row: Sequence[Any], table: Table) -> list[Any]:
-    """A row in JSON's types, in the order of the columns."""
+def row_to_record(row: Sequence[Any], table: Table) -> list[Any]:
+    """Convert a row to JSON types, in the order of the columns."""
     return [
-        value if isinstance(column.type, Json) else _written(value)
+        value if isinstance(column.type, Json) else _to_json_value(value)
         for value, column in zip(row, table.columns, strict=True)
     ]
 
 
-def as_row(record: Sequence[Any], columns: Sequence[str], table: Table) -> dict[str, Any]:
-    """The values of a record by column, in Python's types."""
+def record_to_row(record: Sequence[Any], columns: Sequence[str], table: Table) -> dict[str, Any]:
+    """Convert a record to Python values by column."""
     return {
-        name: None if value is None else _read(value, table.c[name].type)
+        name: None if value is None else _from_json_value(value, table.c[name].type)
         for name, value in zip(columns, record, strict=True)
     }
 
 
-def _written(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, UUID):
@@ -125,7 +126,7 @@ def _written(value: Any) -> Any:
     return value
 
 
-def _read(value: Any, kind: Any) -> Any:
+def _from_json_value(value: Any, kind: Any) -> Any:
     if isinstance(kind, Json):
         return value
     if isinstance(kind, Uuid):
@@ -138,30 +139,30 @@ def _read(value: Any, kind: Any) -> Any:
 
 
 MAGIC = b"GATEHOUSE ORGANIZATION 1\n"
-SHORTEST_PASSPHRASE = 12
-_FRAME = 1 << 20
-_LONGEST_FRAME = 16 << 20
-_LONGEST_HEAD = 4096
-# 128 MiB and a third of a second for each guess.
+MIN_PASSPHRASE_LENGTH = 12
+_FRAME_BYTES = 1 << 20
+_MAX_FRAME_BYTES = 16 << 20
+_MAX_HEADER_BYTES = 4096
+# Each guess costs 128 MiB and a third of a second.
 _SCRYPT = {"n": 1 << 17, "r": 8, "p": 1}
 
 
-class Unreadable(InvalidInput):
-    """The file is no archive, was changed or cut, or the passphrase is another's."""
+class UnreadableArchive(InvalidInput):
+    """The file is not an archive, was changed or truncated, or the passphrase is wrong."""
 
     code = "unreadable_archive"
 
 
 class ArchiveWriter:
-    """Records go into the stream, a frame of about a megabyte at a time; only ``close`` makes it whole.
+    """Write records to the stream in encrypted frames of about a megabyte. The archive is valid only after ``close``.
 
-    Raises InvalidInput for a passphrase of less than ``SHORTEST_PASSPHRASE`` characters.
+    Raises InvalidInput for a passphrase shorter than ``MIN_PASSPHRASE_LENGTH`` characters.
     """
 
     def __init__(self, stream: BinaryIO, passphrase: str, head: Mapping[str, Any]) -> None:
-        if len(passphrase) < SHORTEST_PASSPHRASE:
+        if len(passphrase) < MIN_PASSPHRASE_LENGTH:
             raise InvalidInput(
-                f"Choose a passphrase of at least {SHORTEST_PASSPHRASE} characters: it alone protects the file.",
+                f"Choose a passphrase of at least {MIN_PASSPHRASE_LENGTH} characters. It alone protects the file.",
                 field="passphrase",
                 code="too_short",
             )
@@ -173,15 +174,15 @@ class ArchiveWriter:
         stream.write(MAGIC + line)
 
     def write(self, record: Any) -> None:
-        """One more record, of JSON's types."""
+        """Write one record of JSON types."""
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         self._waiting.append(line)
         self._size += len(line)
-        if self._size >= _FRAME:
+        if self._size >= _FRAME_BYTES:
             self._put(is_last=False)
 
     def close(self) -> None:
-        """The last frame stands; without it the archive is known to be cut."""
+        """Write the last frame. An archive without it is recognized as truncated."""
         self._put(is_last=True)
 
     def _put(self, *, is_last: bool) -> None:
@@ -191,56 +192,56 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """The head of an archive, readable by anybody, and its records for whoever has the passphrase."""
+    """Read the header of an archive, which is not encrypted, and its records with the passphrase."""
 
     def __init__(self, stream: BinaryIO, passphrase: str) -> None:
-        """Raises Unreadable when the stream is no archive."""
+        """Read the header. Raises UnreadableArchive if the stream is not an archive."""
         if stream.read(len(MAGIC)) != MAGIC:
-            raise Unreadable("This is not the file of an organization, or of another release's form.")
-        line = stream.readline(_LONGEST_HEAD)
+            raise UnreadableArchive("This is not an organization archive, or it has an unsupported format.")
+        line = stream.readline(_MAX_HEADER_BYTES)
         try:
             self.head: dict[str, Any] = json.loads(line)
             salt = b64decode(self.head["salt"], validate=True)
             is_known = self.head["scrypt"] == _SCRYPT and isinstance(self.head["organization"], str)
         except (ValueError, TypeError, KeyError) as error:
-            raise Unreadable("The head of the file was changed or cut.") from error
+            raise UnreadableArchive("The header of the file was changed or truncated.") from error
         if not is_known:
-            raise Unreadable("The head of the file was changed or cut.")
+            raise UnreadableArchive("The header of the file was changed or truncated.")
         self._stream, self._frames = stream, _Frames(passphrase, salt, line)
 
     def records(self) -> Iterator[Any]:
-        """Every record in order. Raises Unreadable at the first frame that does not fit, or at an early end."""
+        """Iterate over all records. Raises UnreadableArchive at the first invalid frame or an early end."""
         is_last = False
         while not is_last:
             plain, is_last = self._frames.unseal(self._next_frame())
-            for line in _unpacked(plain).split(b"\n"):
+            for line in _decompress(plain).split(b"\n"):
                 if line:
                     yield json.loads(line)
         if self._stream.read(1):
-            raise Unreadable("Something was added to the end of the file.")
+            raise UnreadableArchive("The file has unexpected data at its end.")
 
     def _next_frame(self) -> bytes:
         length = int.from_bytes(self._stream.read(4), "big")
-        sealed = self._stream.read(length) if 0 < length <= _LONGEST_FRAME else b""
+        sealed = self._stream.read(length) if 0 < length <= _MAX_FRAME_BYTES else b""
         if not sealed or len(sealed) != length:
-            raise Unreadable("The file was cut: its end is missing.")
+            raise UnreadableArchive("The file is truncated.")
         return sealed
 
 
-def _unpacked(packed: bytes) -> bytes:
-    """What a frame holds; a few bytes can be made to unpack to gigabytes."""
+def _decompress(packed: bytes) -> bytes:
+    """Decompress a frame, with a limit because a few bytes can expand to gigabytes."""
     unpacking = zlib.decompressobj()
     try:
-        plain = unpacking.decompress(packed, _LONGEST_FRAME)
+        plain = unpacking.decompress(packed, _MAX_FRAME_BYTES)
     except zlib.error as error:
-        raise Unreadable("The file holds something else than it should.") from error
+        raise UnreadableArchive("The file has invalid content.") from error
     if not unpacking.eof:
-        raise Unreadable("A part of the file is larger than any that is written.")
+        raise UnreadableArchive("The file has an oversized frame.")
     return plain
 
 
 class _Frames:
-    """Seals and opens the frames of one archive in their order."""
+    """Encrypt and decrypt the frames of one archive in order."""
 
     def __init__(self, passphrase: str, salt: bytes, head: bytes) -> None:
         words = unicodedata.normalize("NFC", passphrase).encode()
@@ -261,7 +262,7 @@ class _Frames:
             except InvalidTag:
                 continue
         reason = "The file was changed." if number else "The passphrase is wrong, or the file was changed."
-        raise Unreadable(reason, field="passphrase" if not number else None)
+        raise UnreadableArchive(reason, field="passphrase" if not number else None)
 
     def _nonce(self, *, is_last: bool) -> bytes:
         self._number += 1

@@ -1,6 +1,6 @@
-"""Demo: an organization with people, clients and some traffic, made by the operations that everybody uses.
+"""Demo data: an organization with users, clients and some traffic, created with the regular operations.
 
-No password stands in the code: each is made at that moment and returned in clear once.
+The code contains no passwords. Each is generated and returned once in clear text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from app.operations.authorization import codes, consents
-from app.operations.clients.client_usage import note_use
+from app.operations.clients.client_usage import record_client_use
 from app.operations.clients.clients import register_client
 from app.operations.clients.credentials import rotate_credential
 from app.operations.directory import lookups
@@ -38,7 +38,7 @@ from app.rules.organizations import settings
 
 SLUG = "acme"
 _USER_AGENTS = ("Mozilla/5.0 (X11; Linux x86_64) Firefox/145.0", "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0)")
-_PEOPLE = (
+_USERS = (
     ("ada", "Ada Lovelace", "admin"),
     ("grace", "Grace Hopper", "developer"),
     ("bob", "Bob Martin", None),
@@ -50,14 +50,14 @@ _CLIENTS: tuple[Mapping[str, Any], ...] = (
         "trust": "first_party",
         "redirect_uris": ["http://127.0.0.1:9000/callback"],
         "scopes": ["openid", "profile", "email", "offline_access"],
-        "description": "The customers' site.",
+        "description": "The customer website.",
     },
     {
         "name": "Calendar Bot",
         "type": "web",
         "redirect_uris": ["https://calendarbot.example/callback"],
         "scopes": ["openid", "email", "offline_access", "calendar:read", "calendar:write"],
-        "description": "Another company's app, which asks for consent.",
+        "description": "A third-party app, which asks for consent.",
     },
     {
         "name": "Acme Mobile",
@@ -70,14 +70,14 @@ _CLIENTS: tuple[Mapping[str, Any], ...] = (
         "type": "machine",
         "grant_types": ["client_credentials"],
         "scopes": ["reports:read", "clients:read"],
-        "description": "A job without users.",
+        "description": "A job without a user.",
     },
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class SignInMade:
-    """A person who can sign in; ``password`` is in clear here alone."""
+class DemoUser:
+    """A user who can sign in; ``password`` is in clear text only here."""
 
     organization_id: str
     email: str
@@ -86,8 +86,8 @@ class SignInMade:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeClient:
-    """A client with its secret in clear (None for a public one)."""
+class DemoClient:
+    """A client with its secret in clear text, or None for a public client."""
 
     name: str
     client_id: str
@@ -95,17 +95,17 @@ class MadeClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
-    """Everything that may be looked around with."""
+class DemoData:
+    """The created users and clients."""
 
-    sign_ins: tuple[SignInMade, ...]
-    clients: tuple[MadeClient, ...]
+    sign_ins: tuple[DemoUser, ...]
+    clients: tuple[DemoClient, ...]
 
 
-def fill() -> Demo:
-    """The organization ``acme`` stands, with people, clients and traffic; set-up is done if nobody did it.
+def create_demo() -> DemoData:
+    """Create the organization ``acme`` with users, clients and traffic, and complete setup if necessary.
 
-    Where it stands already, it gets one more administrator, so that there is a sign-in to print.
+    If it exists already, create one more administrator, so that there is a password to print.
     """
     sign_ins, clients = [], []
     if not is_set_up():
@@ -116,20 +116,23 @@ def fill() -> Demo:
     else:
         created = _create_organization()
     organization = lookups.get_organization_by_slug(SLUG)
-    if not created and _person(organization, "ada") is not None:
+    if not created and _find_user_id(organization, "ada") is not None:
         number = secrets.randbelow(10_000)
-        guest = _make_person(organization, f"guest{number:04d}", "Another Guest", "admin")
-        return Demo((*sign_ins, guest), tuple(clients))
-    people = [_make_person(organization, *person) for person in _PEOPLE]
+        guest = _create_user(organization, f"guest{number:04d}", "Another Guest", "admin")
+        return DemoData((*sign_ins, guest), tuple(clients))
+    users = [_create_user(organization, *person) for person in _USERS]
     system = Actor.system(organization.id, "demo")
     registered = [register_client(system, fields) for fields in _CLIENTS]
-    clients += [MadeClient(made.client.name, made.client.client_id, made.secret) for made in registered]
-    _traffic(organization, people, [made.client.client_id for made in registered])
-    return Demo((*sign_ins, *people), tuple(clients))
+    clients += [
+        DemoClient(registration.client.name, registration.client.client_id, registration.secret)
+        for registration in registered
+    ]
+    _create_traffic(organization, users, [registration.client.client_id for registration in registered])
+    return DemoData((*sign_ins, *users), tuple(clients))
 
 
-def _set_up() -> tuple[SignInMade, MadeClient]:
-    password = _password()
+def _set_up() -> tuple[DemoUser, DemoClient]:
+    password = _new_password()
     email = "root@gatehouse.example"
     result = complete_setup(
         None,
@@ -139,12 +142,12 @@ def _set_up() -> tuple[SignInMade, MadeClient]:
         organization_name="Acme",
         organization_id=SLUG,
     )
-    management = MadeClient("Management (root)", result.client_id, result.client_secret)
-    return SignInMade("root", email, password, "administrator of everything"), management
+    management = DemoClient("Management (root)", result.client_id, result.client_secret)
+    return DemoUser("root", email, password, "administrator of everything"), management
 
 
 def _create_organization() -> bool:
-    """Whether the organization is new."""
+    """Create the organization and return True, or return False if it exists."""
     try:
         lookups.get_organization_by_slug(SLUG)
     except NotFound:
@@ -154,11 +157,11 @@ def _create_organization() -> bool:
     return False
 
 
-def _make_person(
+def _create_user(
     organization: OrganizationSnapshot, local_part: str, name: str, role: str | None
-) -> SignInMade:
-    password, email = _password(), f"{local_part}@acme.example"
-    password_hash = hash_new_password(settings.defaults(), password)
+) -> DemoUser:
+    password, email = _new_password(), f"{local_part}@acme.example"
+    password_hash = hash_new_password(settings.default_settings(), password)
     user_id = create_user(
         organization.id, email=email, name=name, password_hash=password_hash, email_verified=True
     )
@@ -169,33 +172,35 @@ def _make_person(
             user_id=public_id("usr", user_id),
             role=role,
         )
-    return SignInMade(organization.slug, email, password, role or "member")
+    return DemoUser(organization.slug, email, password, role or "member")
 
 
-def _traffic(organization: OrganizationSnapshot, people: list[SignInMade], client_ids: list[str]) -> None:
+def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], client_ids: list[str]) -> None:
     web, calendar, mobile, reports = client_ids
-    for number, person in enumerate(people):
+    for number, person in enumerate(users):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
-        sign_in(organization.id, person.email, person.password, address="203.0.113.9", user_agent=agent)
+        sign_in(organization.id, person.email, person.password, ip_address="203.0.113.9", user_agent=agent)
         for client_id in (web, mobile) if number else (web, calendar, mobile):
             answer = _authorize(organization, person, client_id)
             if answer.refresh_token is not None and client_id != calendar:
-                refresh(_proven(client_id), answer.refresh_token, (), address="203.0.113.9", request_id=None)
-    sign_in(organization.id, people[0].email, "not the password", address="198.51.100.4")
-    proven = _proven(reports)
+                refresh(
+                    _authenticate(client_id), answer.refresh_token, (), address="203.0.113.9", request_id=None
+                )
+    sign_in(organization.id, users[0].email, "not the password", ip_address="198.51.100.4")
+    reports_client = _authenticate(reports)
     for _ in range(12):
-        issue_to_client(proven, ("reports:read",))
-    note_use(proven, "198.51.100.23")
-    # One secret is being replaced: the ledger shows which is still in use, and until when it works.
+        issue_to_client(reports_client, ("reports:read",))
+    record_client_use(reports_client, "198.51.100.23")
+    # Start a secret rotation, so that the Credentials page shows one in progress.
     rotate_credential(Actor.system(organization.id, "demo"), web)
 
 
-def _authorize(organization: OrganizationSnapshot, person: SignInMade, client_id: str) -> TokenAnswer:
-    """The code flow of one person at one client, as a browser and the client would go through it."""
-    user_id = _person(organization, person.email.split("@")[0])
+def _authorize(organization: OrganizationSnapshot, person: DemoUser, client_id: str) -> TokenAnswer:
+    """Run the authorization code flow of one user and client."""
+    user_id = _find_user_id(organization, person.email.split("@")[0])
     if user_id is None:
         raise NotFound("There is no such user.")
-    authenticated = _proven(client_id)
+    authenticated = _authenticate(client_id)
     client = authenticated.client
     verifier = secrets.token_urlsafe(48)
     parameters = AuthorizationParameters(
@@ -207,9 +212,9 @@ def _authorize(organization: OrganizationSnapshot, person: SignInMade, client_id
     code = _allow(actor, authenticated, parameters)
     presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
     answer = codes.redeem_code(authenticated, presented, address="203.0.113.9", request_id=None)
-    note_use(authenticated, "203.0.113.9")
+    record_client_use(authenticated, "203.0.113.9")
     if not isinstance(answer, TokenAnswer):
-        raise RuntimeError("a fresh code was replayed")
+        raise RuntimeError("a new code was reported as replayed")
     return answer
 
 
@@ -217,7 +222,7 @@ def _authorize(organization: OrganizationSnapshot, person: SignInMade, client_id
 def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: AuthorizationParameters) -> str:
     client = authenticated.client
     if actor.user_id is None:
-        raise RuntimeError("only a person can allow something")
+        raise RuntimeError("only a user can give consent")
     if client.trust != "first_party":
         consents.remember(actor, client, actor.user_id, parameters.scopes)
     return codes.add_code(
@@ -233,19 +238,19 @@ def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: Authori
     )
 
 
-def _proven(client_id: str) -> AuthenticatedClient:
+def _authenticate(client_id: str) -> AuthenticatedClient:
     client = lookups.find_client(client_id, fresh=True)
     if client is None:
         raise NotFound("There is no such client.")
     return AuthenticatedClient(client, client.secrets[0].id if client.secrets else None)
 
 
-def _person(organization: OrganizationSnapshot, local_part: str) -> UUID | None:
+def _find_user_id(organization: OrganizationSnapshot, local_part: str) -> UUID | None:
     user = find_user_by_email(organization.id, f"{local_part}@acme.example")
     return None if user is None else user.id
 
 
-def _password() -> str:
-    # 80 random bits in groups of four, to be typed from a terminal.
+def _new_password() -> str:
+    # About 80 random bits in groups of four characters, easy to type from a terminal.
     alphabet = "abcdefghjkmnpqrstvwxyz23456789"
     return "-".join("".join(secrets.choice(alphabet) for _ in range(4)) for _ in range(4))

@@ -1,4 +1,6 @@
-"""Two organizations of its own that the isolation check lets loose on each other, and what it could have changed."""
+"""The organizations of the isolation check: create two of them with one of everything, compare their rows, and delete
+them.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ from app.rules.directory.permissions import PERMISSIONS
 from app.rules.errors import NotFound, Unavailable
 from app.rules.identifiers import public_id
 
-# Longer than any check lasts; the organization is purged after it.
-_LATER = timedelta(days=1)
+# Longer than any check takes. The organization is purged afterwards.
+_POSTPONEMENT = timedelta(days=1)
 
 
-def build_waiting(
+def create_pending_items(
     actor: Actor,
     organization: OrganizationSnapshot,
     client_id: str,
@@ -56,9 +58,9 @@ def build_waiting(
     marker: str,
     password_hash: str,
 ) -> dict[str, str]:
-    """One of each stands; returns their ids by the names that the paths of the API have for them.
+    """Create one pending item of each kind, and return their ids by the parameter names of the API paths.
 
-    ``session_token`` is of an administrator, ``client_id`` of the app whom they allow. Audit: as each of them.
+    ``session_token`` belongs to an administrator, ``client_id`` to the app that they allow. Audit: that of each item.
     """
     session, client = find_session(session_token), lookups.find_client(client_id, fresh=True)
     if session is None or client is None:
@@ -66,20 +68,20 @@ def build_waiting(
     person = session.actor()
     approval_requests.ask_for_client(person, client, ("openid",), marker)
     _allow(person, session.user_id, client_id)
-    _ask_for_account(organization, marker, password_hash)
+    _create_registration(organization, marker, password_hash)
     receipt = revoke_widely(
         actor,
         organization.slug,
-        # Before anything of it was issued: nothing ends.
+        # Earlier than any token, so that nothing is revoked.
         {"client_id": client_id, "issued_before": "2020-01-01T00:00:00Z", "reason": marker},
     ).receipt
     file = io.BytesIO(f"email,name\n{marker}@import.invalid,{marker}\n".encode())
-    # In the foreground of nobody: no worker takes it up, and it waits.
+    # No worker processes a foreground upload, so it stays pending.
     upload = import_uploads.receive_upload(
         actor, file.read, file_format="csv", name=marker, is_foreground=True
     )
     import_uploads.confirm_upload(actor, upload, is_dry_run=True)
-    webhook_id, delivery_id = _tell(actor, marker)
+    webhook_id, delivery_id = _create_webhook(actor, marker)
     return {
         "userId": public_id("usr", session.user_id),
         "sessionId": public_id("ses", session.id),
@@ -101,8 +103,8 @@ def _allow(person: Actor, user_id: UUID, client_id: str) -> None:
     consents.remember(person, client, user_id, ("openid", "email"))
 
 
-def _ask_for_account(organization: OrganizationSnapshot, marker: str, password_hash: str) -> None:
-    """As if the outbox had got to it: somebody waits for an account."""
+def _create_registration(organization: OrganizationSnapshot, marker: str, password_hash: str) -> None:
+    """Create a registration, as if the outbox had processed it."""
     asked = {
         "email": f"waiting-{marker}@isolation.invalid",
         "name": marker,
@@ -112,14 +114,14 @@ def _ask_for_account(organization: OrganizationSnapshot, marker: str, password_h
     }
     now = clock.now()
     payload = seal_payload(organization.id, REGISTRATION_MESSAGE, asked)
-    registrations.answer(
+    registrations.process_registration(
         Message(organization.id, uuid4(), REGISTRATION_MESSAGE, "isolation check", payload, 1, now, now)
     )
 
 
 @transaction
-def _tell(actor: Actor, marker: str) -> tuple[str, str]:
-    """A webhook that was told of one event; its message, and what else waits to leave, stays here."""
+def _create_webhook(actor: Actor, marker: str) -> tuple[str, str]:
+    """Create a webhook with one delivery. Its outbox messages are postponed, so that nothing is sent."""
     made = webhooks.create_webhook(
         actor,
         {"url": "https://isolation.invalid/hook", "event_types": ["user.deleted"], "description": marker},
@@ -128,25 +130,25 @@ def _tell(actor: Actor, marker: str) -> tuple[str, str]:
     db.session.execute(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == actor.organization_id, OutboxMessage.done_at.is_(None))
-        .values(available_at=clock.now() + _LATER)
+        .values(available_at=clock.now() + _POSTPONEMENT)
         .execution_options(synchronize_session=False)
     )
     return made.record.public_id, delivery.public_id
 
 
 REDIRECT_URI = "https://isolation.invalid/callback"
-_OPEN = {"authentication": {"registration": {"mode": "open"}}}
-# What strangers may write at an organization by knocking, and what follows by itself.
-_OPEN_TO_STRANGERS = frozenset(
+_OPEN_REGISTRATION = {"authentication": {"registration": {"mode": "open"}}}
+# Tables that unauthenticated requests or background jobs may change.
+_WRITABLE_BY_ANYONE = frozenset(
     {"attempts", "failed_requests", "authorization_requests", "audit_links", "audit_chains", "view_changes"}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Corner:
-    """An organization with one of everything; ``marker`` stands in all that only its own people may see.
+class IsolationOrganization:
+    """An organization with one of everything; ``marker`` is part of all data that only its own users may see.
 
-    ``ids`` are those that no list of the API shows by itself, by the names that its paths have for them.
+    ``ids`` are those that no list of the API contains, by the parameter names of its paths.
     """
 
     organization: OrganizationSnapshot
@@ -159,12 +161,12 @@ class Corner:
     ids: Mapping[str, str]
 
 
-def build_corner(actor: Actor) -> Corner:
-    """A fresh organization stands, with people, clients, secrets, APIs and a sign-in. Audit: as each of them."""
+def create_isolation_organization(actor: Actor) -> IsolationOrganization:
+    """Create an organization with users, clients, secrets, APIs and a session. Audit: that of each object."""
     actor.require("instance:write")
     marker = f"mark{secrets.token_hex(12)}"
     slug = f"isolation-{secrets.token_hex(8)}"
-    key = insert_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN)
+    key = insert_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN_REGISTRATION)
     organization = get_organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
@@ -205,7 +207,7 @@ def build_corner(actor: Actor) -> Corner:
     outcome = sign_in(key, f"{marker}@isolation.invalid", password, user_agent="isolation check")
     if not isinstance(outcome, SignedIn):
         raise Unavailable("The isolation check could not sign in.")
-    return Corner(
+    return IsolationOrganization(
         organization,
         marker,
         app,
@@ -213,20 +215,20 @@ def build_corner(actor: Actor) -> Corner:
         outcome.token,
         public_id("usr", outcome.user_id),
         f"{marker}@isolation.invalid",
-        build_waiting(
+        create_pending_items(
             system, organization, app.client.client_id, outcome.token, marker=marker, password_hash=hashed
         ),
     )
 
 
 @read
-def fingerprint(actor: Actor, organization_id: str) -> dict[str, str]:
-    """A digest of the organization's rows in each table, but for what strangers may write by knocking (TN-3)."""
+def table_digests(actor: Actor, organization_id: str) -> dict[str, str]:
+    """Return a digest of the organization's rows in each table, except for those that anyone may create (TN-3)."""
     actor.require("instance:write")
     found = {}
     for table in Base.metadata.sorted_tables:
         column = table.c.get("organization_id", table.c.get("id") if table.name == "organizations" else None)
-        if column is None or table.name in _OPEN_TO_STRANGERS:
+        if column is None or table.name in _WRITABLE_BY_ANYONE:
             continue
         digest = hashlib.sha256()
         statement = select(table).where(column == organization_id).order_by(*table.primary_key)
@@ -236,14 +238,14 @@ def fingerprint(actor: Actor, organization_id: str) -> dict[str, str]:
     return found
 
 
-def remove_corner(actor: Actor, corner: Corner) -> None:
-    """The organization is deleted, and purged at the janitor's next turn. Audit: ``organization.deleted``."""
+def delete_isolation_organization(actor: Actor, corner: IsolationOrganization) -> None:
+    """Delete the organization, so that the janitor purges it at its next run. Audit: ``organization.deleted``."""
     organizations.delete_organization(actor, corner.organization.slug)
-    _hasten(corner.organization.id)
+    _purge_soon(corner.organization.id)
 
 
 @transaction
-def _hasten(organization_id: str) -> None:
+def _purge_soon(organization_id: str) -> None:
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)

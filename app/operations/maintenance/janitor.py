@@ -1,8 +1,8 @@
-"""Janitor: expired rows go, in small batches, by one elected worker; nothing that is still needed ever does.
+"""Janitor: one elected worker deletes expired rows in small batches.
 
-Keys are selected through the index of the expiry column and deleted by primary key, at most ``BATCH`` in one
-transaction, with a pause between: a token request waits behind no range lock and no long transaction. A janitor
-that is killed leaves whole batches behind and its lease to the next.
+It selects keys through the index of the expiry column and deletes by primary key, at most ``BATCH`` rows per
+transaction with a pause between, so that no token request waits for a range lock or a long transaction. If a janitor is
+killed, it leaves only complete batches, and another one takes over when its lease expires.
 """
 
 from __future__ import annotations
@@ -51,48 +51,49 @@ from app.models.user import (
 from app.models.webhook import Webhook, WebhookDelivery
 from app.operations.audit import chain
 from app.operations.clients import rotations
-from app.operations.clients.dynamic_registration import clients_to_look_at, end_if_idle
+from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
 from app.operations.directory.lookups import current_limits, get_root_organization
-from app.operations.grants.key_rotation import note_removals
+from app.operations.grants.key_rotation import record_key_removals
 from app.operations.store import audit, clock, leases
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
-from app.rules.organizations.settings import effective
+from app.rules.organizations.settings import effective_settings
 from app.tenant_fence import ACROSS
 
-# A dead row is kept a day: a replayed token is still recognised, and a clock an hour off hurts nobody (F18).
-KEPT_AFTER_END = timedelta(days=1)
-# Deleted clients keep their rows for a month: their ledger answers "which secret was that?".
-KEPT_AFTER_DELETION = timedelta(days=30)
+# Expired rows are kept for a day: a replayed token is still recognized, and a wrong clock does no harm (F18).
+RETENTION = timedelta(days=1)
+# Rows of deleted clients are kept for a month, so that their secrets can still be identified.
+DELETED_CLIENT_RETENTION = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """One table: rows whose ``ends`` is longer ago than ``kept`` go, unless ``unless`` says they are needed.
+class PurgeRule:
+    """One table: rows whose ``ends`` is longer ago than ``retention`` are deleted, unless ``unless`` says they are
+    needed.
 
-    ``before`` is told, with the janitor as actor, which rows of an organization are about to go, in the transaction
-    that removes them.
+    ``before`` is called with the janitor as actor and the rows of an organization that are about to be deleted, in the
+    same transaction.
     """
 
     table: Table
     ends: ColumnElement[datetime]
-    kept: timedelta = KEPT_AFTER_END
+    retention: timedelta = RETENTION
     unless: Callable[[], ColumnElement[bool]] | None = None
     before: Callable[[Actor, Sequence[UUID]], None] | None = None
 
 
-def _sweep(
+def _rule(
     model: type[Base],
     column: str,
-    kept: timedelta = KEPT_AFTER_END,
+    retention: timedelta = RETENTION,
     unless: Callable[[], ColumnElement[bool]] | None = None,
     before: Callable[[Actor, Sequence[UUID]], None] | None = None,
-) -> Sweep:
+) -> PurgeRule:
     table = Base.metadata.tables[model.__tablename__]
-    return Sweep(table, table.c[column], kept, unless, before)
+    return PurgeRule(table, table.c[column], retention, unless, before)
 
 
 def _grant_has_tokens() -> ColumnElement[bool]:
@@ -123,42 +124,42 @@ def _import_has_rows() -> ColumnElement[bool]:
 
 
 # Children before their parents. Each column named here has an index.
-SWEEPS = (
-    _sweep(AccessToken, "expires_at"),
-    _sweep(AuthorizationCode, "purge_at", timedelta()),
-    _sweep(DeviceCode, "expires_at"),
-    _sweep(FailedRequest, "expires_at", timedelta()),
-    _sweep(ClientRequest, "expires_at", timedelta()),
-    # Strangers make them; nothing asks for one that has ended.
-    _sweep(AuthorizationRequest, "expires_at", timedelta()),
-    # Strangers make them too; one that was brought in time may be answered half an hour later, and none after that.
-    _sweep(PushedRequest, "expires_at", timedelta(hours=1)),
-    _sweep(Grant, "expires_at", unless=_grant_has_tokens),
-    _sweep(Session, "expires_at"),
-    _sweep(SessionClient, "expires_at"),
-    _sweep(Attempt, "expires_at"),
-    _sweep(KnownBrowser, "expires_at", timedelta()),
-    _sweep(AccountLink, "expires_at", timedelta()),
-    _sweep(Registration, "expires_at", timedelta()),
-    _sweep(PendingSignIn, "expires_at", timedelta()),
-    _sweep(SecondFactorTry, "expires_at", timedelta()),
-    _sweep(Invitation, "expires_at", KEPT_AFTER_DELETION),
-    _sweep(RegistrationToken, "expires_at", KEPT_AFTER_DELETION),
-    # Personal data: what was uploaded, and what was refused of it.
-    _sweep(UserImportPart, "expires_at", timedelta()),
-    _sweep(UserImportRefusal, "expires_at", timedelta()),
-    _sweep(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
-    _sweep(IdempotencyKey, "expires_at"),
-    _sweep(CredentialUse, "expires_at"),
-    _sweep(CacheInvalidation, "at", timedelta(minutes=1)),
-    _sweep(UsedIdentifier, "expires_at", timedelta()),
-    _sweep(OutboxMessage, "expires_at", unless=_is_not_sent),
-    _sweep(WebhookDelivery, "expires_at", timedelta()),
-    # A worker that has not heard yet that it was deleted may still put down a delivery for it.
-    _sweep(Webhook, "deleted_at", timedelta(minutes=15), unless=_has_deliveries),
-    _sweep(Revocation, "expires_at"),
-    _sweep(RevocationReceipt, "expires_at", timedelta()),
-    _sweep(SigningKey, "remove_at", timedelta(), before=note_removals),
+PURGE_RULES = (
+    _rule(AccessToken, "expires_at"),
+    _rule(AuthorizationCode, "purge_at", timedelta()),
+    _rule(DeviceCode, "expires_at"),
+    _rule(FailedRequest, "expires_at", timedelta()),
+    _rule(ClientRequest, "expires_at", timedelta()),
+    # Created by unauthenticated requests and not used after they expire.
+    _rule(AuthorizationRequest, "expires_at", timedelta()),
+    # Created by unauthenticated requests. One that was used in time may be completed up to half an hour later.
+    _rule(PushedRequest, "expires_at", timedelta(hours=1)),
+    _rule(Grant, "expires_at", unless=_grant_has_tokens),
+    _rule(Session, "expires_at"),
+    _rule(SessionClient, "expires_at"),
+    _rule(Attempt, "expires_at"),
+    _rule(KnownBrowser, "expires_at", timedelta()),
+    _rule(AccountLink, "expires_at", timedelta()),
+    _rule(Registration, "expires_at", timedelta()),
+    _rule(PendingSignIn, "expires_at", timedelta()),
+    _rule(SecondFactorTry, "expires_at", timedelta()),
+    _rule(Invitation, "expires_at", DELETED_CLIENT_RETENTION),
+    _rule(RegistrationToken, "expires_at", DELETED_CLIENT_RETENTION),
+    # Personal data: uploaded rows and rejected rows.
+    _rule(UserImportPart, "expires_at", timedelta()),
+    _rule(UserImportRefusal, "expires_at", timedelta()),
+    _rule(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
+    _rule(IdempotencyKey, "expires_at"),
+    _rule(CredentialUse, "expires_at"),
+    _rule(CacheInvalidation, "at", timedelta(minutes=1)),
+    _rule(UsedIdentifier, "expires_at", timedelta()),
+    _rule(OutboxMessage, "expires_at", unless=_is_not_sent),
+    _rule(WebhookDelivery, "expires_at", timedelta()),
+    # A worker with an outdated cache may still create a delivery for a deleted webhook.
+    _rule(Webhook, "deleted_at", timedelta(minutes=15), unless=_has_deliveries),
+    _rule(Revocation, "expires_at"),
+    _rule(RevocationReceipt, "expires_at", timedelta()),
+    _rule(SigningKey, "remove_at", timedelta(), before=record_key_removals),
 )
 
 # The rows of one client, children first; the column that names it.
@@ -177,17 +178,17 @@ CLIENT_ROWS = (
     (ClientLogo, "id"),
 )
 
-DELETED_CLIENTS = _sweep(Client, "deleted_at", KEPT_AFTER_DELETION)
+DELETED_CLIENTS = _rule(Client, "deleted_at", DELETED_CLIENT_RETENTION)
 
 
-def tables_of_an_organization() -> list[Table]:
-    """Every table that holds rows of organizations, children first."""
+def organization_tables() -> list[Table]:
+    """List every table with rows of organizations, children first."""
     return [table for table in reversed(Base.metadata.sorted_tables) if "organization_id" in table.c]
 
 
 BATCH = 500
 PAUSE_SECONDS = 0.05
-MOST_TURNS = 3
+MAX_ORGANIZATION_PASSES = 3
 LEASE = "janitor"
 LEASE_SECONDS = 60
 AUDIT_LEASE = "janitor-audit"
@@ -200,58 +201,60 @@ class _LeaseLost(Exception):
     """Another janitor has taken over."""
 
 
-def purge(
+def purge_expired(
     actor: Actor,
     *,
     holder: str | None = None,
     batch: int = BATCH,
     pause: float = PAUSE_SECONDS,
-    stopped: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Counter[str] | None:
-    """Rows whose time is over are gone; returns how many by table, or None when another janitor is at work.
+    """Delete expired rows and return how many by table, or None if another janitor is running.
 
-    ``holder`` names this janitor in the lease; ``stopped`` is asked between batches. Audit:
-    ``organization.purged`` for each organization whose thirty days are over.
+    ``holder`` names this janitor in the lease; ``should_stop`` is called between batches. Audit:
+    ``organization.purged`` for each organization that was deleted thirty days ago.
     """
     actor.require("instance:write")
-    me = holder or secrets.token_hex(8)
-    if not leases.acquire(LEASE, me, LEASE_SECONDS):
+    holder_id = holder or secrets.token_hex(8)
+    if not leases.acquire(LEASE, holder_id, LEASE_SECONDS):
         return None
-    gone: Counter[str] = Counter()
+    deleted: Counter[str] = Counter()
     try:
-        for table, count in _work(actor, me, batch):
-            gone[table] += count
-            if stopped():
+        for table, count in _run_all(actor, holder_id, batch):
+            deleted[table] += count
+            if should_stop():
                 break
             time.sleep(pause)
     except _LeaseLost:
-        return gone
+        return deleted
     finally:
-        leases.release(LEASE, me)
-    return gone
+        leases.release(LEASE, holder_id)
+    return deleted
 
 
-def _work(actor: Actor, me: str, batch: int) -> Iterator[tuple[str, int]]:
-    for sweep in SWEEPS:
-        yield from _until_done(partial(_sweep_batch, sweep, me, batch), sweep.table.name, batch)
-    yield from _ended_sessions(me)
-    yield from _reminders(actor, me)
-    yield from _idle_clients(me, batch)
-    for organization_id, client_id in _deleted_clients(batch):
-        yield from _client_rows(organization_id, client_id, me, batch)
-    for organization_id in _ended_organizations(batch):
-        yield from _organization_rows(actor, organization_id, me, batch)
-    # Retention is each organization's own, so this alone asks every one of them: once a day, by a lease that is kept.
+def _run_all(actor: Actor, holder_id: str, batch: int) -> Iterator[tuple[str, int]]:
+    for rule in PURGE_RULES:
+        yield from _repeat(partial(_purge_batch, rule, holder_id, batch), rule.table.name, batch)
+    yield from _delete_revoked_sessions(holder_id)
+    yield from _send_reminders(actor, holder_id)
+    yield from _delete_idle_clients(holder_id, batch)
+    for organization_id, client_id in _find_deleted_clients(batch):
+        yield from _delete_client_rows(organization_id, client_id, holder_id, batch)
+    for organization_id in _find_organizations_to_purge(batch):
+        yield from _delete_organization_rows(actor, organization_id, holder_id, batch)
+    # Retention is a setting of each organization, so check each of them once a day. The lease is not released.
     if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
-        for organization_id, before, logs_before in _horizons():
-            if chain.has_ended(organization_id, before):
-                yield from _until_done(
-                    partial(_audit_batch, organization_id, before, me, batch), "audit_events", batch
+        for organization_id, before, logs_before in _find_cutoffs():
+            if chain.has_events_before(organization_id, before):
+                yield from _repeat(
+                    partial(_delete_audit_batch, organization_id, before, holder_id, batch),
+                    "audit_events",
+                    batch,
                 )
-            yield from _old_logs(organization_id, logs_before, me, batch)
+            yield from _delete_old_failed_requests(organization_id, logs_before, holder_id, batch)
 
 
-def _until_done(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
+def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
     while True:
         count = step()
         if count:
@@ -260,43 +263,45 @@ def _until_done(step: Callable[[], int], name: str, batch: int) -> Iterator[tupl
             return
 
 
-def _idle_clients(me: str, batch: int) -> Iterator[tuple[str, int]]:
-    """Clients that registered themselves and that nobody uses end; their rows go with those of other ended ones."""
+def _delete_idle_clients(holder_id: str, batch: int) -> Iterator[tuple[str, int]]:
+    """Delete unused dynamically registered clients. Their rows are deleted with conditions of other deleted clients."""
     while True:
-        due, ended = clients_to_look_at(batch), 0
+        due, ended = find_clients_to_check(batch), 0
         for organization_id, client_id in due:
-            if not leases.renew(LEASE, me, LEASE_SECONDS):
+            if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
                 raise _LeaseLost
-            ended += end_if_idle(Actor.system(organization_id, "idle clients"), client_id)
+            ended += delete_client_if_idle(Actor.system(organization_id, "idle clients"), client_id)
         if ended:
             yield "idle clients", ended
         if len(due) < batch:
             return
 
 
-def _reminders(actor: Actor, me: str) -> Iterator[tuple[str, int]]:
-    """Administrators hear of secrets that end soon while they are in use."""
-    for count in rotations.remind(actor):
-        if not leases.renew(LEASE, me, LEASE_SECONDS):
+def _send_reminders(actor: Actor, holder_id: str) -> Iterator[tuple[str, int]]:
+    """Remind administrators of secrets that expire soon while they are in use."""
+    for count in rotations.send_expiry_reminders(actor):
+        if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
             raise _LeaseLost
         if count:
             yield "reminders", count
 
 
-def _ended_sessions(me: str) -> Iterator[tuple[str, int]]:
-    """Sign-ins that ended with a whole organization's are cleared, and clients hear of it."""
+def _delete_revoked_sessions(holder_id: str) -> Iterator[tuple[str, int]]:
+    """Delete sessions that were revoked with a whole organization, and notify clients."""
     for count in cutoffs.settle():
-        if not leases.renew(LEASE, me, LEASE_SECONDS):
+        if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
             raise _LeaseLost
         if count:
             yield "sessions", count
 
 
-def _client_rows(organization_id: str, client_id: UUID, me: str, batch: int) -> Iterator[tuple[str, int]]:
+def _delete_client_rows(
+    organization_id: str, client_id: UUID, holder_id: str, batch: int
+) -> Iterator[tuple[str, int]]:
     def rows(model: type[Base], condition: ColumnElement[bool]) -> Iterator[tuple[str, int]]:
         table = Base.metadata.tables[model.__tablename__]
         own = table.c.organization_id == organization_id
-        return _until_done(partial(_delete_batch, table, own & condition, me, batch), table.name, batch)
+        return _repeat(partial(_delete_batch, table, own & condition, holder_id, batch), table.name, batch)
 
     for model, column in CLIENT_ROWS:
         yield from rows(model, Base.metadata.tables[model.__tablename__].c[column] == client_id)
@@ -308,58 +313,62 @@ def _client_rows(organization_id: str, client_id: UUID, me: str, batch: int) -> 
     yield from rows(Client, Client.id == client_id)
 
 
-def _organization_rows(actor: Actor, organization_id: str, me: str, batch: int) -> Iterator[tuple[str, int]]:
-    for turn in range(MOST_TURNS):
+def _delete_organization_rows(
+    actor: Actor, organization_id: str, holder_id: str, batch: int
+) -> Iterator[tuple[str, int]]:
+    for turn in range(MAX_ORGANIZATION_PASSES):
         try:
-            for table in tables_of_an_organization():
+            for table in organization_tables():
                 own = table.c.organization_id == organization_id
-                yield from _until_done(partial(_delete_batch, table, own, me, batch), table.name, batch)
+                yield from _repeat(partial(_delete_batch, table, own, holder_id, batch), table.name, batch)
             break
         except IntegrityError:
-            # What was refused a moment ago is written when its table is empty already.
-            if turn == MOST_TURNS - 1:
+            # A request that was rejected just now may be stored after its table was emptied.
+            if turn == MAX_ORGANIZATION_PASSES - 1:
                 raise
-    _bury(actor, organization_id)
+    _write_tombstone(actor, organization_id)
     clear_cached_keys(organization_id)
 
 
-def _old_logs(organization_id: str, before: datetime, me: str, batch: int) -> Iterator[tuple[str, int]]:
-    """Refusals that were to be kept for longer go, too, once the organization keeps them for less."""
+def _delete_old_failed_requests(
+    organization_id: str, before: datetime, holder_id: str, batch: int
+) -> Iterator[tuple[str, int]]:
+    """Delete failed requests that are older than a retention period that was shortened."""
     table = Base.metadata.tables[FailedRequest.__tablename__]
     old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(before))
-    yield from _until_done(partial(_delete_batch, table, old, me, batch), table.name, batch)
+    yield from _repeat(partial(_delete_batch, table, old, holder_id, batch), table.name, batch)
 
 
 @transaction
-def _sweep_batch(sweep: Sweep, me: str, batch: int) -> int:
-    condition = sweep.ends < clock.now() - sweep.kept
-    if sweep.unless is not None:
-        condition &= not_(sweep.unless())
-    return _delete(sweep.table, condition, me, batch, order=sweep.ends, before=sweep.before)
+def _purge_batch(rule: PurgeRule, holder_id: str, batch: int) -> int:
+    condition = rule.ends < clock.now() - rule.retention
+    if rule.unless is not None:
+        condition &= not_(rule.unless())
+    return _delete(rule.table, condition, holder_id, batch, order=rule.ends, before=rule.before)
 
 
 @transaction
-def _delete_batch(table: Table, condition: ColumnElement[bool], me: str, batch: int) -> int:
-    return _delete(table, condition, me, batch)
+def _delete_batch(table: Table, condition: ColumnElement[bool], holder_id: str, batch: int) -> int:
+    return _delete(table, condition, holder_id, batch)
 
 
 @transaction
-def _audit_batch(organization_id: str, before: datetime, me: str, batch: int) -> int:
-    if not leases.renew(LEASE, me, LEASE_SECONDS):
+def _delete_audit_batch(organization_id: str, before: datetime, holder_id: str, batch: int) -> int:
+    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
         raise _LeaseLost
-    return chain.remove_before(organization_id, before, batch)
+    return chain.remove_events_before(organization_id, before, batch)
 
 
 def _delete(
     table: Table,
     condition: ColumnElement[bool],
-    me: str,
+    holder_id: str,
     batch: int,
     order: Any = None,
     before: Callable[[Actor, Sequence[UUID]], None] | None = None,
 ) -> int:
-    """Rows that fit the condition are gone, at most a batch of them; returns how many were found."""
-    if not leases.renew(LEASE, me, LEASE_SECONDS):
+    """Delete at most a batch of rows that match the condition, and return how many were found."""
+    if not leases.renew(LEASE, holder_id, LEASE_SECONDS):
         raise _LeaseLost
     columns = list(table.primary_key.columns)
     found = select(*columns).where(condition).limit(batch).execution_options(**ACROSS)
@@ -367,39 +376,39 @@ def _delete(
         tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
     ]
     *leading, last = columns
-    # One statement for each organization: MariaDB reads (a, b) IN (…) as a scan of the whole table.
+    # One statement per organization, because MariaDB executes (a, b) IN (…) as a full table scan.
     for shared, group in groupby(sorted(keys), key=lambda key: key[:-1]):
         ids = [key[-1] for key in group]
         if before is not None:
             before(Actor.system(shared[0], "janitor"), ids)
-        those = [column == value for column, value in zip(leading, shared, strict=True)]
+        conditions = [column == value for column, value in zip(leading, shared, strict=True)]
         db.session.execute(
-            delete(table).where(*those, last.in_(ids)), execution_options={"synchronize_session": False}
+            delete(table).where(*conditions, last.in_(ids)), execution_options={"synchronize_session": False}
         )
     return len(keys)
 
 
 @read
-def _deleted_clients(batch: int) -> list[tuple[str, UUID]]:
-    due = DELETED_CLIENTS.ends < clock.now() - DELETED_CLIENTS.kept
+def _find_deleted_clients(batch: int) -> list[tuple[str, UUID]]:
+    due = DELETED_CLIENTS.ends < clock.now() - DELETED_CLIENTS.retention
     found = select(Client.organization_id, Client.id).where(due).limit(batch)
     rows = db.session.execute(found.execution_options(**ACROSS))
     return [(organization_id, client_id) for organization_id, client_id in rows]
 
 
 @read
-def _ended_organizations(batch: int) -> list[str]:
+def _find_organizations_to_purge(batch: int) -> list[str]:
     due = (Organization.purge_at < clock.now()) & (Organization.status == DELETED)
     return list(db.session.scalars(select(Organization.id).where(due).limit(batch)))
 
 
 @transaction
-def _bury(actor: Actor, organization_id: str) -> None:
-    """Nothing of the organization is left but the tombstone of its slug; its data key is destroyed (SE-8)."""
+def _write_tombstone(actor: Actor, organization_id: str) -> None:
+    """Keep only the tombstone with the slug of the organization, and destroy its data key (SE-8)."""
     organization = db.session.get(Organization, organization_id)
     if organization is None or organization.status != DELETED:
         return
-    # Its own log is gone with it; root's says so.
+    # Its own audit log is deleted with it, so record the event in root's.
     root = replace(actor, organization_id=get_root_organization().id)
     audit.record(root, "organization.purged", target_type="organization", target_id=organization.slug)
     db.session.execute(
@@ -409,15 +418,15 @@ def _bury(actor: Actor, organization_id: str) -> None:
     )
 
 
-def _horizons() -> Iterator[tuple[str, datetime, datetime]]:
-    """(organization, the times before which its audit events and its failed requests go), a page at a time."""
+def _find_cutoffs() -> Iterator[tuple[str, datetime, datetime]]:
+    """Iterate over (organization, cutoff of audit events, cutoff of failed requests)."""
     after, bounds = "", current_limits()
     while True:
         page = _settings_page(after)
         for organization_id, settings in page:
-            kept = effective(settings, bounds)["audit"]
+            audit_settings = effective_settings(settings, bounds)["audit"]
             now = clock.now()
-            days, log_days = kept["retention_days"], kept["log_retention_days"]
+            days, log_days = audit_settings["retention_days"], audit_settings["log_retention_days"]
             yield organization_id, now - timedelta(days=days), now - timedelta(days=log_days)
         if not page:
             return

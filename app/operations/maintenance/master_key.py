@@ -1,4 +1,4 @@
-"""The master key and the database belong together, and part only in order: checked at start, rewrapped on command."""
+"""The master key and its database: check at startup that they belong together, and rewrap data keys on rotation."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sealing import UnsealError
 
-Fit = Literal["fits", "other", "unset", "unknown"]
+MasterKeyStatus = Literal["fits", "other", "unset", "unknown"]
 _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrapped:
-    """How many data keys were rewrapped, how many stood under the new key, and whose neither key opens."""
+class RewrapResult:
+    """How many data keys were rewrapped or already had the new key, and the organizations whose key neither opens."""
 
     rewrapped: int
-    standing: int
+    unchanged: int
     unreadable: tuple[str, ...]
 
 
-def master_key_fits() -> Fit:
-    """Whether this process's master key is the database's (KY-6); nothing is written.
+def check_master_key() -> MasterKeyStatus:
+    """Check whether this process's master key belongs to the database (KY-6), without writing.
 
-    ``other``: it opens root's data key as little as the previous one does. ``unset``: there is no root yet.
-    ``unknown``: the database cannot say now.
+    ``other``: neither it nor the previous one opens root's data key. ``unset``: there is no root organization yet.
+    ``unknown``: the database cannot be read now.
     """
     try:
-        # Two columns that every release has had: this is asked before migrations have run.
+        # This runs before migrations, so it reads only columns that every release has.
         with engines()[0].connect() as connection:
             row = connection.execute(
                 select(Organization.id, Organization.data_key).where(Organization.slug == "root")
@@ -46,7 +46,7 @@ def master_key_fits() -> Fit:
     except (exc.DBAPIError, exc.TimeoutError):
         return "unknown"
     finally:
-        # A server that forks its workers after this must not share the connection with them.
+        # A server that forks workers after this must not share the connection with them.
         engines()[0].dispose()
     if row is None or row.data_key is None:
         return "unset"
@@ -54,27 +54,27 @@ def master_key_fits() -> Fit:
 
 
 def require_master_key() -> None:
-    """Raise UnsafeConfiguration when this database's keys are wrapped under another master key; else serve."""
-    if master_key_fits() == "other":
+    """Raise UnsafeConfiguration if the data keys of this database are wrapped with another master key."""
+    if check_master_key() == "other":
         raise UnsafeConfiguration(
-            "The master key is not the one that this database's keys are wrapped with. Restore the one that belongs "
-            f"to it ({current().instance / 'master.key'} of its backup), or name it in "
-            "GATEHOUSE_PREVIOUS_MASTER_KEY_FILE and run: flask --app wsgi keys rewrap"
+            "The master key does not match this database. Restore the matching key from the backup "
+            f"({current().instance / 'master.key'}), or set GATEHOUSE_PREVIOUS_MASTER_KEY_FILE to it and run: "
+            "flask --app wsgi keys rewrap"
         )
 
 
-def rewrap_data_keys(actor: Actor) -> Rewrapped:
-    """Every organization's data key is wrapped under the master key, those under the previous one too (SE-8).
+def rewrap_data_keys(actor: Actor) -> RewrapResult:
+    """Wrap every organization's data key with the master key, including those under the previous one (SE-8).
 
-    A batch at a time and conditionally: killed, it goes on where it stopped, and two at once do no harm. What data
-    keys seal is not touched. Raises Conflict when no previous master key is configured.
+    Works conditionally and in batches, so that it can be interrupted, repeated and run twice at once. Sealed data is
+    not touched. Raises Conflict if no previous master key is configured.
     """
     actor.require("instance:write")
     if not keyring.has_previous_master_key():
         raise Conflict(
             "Set GATEHOUSE_PREVIOUS_MASTER_KEY, or GATEHOUSE_PREVIOUS_MASTER_KEY_FILE, to the old master key."
         )
-    rewrapped, standing = 0, 0
+    rewrapped, unchanged = 0, 0
     unreadable: list[str] = []
     after = ""
     while page := _page(after):
@@ -85,11 +85,11 @@ def rewrap_data_keys(actor: Actor) -> Rewrapped:
                 unreadable.append(slug)
                 continue
             if renewed is None:
-                standing += 1
+                unchanged += 1
             else:
                 rewrapped += _store(organization_id, wrapped, renewed)
         after = page[-1][0]
-    return Rewrapped(rewrapped, standing, tuple(unreadable))
+    return RewrapResult(rewrapped, unchanged, tuple(unreadable))
 
 
 def _opens(organization_id: str, wrapped: bytes) -> bool:
@@ -114,9 +114,9 @@ def _page(after: str) -> Sequence[tuple[str, str, bytes]]:
 
 
 @transaction
-def _store(organization_id: str, standing: bytes, renewed: bytes) -> int:
+def _store(organization_id: str, current_key: bytes, new_key: bytes) -> int:
     return count_changed(
         update(Organization)
-        .where(Organization.id == organization_id, Organization.data_key == standing)
-        .values(data_key=renewed)
+        .where(Organization.id == organization_id, Organization.data_key == current_key)
+        .values(data_key=new_key)
     )

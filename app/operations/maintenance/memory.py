@@ -1,7 +1,7 @@
-"""Memory: what a password hash took goes back to the system when it is done, and threads take no store of their own.
+"""Settings of the C library's memory allocator: return large blocks to the system, and share one arena between threads.
 
-Both are words to the C library, before the first thread begins. Other libraries than glibc know no such words, and need
-none.
+Both must be set before the first thread starts. Other libraries than glibc do not have these options and do not need
+them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 _LARGE_BYTES = 1 << 20
 
 
-def give_back_large_blocks() -> None:
-    """Blocks of a megabyte and more, the 19 MiB of argon2id above all, are the system's again once they are free.
+def release_large_blocks() -> None:
+    """Return blocks of a megabyte and more to the system when they are freed, above all the 19 MiB of argon2id.
 
-    The C library otherwise learns from the first of them to keep such blocks, in an arena for each thread: eight
-    threads that have each hashed once held 150 MB for ever. Mapping afresh costs nothing that could be measured.
+    Otherwise glibc learns from the first of them to keep such blocks in an arena per thread: eight threads that had
+    each hashed once held 150 MB permanently. Mapping the memory again has no measurable cost.
     """
-    _tell(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    _set_option(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-def share_one_arena() -> None:
-    """Threads allocate from one arena; what one has freed, the next one uses.
+def use_single_arena() -> None:
+    """Let threads allocate from one arena, so that one thread reuses what another has freed.
 
-    Each would otherwise keep an arena, so that they need not wait for each other. Python's threads wait for each other
-    anyway, and the arenas of eight held 8 MB of a worker under load.
+    Separate arenas would avoid contention, but Python's threads wait for each other anyway, and the arenas of eight
+    threads held 8 MB of a worker under load.
     """
-    _tell(_M_ARENA_MAX, 1)
+    _set_option(_M_ARENA_MAX, 1)
 
 
-def _tell(option: int, value: int) -> None:
+def _set_option(option: int, value: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(option, value)

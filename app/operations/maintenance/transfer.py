@@ -1,7 +1,7 @@
-"""Importing: an organization out of its file, whole or not at all for everybody who looks.
+"""Export an organization to an encrypted file, and import it into another installation.
 
-Until the last row is in, the organization is a tombstone without a key: nobody signs in, no token counts, nothing is
-listed. An import that was interrupted is begun again; what it had left goes first.
+Until the last row is imported, the organization is a tombstone without a key: nobody can sign in, no token is valid,
+and it is not listed. An interrupted import is started again and first deletes what the earlier one left.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from app.extensions import db
 from app.models.base import Base
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations import view_changes
-from app.operations.audit.chain import seal_rest
+from app.operations.audit.chain import seal_all_events
 from app.operations.directory.lookups import current_limits, get_root_organization
 from app.operations.maintenance.archive import (
-    TRAVELS,
+    EXPORTED_TABLES,
     ArchiveReader,
     ArchiveWriter,
-    Unreadable,
-    as_record,
-    as_row,
-    of_organization,
-    travelling_tables,
+    UnreadableArchive,
+    list_exported_tables,
+    organization_filter,
+    record_to_row,
+    row_to_record,
 )
-from app.operations.maintenance.janitor import tables_of_an_organization
+from app.operations.maintenance.janitor import organization_tables
 from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
@@ -41,7 +41,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key
 from app.rules.organizations.organizations import slug_problem
-from app.rules.organizations.settings import brought_in
+from app.rules.organizations.settings import validate_imported_settings
 
 _BATCH = 500
 COLUMNS = (
@@ -52,8 +52,8 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """What went into the file: rows by table, at the moment ``at``."""
+class ExportResult:
+    """What was exported: rows by table at the time ``at``."""
 
     slug: str
     at: datetime
@@ -67,39 +67,39 @@ def export_organization(
     passphrase: str,
     *,
     progress: Callable[[str, int], None] = lambda table, rows: None,
-) -> Exported:
-    """The organization's people, clients, secrets, keys, grants and audit log are in the stream, sealed.
+) -> ExportResult:
+    """Write the organization's users, clients, secrets, keys, grants and audit log to the stream, encrypted.
 
-    The file holds what one snapshot of the database held; ``progress`` hears of each table's rows. Who goes on working
-    in the organization afterwards works beside the file: suspend it first to move it. Raises NotFound, Conflict for
-    root and for a deleted one, InvalidInput for a short passphrase. Audit: ``organization.exported``, committed before
-    anything is written.
+    The file contains one snapshot of the database. ``progress`` is called with the number of rows of each table.
+    Changes made after the export are not in the file, so suspend the organization before moving it. Raises NotFound,
+    Conflict for root and for a deleted organization, InvalidInput for a short passphrase. Audit:
+    ``organization.exported``, committed before anything is values_as_json.
     """
     actor.require("instance:write")
-    organization_id, is_root, status = _look(slug)
+    organization_id, is_root, status = _find_exportable(slug)
     if is_root:
-        raise Conflict("The root organization belongs to its installation and cannot be exported.")
+        raise Conflict("The root organization cannot be exported.")
     if status == DELETED:
         raise Conflict("The organization is deleted. Restore it first.", code="deleted")
     at = clock.now()
     writer = ArchiveWriter(stream, passphrase, {"organization": slug, "exported_at": at.isoformat()})
-    _note(actor, organization_id, slug)
+    _record_export(actor, organization_id, slug)
     rows: Counter[str] = Counter()
     with _snapshot() as connection:
         writer.write({"organization": _organization(connection, organization_id)})
-        for table in travelling_tables():
+        for table in list_exported_tables():
             writer.write({"table": table.name, "columns": [column.name for column in table.columns]})
             for row in _rows(connection, table, organization_id):
-                writer.write(as_record(row, table))
+                writer.write(row_to_record(row, table))
                 rows[table.name] += 1
             progress(table.name, rows[table.name])
         writer.write({"rows": dict(rows)})
     writer.close()
-    return Exported(slug, at, dict(rows))
+    return ExportResult(slug, at, dict(rows))
 
 
 @read
-def _look(slug: str) -> tuple[str, bool, str]:
+def _find_exportable(slug: str) -> tuple[str, bool, str]:
     row = db.session.execute(
         select(Organization.id, Organization.is_root, Organization.status).where(
             Organization.slug == slug, Organization.status != PURGED
@@ -111,23 +111,23 @@ def _look(slug: str) -> tuple[str, bool, str]:
 
 
 @transaction
-def _note(actor: Actor, organization_id: str, slug: str) -> None:
+def _record_export(actor: Actor, organization_id: str, slug: str) -> None:
     inside = actor.acting_in(organization_id, actor.permissions)
     record_organization_event(inside, slug, "organization.exported", {}, {})
 
 
 @contextmanager
 def _snapshot() -> Iterator[Connection]:
-    """One moment of the database, as its own dump tools take it: rows of minutes later would name what is not there."""
+    """Open a connection with one consistent snapshot of the database."""
     with context(), engines()[0].connect() as plain:
         connection = plain.execution_options(read_only=True, stream_results=True)
-        # It never goes back to the pool: whoever got it next would read by these rules. They are set by hand, since
-        # the option of the library is taken back from whatever connection has this one's place in the pool later.
+        # Detach the connection, so that the changed isolation level never returns to the pool. SQLAlchemy's option is
+        # not used, because it would be reset on whichever connection replaces this one in the pool.
         connection.detach()
         if connection.dialect.name != "sqlite":
-            # SQLite's transactions are snapshots as they are.
+            # Transactions in SQLite are always snapshots.
             connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            # What holds for the session from the next transaction on is not taken back with this one.
+            # The session's level applies from the next transaction on, and this rollback does not reset it.
             connection.rollback()
         with connection.begin():
             yield connection
@@ -138,14 +138,14 @@ def _organization(connection: Connection, organization_id: str) -> dict[str, Any
     row = connection.execute(select(table).where(table.c.id == organization_id)).one()
     data_key = keyring.unwrap_data_key(organization_id, row.data_key)
     values = {name: getattr(row, name) for name in COLUMNS}
-    written = {
+    values_as_json = {
         name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()
     }
-    return {**written, "data_key": data_key.hex()}
+    return {**values_as_json, "data_key": data_key.hex()}
 
 
 def _rows(connection: Connection, table: Any, organization_id: str) -> Iterator[Any]:
-    statement = select(table).where(of_organization(table, organization_id)).order_by(*table.primary_key)
+    statement = select(table).where(organization_filter(table, organization_id)).order_by(*table.primary_key)
     with connection.execute(statement.execution_options(yield_per=_BATCH)) as result:
         yield from result
 
@@ -156,8 +156,8 @@ _KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What came out of the file: rows by table. ``status`` is what the organization had when it was exported."""
+class ImportResult:
+    """What was imported: rows by table. ``status`` is the status of the organization when it was exported."""
 
     slug: str
     status: str
@@ -170,44 +170,44 @@ def import_organization(
     passphrase: str,
     *,
     progress: Callable[[str, int], None] = lambda table, rows: None,
-) -> Imported:
-    """The organization of the file stands here, under the id and with the clients, secrets and keys that it had.
+) -> ImportResult:
+    """Import the organization under its id, with its clients, secrets and keys.
 
-    People sign in again, clients go on with their refresh tokens; its issuer is this installation's. It may stand in
-    the place of its own tombstone, of nothing else. Raises Unreadable for a file that was changed, cut or is of
-    another release, or whose settings nobody here could choose, Conflict when the id is taken, and when another
-    import of it is under way. Audit: ``organization.imported`` in its log and in root's.
+    Users sign in again, and clients continue with their refresh tokens. Its issuer is that of this installation. It may
+    only replace its own tombstone. Raises UnreadableArchive for a file that was changed, truncated, made by another
+    release, or has settings that are not allowed here. Raises Conflict if the id is taken or another import of it is
+    running. Audit: ``organization.imported``, in its log and in root's.
     """
     actor.require("instance:write")
     reader = ArchiveReader(stream, passphrase)
     records = reader.records()
-    organization = _opened(next(records, None))
+    organization = _read_organization(next(records, None))
     organization_id = str(organization["id"])
-    job, me = f"{organization_id} import", secrets.token_hex(8)
-    if not leases.acquire(job, me, _LEASE_SECONDS):
-        raise Conflict("This organization is being imported at this moment.")
+    job, holder = f"{organization_id} import", secrets.token_hex(8)
+    if not leases.acquire(job, holder, _LEASE_SECONDS):
+        raise Conflict("Another import of this organization is running.")
     try:
-        _make_place(organization)
-        _clear(organization_id, job, me)
-        rows = _fill(organization_id, records, job, me, progress)
-        _open_up(actor, organization)
-        seal_rest(actor, organization_id)
+        _create_tombstone(organization)
+        _delete_leftovers(organization_id, job, holder)
+        rows = _fill(organization_id, records, job, holder, progress)
+        _activate(actor, organization)
+        seal_all_events(actor, organization_id)
     finally:
-        leases.release(job, me)
-    return Imported(organization["slug"], organization["status"], rows)
+        leases.release(job, holder)
+    return ImportResult(organization["slug"], organization["status"], rows)
 
 
-def _opened(record: Any) -> dict[str, Any]:
+def _read_organization(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
     if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
-        raise Unreadable("The file was made by a release that this one does not know.")
-    with _malformed():
-        values = as_row(
+        raise UnreadableArchive("The file was made by an unsupported release.")
+    with _reject_malformed():
+        values = record_to_row(
             [organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"]
         )
         is_whole = (
             is_routing_key(values["id"])
-            # It becomes part of an issuer and of paths.
+            # The slug becomes part of issuers and paths.
             and slug_problem(values["slug"]) is None
             and values["status"] in {ACTIVE, SUSPENDED}
             and isinstance(values["settings"], dict)
@@ -215,69 +215,73 @@ def _opened(record: Any) -> dict[str, Any]:
             and len(bytes.fromhex(organization["data_key"])) == _KEY_BYTES
         )
     if not is_whole:
-        raise Unreadable("The file holds no organization that could be imported.")
-    return {**values, "settings": _judged(values["settings"]), "data_key": organization["data_key"]}
+        raise UnreadableArchive("The file does not contain a valid organization.")
+    return {
+        **values,
+        "settings": _validate_settings(values["settings"]),
+        "data_key": organization["data_key"],
+    }
 
 
-def _judged(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the file, if somebody here could have chosen them. Raises Unreadable naming every wrong field."""
+def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate the settings of the file. Raises UnreadableArchive naming every invalid field."""
     bounds = current_limits()
     try:
-        with _malformed():
-            return brought_in(settings, bounds)
-    except Unreadable:
+        with _reject_malformed():
+            return validate_imported_settings(settings, bounds)
+    except UnreadableArchive:
         raise
     except InvalidInput as refusal:
         errors = [replace(error, field=f"settings.{error.field}") for error in refusal.errors]
-        words = "The settings in the file are not accepted here: "
+        words = "The settings in the file are not valid here: "
         listed = " ".join(f"{error.field}: {error.message}" for error in errors)
-        raise Unreadable(f"{words}{listed}", errors=errors, code=Unreadable.code) from refusal
+        raise UnreadableArchive(f"{words}{listed}", errors=errors, code=UnreadableArchive.code) from refusal
 
 
 @contextmanager
-def _malformed() -> Iterator[None]:
-    """Whoever made the file may have put anything at all into it."""
+def _reject_malformed() -> Iterator[None]:
+    """Convert errors of malformed content, which may be anything."""
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:
-        raise Unreadable("The file holds something else than it should.") from error
+        raise UnreadableArchive("The file has invalid content.") from error
 
 
 @transaction
-def _make_place(organization: Mapping[str, Any]) -> None:
-    """A tombstone of this id and slug stands, and no living organization has either."""
-    standing = db.session.execute(
+def _create_tombstone(organization: Mapping[str, Any]) -> None:
+    """Create a tombstone with this id and slug unless it exists. Raises Conflict if an organization has either."""
+    existing = db.session.execute(
         select(Organization.id, Organization.slug, Organization.status).where(
             or_(Organization.id == organization["id"], Organization.slug == organization["slug"])
         )
     ).all()
-    if not standing:
+    if not existing:
         now = clock.now()
         row = {name: organization[name] for name in ("id", "slug", "name", "created_at", "created_by")}
         db.session.execute(
             insert(Organization).values(**row, is_root=False, status=PURGED, settings={}, updated_at=now)
         )
         return
-    if [(row.id, row.slug, row.status) for row in standing] != [
+    if [(row.id, row.slug, row.status) for row in existing] != [
         (organization["id"], organization["slug"], PURGED)
     ]:
         raise Conflict(
-            f"The id {organization['slug']} stands here already. An organization is imported where it is not, or "
-            "after it was purged.",
+            f"The id {organization['slug']} already exists here. An organization can be imported only where it "
+            "does not exist or after it was purged.",
             code="id_taken",
         )
 
 
-def _clear(organization_id: str, job: str, me: str) -> None:
-    """What an interrupted import left is gone."""
-    for table in tables_of_an_organization():
-        while _clear_batch(table, organization_id, job, me):
+def _delete_leftovers(organization_id: str, job: str, holder: str) -> None:
+    """Delete the rows that an interrupted import left."""
+    for table in organization_tables():
+        while _delete_batch(table, organization_id, job, holder):
             pass
 
 
 @transaction
-def _clear_batch(table: Table, organization_id: str, job: str, me: str) -> int:
-    _keep(job, me)
+def _delete_batch(table: Table, organization_id: str, job: str, holder: str) -> int:
+    _renew_lease(job, holder)
     keys = list(table.primary_key.columns)
     own = table.c.organization_id == organization_id
     found = [tuple(row) for row in db.session.execute(select(*keys).where(own).limit(_IMPORT_BATCH))]
@@ -288,7 +292,7 @@ def _clear_batch(table: Table, organization_id: str, job: str, me: str) -> int:
 
 
 def _fill(
-    organization_id: str, records: Iterator[Any], job: str, me: str, progress: Callable[[str, int], None]
+    organization_id: str, records: Iterator[Any], job: str, holder: str, progress: Callable[[str, int], None]
 ) -> dict[str, int]:
     rows: Counter[str] = Counter()
     table: Table | None = None
@@ -300,53 +304,53 @@ def _fill(
             if len(waiting) < _IMPORT_BATCH:
                 continue
         if waiting and table is not None:
-            rows[table.name] += _insert(table, waiting, job, me)
+            rows[table.name] += _insert(table, waiting, job, holder)
             waiting = []
         if isinstance(record, dict):
             if table is not None:
                 progress(table.name, rows[table.name])
             if "rows" in record:
-                # Read to the end: only the last frame says that nothing was cut off or added.
+                # Read to the end, because only the last frame proves that nothing was removed or added.
                 if record["rows"] != dict(rows) or next(records, None) is not None:
-                    raise Unreadable("The file does not hold the rows that it counts.")
+                    raise UnreadableArchive("The number of rows in the file is wrong.")
                 return dict(rows)
             table, columns = _table(record)
-    raise Unreadable("The file was cut: its end is missing.")
+    raise UnreadableArchive("The file is truncated.")
 
 
 def _table(record: Mapping[str, Any]) -> tuple[Table, list[str]]:
-    with _malformed():
+    with _reject_malformed():
         name, columns = record.get("table"), record.get("columns")
-        table = Base.metadata.tables.get(str(name)) if name in TRAVELS else None
+        table = Base.metadata.tables.get(str(name)) if name in EXPORTED_TABLES else None
         is_known = table is not None and isinstance(columns, list) and set(columns) <= set(table.c.keys())
     if table is None or not isinstance(columns, list) or not is_known:
-        raise Unreadable("The file was made by a newer release: it holds what this one does not know.")
+        raise UnreadableArchive("The file was made by a newer release and has unknown content.")
     return table, columns
 
 
 def _row(record: list[Any], columns: list[str], table: Table, organization_id: str) -> dict[str, Any]:
-    with _malformed():
-        row = as_row(record, columns, table)
+    with _reject_malformed():
+        row = record_to_row(record, columns, table)
     if row.get("organization_id") != organization_id:
-        raise Unreadable("The file holds rows of another organization.")
+        raise UnreadableArchive("The file contains rows of another organization.")
     return row
 
 
 @transaction
-def _insert(table: Table, rows: list[dict[str, Any]], job: str, me: str) -> int:
-    _keep(job, me)
+def _insert(table: Table, rows: list[dict[str, Any]], job: str, holder: str) -> int:
+    _renew_lease(job, holder)
     db.session.execute(insert(table), rows)
     return len(rows)
 
 
-def _keep(job: str, me: str) -> None:
-    if not leases.renew(job, me, _LEASE_SECONDS):
+def _renew_lease(job: str, holder: str) -> None:
+    if not leases.renew(job, holder, _LEASE_SECONDS):
         raise Conflict("Another import of this organization has taken over.")
 
 
 @transaction
-def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
-    """The organization is what it was: its key is wrapped under this installation's, and views hear of it."""
+def _activate(actor: Actor, organization: Mapping[str, Any]) -> None:
+    """Activate the organization: wrap its key with the master key of this installation, and invalidate caches."""
     organization_id = organization["id"]
     now = clock.now()
     values = {name: organization[name] for name in COLUMNS if name not in {"id", "slug", "version"}}
@@ -363,10 +367,10 @@ def _open_up(actor: Actor, organization: Mapping[str, Any]) -> None:
         )
     )
     if changed != 1:
-        raise Conflict("The organization was changed at the same moment.")
+        raise Conflict("The organization was changed by another request.")
     keyring.clear_cached_keys(organization_id)
     view_changes.mark(organization_id)
-    # From root, so that its log knows too.
+    # Act from root, so that the event is recorded in its log too.
     root = Actor.system(get_root_organization().id, actor.label) if actor.kind == "system" else actor
     inside = root.acting_in(organization_id, root.permissions)
     record_organization_event(

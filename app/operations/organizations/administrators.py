@@ -1,4 +1,4 @@
-"""Administrators of an organization: role assignments of its own users, or of root's."""
+"""Administrators of an organization: role assignments of its own users or of users of the root organization."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADDITION_FIELDS = ("user_id", "email", "name", "role")
 
 @dataclass(frozen=True, slots=True)
 class AdministratorRecord:
-    """A role that a person holds in the organization; ``user_organization`` is its slug, or root's."""
+    """A role assignment of a user; ``user_organization`` is the slug of the user's organization."""
 
     id: UUID
     organization_slug: str
@@ -54,20 +54,20 @@ class AdministratorRecord:
 
     @property
     def version(self) -> int:
-        """Another number once anything of it is another."""
+        """A number that changes with any of the fields."""
         return compute_version(self.id, self.email, self.name, self.role, self.status)
 
 
 @dataclass(frozen=True, slots=True)
 class AddedAdministrator:
-    """The assignment of a known user, or the invitation of an unknown address."""
+    """The assignment of an existing user, or the invitation of an unknown email address."""
 
     admin: AdministratorRecord | None
     invitation: NewInvitation | None
 
     @property
     def link(self) -> str | None:
-        """The invitation's link, shown this once; None when it went by mail."""
+        """The invitation link, shown only once. None if it was sent by email."""
         return self.invitation.link if self.invitation else None
 
 
@@ -81,7 +81,7 @@ def list_administrators(
     role: str | None = None,
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
-    """Who holds a role in the organization, in the order in which they got it."""
+    """List the role assignments of the organization, in the order in which they were made."""
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     order = RoleAssignment.id.desc() if descending else RoleAssignment.id
@@ -100,7 +100,7 @@ def list_administrators(
 
 @read
 def get_administrator(actor: Actor, slug: str, admin_id: str) -> AdministratorRecord:
-    """One role assignment. Raises NotFound."""
+    """Return one role assignment. Raises NotFound."""
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
     return _find(organization, admin_id)
@@ -116,21 +116,22 @@ def add_administrator(
     name: str | None = None,
     role: str | None = ADMIN,
 ) -> AddedAdministrator:
-    """The user holds the role and counts as vouched for, or the unknown address is invited to it.
+    """Assign a role to a user, or invite an unknown email address to it.
 
-    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, AlreadyAssigned,
-    Conflict for an address that its user has not confirmed. Audit: ``administrator.added`` or ``invitation.created``.
+    A user who gets a role counts as confirmed by the administrator. Raises InvalidInput naming the field, Forbidden if
+    the actor lacks a permission of the role, AlreadyAssigned, and Conflict for an email address that its user has not
+    verified. Audit: ``administrator.added`` or ``invitation.created``.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")
     role = ADMIN if role is None else role
     found = Findings()
     if user_id is None and email is None:
-        found.add("user_id", "required", "Send user_id or email, one of them.")
+        found.add("user_id", "required", "Send either user_id or email.")
     elif user_id is not None and email is not None:
-        found.add("email", "not_allowed", "Send user_id or email, not both.")
+        found.add("email", "not_allowed", "Send either user_id or email, not both.")
     if user_id is not None and name is not None:
-        found.add("name", "not_allowed", "A user who is there has a name already.")
+        found.add("name", "not_allowed", "An existing user already has a name.")
     if email is not None:
         parse_email_and_name({"email": email, "name": name}, found)
     require_grantable(inside, organization, role, found)
@@ -142,10 +143,10 @@ def add_administrator(
             invitation = create_invitation(inside, slug, email=str(email), name=name or "", role=role)
             return AddedAdministrator(None, invitation)
         if not known.email_verified:
-            # Whoever signed up with somebody's address must not get the role meant for its owner.
+            # A user who signed up with someone else's address must not get the role meant for its owner.
             raise Conflict(
-                "The user with this address has not confirmed it. If you know that it is theirs, name them by their "
-                f"user_id: {public_id('usr', known.id)}.",
+                "The user with this email address has not verified it. If you know that it is theirs, send their "
+                f"user_id instead: {public_id('usr', known.id)}.",
                 field="email",
                 code="email_unverified",
             )
@@ -153,13 +154,13 @@ def add_administrator(
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
     vouch_for_user(user.organization_id, user.id)
     if role != MEMBER:
-        told = {"who": user.email, "role": effective_roles(organization.settings)[role].name}
-        notify_administrators(inside, "administrator_added", user.public_id, told)
+        values = {"who": user.email, "role": effective_roles(organization.settings)[role].name}
+        notify_administrators(inside, "administrator_added", user.public_id, values)
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 
 def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
-    """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
+    """Add an administrator from a JSON object. All invalid fields are reported at once."""
     found = Findings()
     synonyms = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
     find_unknown(found, fields, ADDITION_FIELDS, synonyms=synonyms)
@@ -168,7 +169,7 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
         if value is not None and not isinstance(value, str):
             found.add(field, "wrong_type", f"This must be a string, not {type_name(value)}.")
     if found.errors:
-        # Whoever may not add anybody is told so first.
+        # A caller without the permission learns that first.
         enter_organization(actor, slug)[0].require("admins:write")
     found.raise_if_any()
     return add_administrator(actor, slug, **{field: fields.get(field) for field in ADDITION_FIELDS})
@@ -178,9 +179,9 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
 def remove_administrator(
     actor: Actor, slug: str, admin_id: str, *, expected_version: int | None = None
 ) -> AdministratorRecord:
-    """The person no longer holds the role, from the next call on; sign-ins and other roles stay.
+    """Remove the role from the user with immediate effect. Sessions and other roles are kept.
 
-    Raises NotFound, Forbidden when the actor lacks what the role holds, LastAdministrator, PreconditionFailed.
+    Raises NotFound, Forbidden if the actor lacks a permission of the role, LastAdministrator, PreconditionFailed.
     Audit: ``administrator.removed``.
     """
     inside, organization = enter_organization(actor, slug)
@@ -188,17 +189,17 @@ def remove_administrator(
     record = _find(organization, admin_id)
     require_role_permissions(inside, organization, record.role)
     if expected_version is not None and record.version != expected_version:
-        raise PreconditionFailed("The administrator was changed since you read them. Read them again.")
+        raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
     assignment = db.session.get_one(RoleAssignment, (organization.id, record.id))
     if record.role == ADMIN:
         require_other_administrator(organization.id, assignment.user_organization_id, record.user_id)
-    gone = count_changed(
+    removed = count_changed(
         delete(RoleAssignment).where(
             RoleAssignment.organization_id == organization.id, RoleAssignment.id == record.id
         )
     )
-    if gone != 1:
-        raise _unknown()
+    if removed != 1:
+        raise _not_found()
     audit.record(
         inside,
         "administrator.removed",
@@ -210,7 +211,7 @@ def remove_administrator(
 
 
 def _user(actor: Actor, organization: OrganizationSnapshot, user_id: str) -> UserSnapshot:
-    """The user of the organization, or of root when root asks; nobody else's users exist."""
+    """Return the user of the organization, or of root if root asks. Other users do not exist for the caller."""
     row_id = parse_public_id("usr", user_id)
     homes = [organization.id]
     if actor.is_root and actor.home_organization_id != organization.id:
@@ -252,10 +253,10 @@ def _assignments(organization: OrganizationSnapshot) -> Any:
 def _find(organization: OrganizationSnapshot, admin_id: str) -> AdministratorRecord:
     row_id = parse_public_id("adm", admin_id)
     if row_id is None:
-        raise _unknown()
+        raise _not_found()
     row = db.session.execute(_assignments(organization).where(RoleAssignment.id == row_id)).first()
     if row is None:
-        raise _unknown()
+        raise _not_found()
     return _record(organization, row)
 
 
@@ -274,5 +275,5 @@ def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord
     )
 
 
-def _unknown() -> NotFound:
+def _not_found() -> NotFound:
     return NotFound("There is no such administrator.")

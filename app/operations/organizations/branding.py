@@ -1,7 +1,7 @@
-"""Logos of organizations: uploaded, made anew as a small PNG, shown from our own address (PO-2).
+"""Logos of organizations: uploaded, converted to a small PNG, and served by this server (PO-2).
 
-The setting ``branding.logo`` is the address, so that pages have it with the settings that they read anyway; its last
-part says the content, so that it may be kept for ever.
+The setting ``branding.logo`` holds the path, so that pages get it with the settings that they read anyway. The last
+part of the path is a digest of the content, so that browsers may cache it forever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.operations.statements import Statement
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.clients.logos import NoPicture, as_logo
+from app.rules.clients.logos import InvalidImage, render_logo
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import is_routing_key, new_id
 
@@ -39,7 +39,7 @@ _PICTURE = Statement(
 
 
 def require_logo_permission(actor: Actor, slug: str) -> None:
-    """The actor may give the organization a logo: asked before a picture is read. Raises NotFound, Forbidden."""
+    """Raise unless the actor may set a logo. Checked before an image is read. Raises NotFound, Forbidden."""
     inside, _ = enter_organization(actor, slug)
     inside.require("settings:write")
 
@@ -47,19 +47,19 @@ def require_logo_permission(actor: Actor, slug: str) -> None:
 def set_logo(
     actor: Actor, slug: str, content: bytes, *, expected_version: int | None = None
 ) -> UpdatedSettings:
-    """The picture stands on the organization's pages; the one before is gone.
+    """Set the logo of the organization and delete the previous one.
 
-    Raises InvalidInput for what is no PNG, JPEG or WebP within the limits, PreconditionFailed, Forbidden, NotFound.
-    Audit: ``settings.updated`` with the address before and after.
+    Raises InvalidInput unless it is a PNG, JPEG or WebP within the limits, PreconditionFailed, Forbidden, NotFound.
+    Audit: ``settings.updated`` with the path before and after.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
-    # Unpacking takes longer than a transaction should.
+    # Decode the image before the transaction, because it takes too long for one.
     try:
-        picture = as_logo(content, formats=LOGO_FORMATS, max_bytes=MAX_LOGO_BYTES)
-    except NoPicture as error:
+        picture = render_logo(content, formats=LOGO_FORMATS, max_bytes=MAX_LOGO_BYTES)
+    except InvalidImage as error:
         raise InvalidInput(
-            f"This picture cannot be shown: {error}. Send a PNG, JPEG or WebP of at most 1 MiB and four million "
+            f"This image cannot be used: {error}. Send a PNG, JPEG or WebP of at most 1 MiB and four million "
             "pixels.",
             field="logo",
             code="invalid_image",
@@ -69,7 +69,7 @@ def set_logo(
 
 @transaction
 def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None) -> UpdatedSettings:
-    """The organization has no logo: its initials stand there. As setting ``branding.logo`` to null."""
+    """Remove the logo, so that pages show initials instead. Same as setting ``branding.logo`` to null."""
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
     return store_settings(
@@ -78,12 +78,12 @@ def remove_logo(actor: Actor, slug: str, *, expected_version: int | None = None)
 
 
 def get_logo_picture(organization_id: str, digest: str) -> bytes:
-    """The PNG that is named so. Raises NotFound alike for whatever is not there."""
+    """Return the PNG with this digest. Raises NotFound."""
     row = None
     if is_routing_key(organization_id) and len(digest) == 64 and set(digest) <= _HEX:
         row = _PICTURE.first(organization_id=organization_id, digest=bytes.fromhex(digest))
     if row is None:
-        raise NotFound("There is no such picture.")
+        raise NotFound("There is no such image.")
     return bytes(row.picture)
 
 
@@ -92,16 +92,16 @@ def _store(
     inside: Actor, organization: OrganizationSnapshot, picture: bytes, expected_version: int | None
 ) -> UpdatedSettings:
     digest = hashlib.sha256(picture).digest()
-    address = f"/logos/organizations/{organization.id}/{digest.hex()}.png"
+    path = f"/logos/organizations/{organization.id}/{digest.hex()}.png"
     updated = store_settings(
         inside,
         organization,
-        {"branding": {"logo": address}},
+        {"branding": {"logo": path}},
         expected_version=expected_version,
         server_managed=frozenset({LOGO}),
     )
     if updated.changed:
-        # The rows before went with the setting before.
+        # Storing the setting has deleted the previous image.
         db.session.add(
             OrganizationLogo(
                 organization_id=organization.id,

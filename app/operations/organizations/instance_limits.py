@@ -1,4 +1,6 @@
-"""Ceilings of the instance: what root lets organizations choose, in force everywhere at once."""
+"""Instance limits: the range of settings that the root organization allows to all organizations. They apply
+immediately.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ from app.rules.organizations import settings
 from app.rules.organizations.lockout_prevention import require_no_lockout
 
 MAX_ORGANIZATIONS_COUNTED = 20_000
-"""Organizations that a dry run looks at; it says how many these were."""
+"""Maximum number of organizations that a dry run checks. The result says how many it checked."""
 _ROW = "instance"
-_MFA = "authentication.mfa.policy"
+_MFA = "authentication.mfa_changed.policy"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceLimitsRecord:
-    """The bounds by path, and what may be bounded: each path with what it may be by itself."""
+    """The limits by path of the setting."""
 
     bounds: rules.Bounds
     version: int
@@ -42,7 +44,7 @@ class InstanceLimitsRecord:
 
 @dataclass(frozen=True, slots=True)
 class InstanceLimitsImpact:
-    """How many organizations would be kept from what they have now, of so many that were looked at."""
+    """How many organizations would have another value than now, of the number that were checked."""
 
     organizations_limited: int
     organizations_counted: int
@@ -50,43 +52,43 @@ class InstanceLimitsImpact:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedInstanceLimits:
-    """The ceilings after the change, the paths whose bounds differ, and for a dry run what would follow."""
+    """The limits after the change, the changed paths, and the impact of a dry run."""
 
-    ceilings: InstanceLimitsRecord
+    limits: InstanceLimitsRecord
     changed: tuple[str, ...]
     impact: InstanceLimitsImpact | None = None
 
 
 @read
 def get_instance_limits(actor: Actor) -> InstanceLimitsRecord:
-    """The instance's ceilings. Raises Forbidden for everybody but root's people and clients."""
+    """Return the instance limits. Raises Forbidden unless the actor belongs to root."""
     _require_root(actor, "instance:read")
-    return _view(_row())
+    return _record(_row())
 
 
 @transaction
 def update_instance_limits(
     actor: Actor, partial: Mapping[str, Any], *, expected_version: int | None = None, dry_run: bool = False
 ) -> UpdatedInstanceLimits:
-    """The bounds sent hold for every organization at once, root included; ``null`` takes one away.
+    """Set limits for every organization including root. ``null`` removes a limit.
 
-    An organization that chose more keeps its choice stored and has what the ceiling makes of it. ``dry_run`` checks
-    all, counts whom it would touch, and changes nothing. Raises InvalidInput naming every wrong field, Forbidden,
-    PreconditionFailed, Conflict, WouldLockOut when root's own people could not come back to lift it. Audit:
+    An organization that chose a value outside a limit keeps it stored but uses the nearest allowed one. ``dry_run``
+    validates, counts the affected organizations and changes nothing. Raises InvalidInput naming every invalid field,
+    Forbidden, PreconditionFailed, Conflict, and WouldLockOut if root's own users could not sign in to undo it. Audit:
     ``instance.ceilings_updated`` in root.
     """
     _require_root(actor, "instance:write")
     row = _row()
-    before = _view(row)
+    before = _record(row)
     if expected_version is not None and before.version != expected_version:
-        raise PreconditionFailed("The ceilings were changed since you read them. Read them again.")
+        raise PreconditionFailed("The instance limits were changed since you read them. Read them again.")
     bounds = rules.merge_bounds(before.bounds, partial)
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
     root = get_root_organization()
     own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
     require_no_lockout(
-        settings.effective(own, before.bounds),
-        settings.effective(own, bounds),
+        settings.effective_settings(own, before.bounds),
+        settings.effective_settings(own, bounds),
         find_caller(actor),
         somebody_has_passkey=can_any_user_sign_in_with_passkey(root.id),
     )
@@ -105,13 +107,13 @@ def update_instance_limits(
         before={path: before.bounds.get(path) for path in changed},
         after={path: bounds.get(path) for path in changed},
     )
-    return UpdatedInstanceLimits(_view(_row()), changed)
+    return UpdatedInstanceLimits(_record(_row()), changed)
 
 
-def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa: bool) -> None:
+def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa_changed: bool) -> None:
     now = clock.now()
     values = {"bounds": bounds, "updated_at": now, "updated_by": actor.label[:200]}
-    if mfa:
+    if mfa_changed:
         values["factor_demanded_at"] = now if _MFA in bounds else None
     if row is not None:
         stored = count_changed(
@@ -124,7 +126,7 @@ def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa
         return
     try:
         with db.session.begin_nested():
-            # 1 is the version of what was never bounded.
+            # Version 1 means that no limits were ever set.
             db.session.add(InstanceLimits(name=_ROW, version=2, **values))
     except IntegrityError as error:
         if not is_duplicate_key(error):
@@ -133,7 +135,7 @@ def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa
 
 
 def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...]) -> InstanceLimitsImpact:
-    """Whoever has another value at one of the paths; what they stored is all that is read of them."""
+    """Count the organizations whose value at one of the changed paths would be different."""
     rows = db.session.scalars(
         select(Organization.settings)
         .where(Organization.status.in_((organization_model.ACTIVE, organization_model.SUSPENDED)))
@@ -152,18 +154,20 @@ def _impact(before: rules.Bounds, after: rules.Bounds, changed: tuple[str, ...])
 def _require_root(actor: Actor, permission: str) -> None:
     actor.require(permission)
     if actor.kind != "system" and not (actor.is_root and actor.organization_id == actor.home_organization_id):
-        raise Forbidden(f"This needs the permission {permission}, in root.", permission=permission)
+        raise Forbidden(
+            f"This requires the permission {permission} in the root organization.", permission=permission
+        )
 
 
 def _row() -> InstanceLimits | None:
     return db.session.get(InstanceLimits, _ROW, populate_existing=True)
 
 
-def _view(row: InstanceLimits | None) -> InstanceLimitsRecord:
+def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
     if row is None:
         return InstanceLimitsRecord({}, 1, None, None)
     return InstanceLimitsRecord(row.bounds, row.version, row.updated_at, row.updated_by)
 
 
 def _busy() -> Conflict:
-    return Conflict("The ceilings were changed at the same moment. Read them again.")
+    return Conflict("The instance limits were changed at the same moment. Read them again.")

@@ -1,4 +1,4 @@
-"""Organizations: founded, renamed, suspended, deleted and restored; a deleted one keeps its slug."""
+"""Organizations: create, rename, suspend, delete and restore. A deleted organization keeps its id reserved."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from app.rules.organizations.organizations import (
 
 
 class SlugTaken(Conflict):
-    """The id belongs to an organization that stands, or ever stood: slugs are never given again (TN-8)."""
+    """The id belongs or belonged to an organization. Ids are never reused (TN-8)."""
 
     code = "id_taken"
 
@@ -48,9 +48,10 @@ class SlugTaken(Conflict):
 def insert_organization(
     actor: Actor, *, slug: str, name: str, is_root: bool = False, overrides: Mapping[str, Any] | None = None
 ) -> str:
-    """The bare organization stands: row, data key, identity scopes; part of set-up, demo and creation.
+    """Create the row of an organization with its data key and identity scopes, and return its routing key.
 
-    Returns its routing key. Raises SlugTaken. Audit: ``organization.created`` in its own log.
+    Part of setup, demo data and organization creation. Raises SlugTaken. Audit: ``organization.created`` in its own
+    log.
     """
     key: str = current_unit_of_work().stable_value(f"organization {slug}", new_routing_key)
     now = clock.now()
@@ -83,20 +84,22 @@ def insert_organization(
 
 
 def is_slug_taken(slug: str) -> bool:
-    """Whether an organization has the slug, or ever had it."""
+    """Return whether an organization has or had the slug."""
     return db.session.scalar(select(Organization.id).where(Organization.slug == slug)) is not None
 
 
 def slug_taken_error(slug: str) -> SlugTaken:
-    """The refusal of a slug that was ever given."""
-    return SlugTaken(f"The id {slug} is taken, or was once; ids are never given again.", field="id")
+    """Return the error for a slug that is or was taken."""
+    return SlugTaken(
+        f"The id {slug} is or was taken. Choose another, because ids are never reused.", field="id"
+    )
 
 
 DELETED_ACTION = "organization.deleted"
 
 
 def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
-    """The name of a change of the fields ``changed`` to an organization that had ``old_status``."""
+    """Return the audit action for changes to an organization that had ``old_status``."""
     if "status" not in changed:
         return "organization.updated"
     if changed["status"] != ACTIVE:
@@ -107,16 +110,16 @@ def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
 def record_organization_event(
     actor: Actor, slug: str, action: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
-    """The event is part of the transaction under way: in the organization's log, and in root's.
+    """Record the event in the organization's audit log and, where needed, in root's.
 
-    Root's log has what root's people and clients did, and each deletion, whoever did it: the organization's own log
-    goes with its data. Both rows are of one transaction, so that neither is there without the other and the change.
+    Root's log has what root's users and clients did, and every deletion, because the organization's own log is deleted
+    with its data. Both rows are written in the current transaction.
     """
     logs = [actor]
     if actor.home_organization_id != actor.organization_id or action == DELETED_ACTION:
         root = _root_id()
         if root is not None and root != actor.organization_id:
-            # The same person, who may nothing there: the row says whose administrator it was.
+            # The same actor without permissions in root. The row shows where it belongs.
             logs.insert(0, actor.acting_in(root, frozenset()))
     for log in logs:
         audit.record(
@@ -136,14 +139,14 @@ DELETION_RETENTION = timedelta(days=30)
 
 
 class RootProtected(Conflict):
-    """The organization made at set-up can be neither suspended nor deleted."""
+    """The root organization can be neither suspended nor deleted."""
 
     code = "root_protected"
 
 
 @dataclass(frozen=True, slots=True)
 class OrganizationRecord:
-    """An organization as its administrators see it; ``slug`` is what the API calls its id."""
+    """An organization as its administrators see it; ``slug`` is its id in the API."""
 
     id: str
     slug: str
@@ -157,13 +160,13 @@ class OrganizationRecord:
     purge_at: datetime | None
 
     def issuer(self, base_url: str) -> str:
-        """The issuer of its tokens; root's is the base URL itself."""
+        """Return the issuer of its tokens. For root this is the base URL."""
         return base_url if self.is_root else f"{base_url}/organizations/{self.slug}"
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedOrganization:
-    """The new organization, and the invitation of its first administrator when one was asked for."""
+    """The new organization, and the invitation of its first administrator if one was requested."""
 
     organization: OrganizationRecord
     invitation: NewInvitation | None
@@ -171,7 +174,7 @@ class CreatedOrganization:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedOrganization:
-    """The organization after the change, and the fields that changed."""
+    """The organization after the change, and the changed fields."""
 
     organization: OrganizationRecord
     changed: tuple[str, ...]
@@ -179,10 +182,10 @@ class UpdatedOrganization:
 
 @transaction
 def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrganization:
-    """The organization stands, with its keys, scopes and settings; its first administrator is invited.
+    """Create an organization with its keys, scopes and settings, and invite its first administrator.
 
-    ``fields`` are ``name`` and, if wanted, ``id``, ``admin: {email, name}`` and ``settings``. Raises InvalidInput
-    naming every wrong field, SlugTaken. Audit: ``organization.created``, in root's log and in its own.
+    ``fields`` are ``name`` and optionally ``id``, ``admin: {email, name}`` and ``settings``. Raises InvalidInput naming
+    every invalid field, SlugTaken. Audit: ``organization.created``, in root's log and in its own.
     """
     actor.require("organizations:write")
     _require_at_root(actor)
@@ -212,7 +215,7 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
 
 @read
 def get_organization(actor: Actor, slug: str) -> OrganizationRecord:
-    """The organization. Raises NotFound for every one that is not the actor's; root sees deleted ones too."""
+    """Return the organization. Raises NotFound unless it is the actor's own. Root also sees deleted ones."""
     inside, row = _reach(actor, slug)
     inside.require("organization:read")
     return _record(row)
@@ -228,10 +231,10 @@ def list_organizations(
     status: str | None = None,
     descending: bool = False,
 ) -> Page[OrganizationRecord]:
-    """Root sees every organization, others their own alone; by id.
+    """List organizations by id: all for root, and only their own for other actors.
 
-    ``query`` is the beginning of an id or a part of a name, ``status`` one of active, suspended and deleted; without
-    it deleted ones are left out.
+    ``query`` is the beginning of an id or a part of a name. ``status`` is active, suspended or deleted; without it
+    deleted organizations are left out.
     """
     if status is not None and status not in LISTED_STATUSES:
         allowed = ", ".join(LISTED_STATUSES)
@@ -246,7 +249,7 @@ def list_organizations(
     statement = statement.where(shown, Organization.status != PURGED)
     if query:
         folded = query.lower()
-        # Slugs are ASCII below the tilde, so the range is every slug that begins with the query.
+        # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
         begins = Organization.slug.between(folded, f"{folded}~")
         statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
     if after is not None:
@@ -261,11 +264,12 @@ def list_organizations(
 def update_organization(
     actor: Actor, slug: str, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> UpdatedOrganization:
-    """The fields sent hold; ``name`` needs ``organization:write``, ``status`` root's ``organizations:write``.
+    """Change the name or the status of an organization.
 
-    ``active`` resumes a suspended organization and restores a deleted one that is not yet purged. Raises InvalidInput,
-    NotFound, RootProtected, PreconditionFailed. After a restoration everybody signs in again and clients ask for new
-    tokens. Audit: ``organization.updated``, ``.suspended``, ``.resumed``, ``.restored``, as ``record_event`` says.
+    ``name`` requires ``organization:write``, ``status`` root's ``organizations:write``. ``active`` resumes a suspended
+    organization and restores a deleted one that is not purged yet; after that all users sign in again and clients
+    request new tokens. Raises InvalidInput, NotFound, RootProtected, PreconditionFailed. Audit:
+    ``organization.updated``, ``.suspended``, ``.resumed`` or ``.restored``, as ``record_organization_event`` says.
     """
     inside, row = _reach(actor, slug)
     if "status" in fields or row.status == DELETED:
@@ -295,9 +299,9 @@ def update_organization(
 def delete_organization(
     actor: Actor, slug: str, *, expected_version: int | None = None
 ) -> OrganizationRecord:
-    """All stops at once: sign-ins, tokens and API; the data is purged at ``purge_at``, 30 days later.
+    """Delete an organization: sessions, tokens and API stop working now, and the data is purged 30 days later.
 
-    Raises NotFound, RootProtected, PreconditionFailed, FreshSignInRequired for a person who signed in too long ago.
+    Raises NotFound, RootProtected, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago.
     Audit: ``organization.deleted``, in its log and in root's.
     """
     inside, row = _reach(actor, slug)
@@ -318,15 +322,15 @@ def delete_organization(
 
 
 def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
-    """A deleted organization is active again, until it was purged; root alone. Audit: ``organization.restored``."""
+    """Restore a deleted organization that is not purged yet. Root only. Audit: ``organization.restored``."""
     return update_organization(actor, slug, {"status": ACTIVE}).organization
 
 
 def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
-    """The organization named, and the actor in it.
+    """Return the actor inside the organization, and its row.
 
-    Whoever of root sees all organizations sees every one, deleted ones too until they are purged: to read it and
-    no more, since what they hold in root is nothing that they hold in it.
+    A root actor who may list all organizations reaches every one, including deleted ones, with read access only: their
+    permissions in root are not permissions in the organization.
     """
     try:
         inside, view = enter_organization(actor, slug)
@@ -339,10 +343,13 @@ def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:
 
 
 def _require_at_root(actor: Actor) -> None:
-    """One instance has one list of organizations: it is changed by root's people and clients, in root."""
+    """Raise Forbidden unless an actor of root is acting in root."""
     is_at_home = actor.is_root and actor.organization_id == actor.home_organization_id
     if actor.kind != "system" and not is_at_home:
-        raise Forbidden("Organizations are created by root, in root.", permission="organizations:write")
+        raise Forbidden(
+            "Only actors of the root organization can create organizations, acting in root.",
+            permission="organizations:write",
+        )
 
 
 def _sees_all(actor: Actor) -> bool:
@@ -371,7 +378,7 @@ def _require_version(row: Organization, expected: int | None) -> None:
 
 
 def _change(row: Organization, values: Mapping[str, Any], expected_version: int | None) -> None:
-    """The change is made if the row is still as it was read: its row count decides, not the reading."""
+    """Update the row if it is unchanged since it was read. The number of changed rows decides."""
     statement = update(Organization).where(Organization.id == row.id, Organization.status == row.status)
     if expected_version is not None:
         statement = statement.where(Organization.version == expected_version)

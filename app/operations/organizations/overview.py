@@ -1,7 +1,7 @@
-"""Overview: the figures of an organization's first page. Each query is bounded and follows an index.
+"""Overview: the figures on the first page of an organization. Each query is bounded and uses an index.
 
-Counting stops at a ceiling, since nobody reads the difference between 10,000 and 12,000 here and everybody would
-wait for it. "Since when" costs no index of its own: ids are UUIDv7, so a time is a range of the primary key.
+Counting stops at a maximum, because the difference between 10,000 and 12,000 does not matter here but would make every
+page view slow. Ids are UUIDv7, so "since a time" is a range of the primary key and needs no index of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOON = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class ExpiringSecret:
-    """A client secret that stops working soon."""
+    """A client secret that expires soon."""
 
     client_id: str
     client_name: str
@@ -42,7 +42,7 @@ class ExpiringSecret:
 
 @dataclass(frozen=True, slots=True)
 class RecentEvent:
-    """One line of the audit log."""
+    """One event of the audit log."""
 
     at: datetime
     action: str
@@ -54,7 +54,7 @@ class RecentEvent:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What stands in the organization now; a count of ``CEILING`` means that many or more."""
+    """The current figures of an organization. ``MAX_COUNT`` means that many or more."""
 
     clients: int
     users: int
@@ -68,9 +68,9 @@ class Overview:
 
 @read
 def get_overview(actor: Actor) -> Overview:
-    """The figures of the actor's organization; ``recent_events`` is None for who may not read the audit log.
+    """Return the figures of the actor's organization.
 
-    Raises Forbidden without ``organization:read``.
+    ``recent_events`` is None if the actor may not read the audit log. Raises Forbidden without ``organization:read``.
     """
     actor.require("organization:read")
     here = actor.organization_id
@@ -95,8 +95,8 @@ def get_overview(actor: Actor) -> Overview:
             select(Invitation.id).where(Invitation.organization_id == here).limit(1)
         )
         is not None,
-        expiring_secrets=_ending_secrets(here, now) if actor.has_permission("clients:read") else (),
-        recent_events=_happenings(here) if actor.has_permission("audit:read") else None,
+        expiring_secrets=_find_expiring_secrets(here, now) if actor.has_permission("clients:read") else (),
+        recent_events=_find_recent_events(here) if actor.has_permission("audit:read") else None,
     )
 
 
@@ -105,7 +105,7 @@ def _count(rows: Select[Any]) -> int:
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
 
 
-def _ending_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret, ...]:
+def _find_expiring_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret, ...]:
     newest = (
         select(
             Credential.client_id,
@@ -149,7 +149,7 @@ def _ending_secrets(organization_id: str, now: datetime) -> tuple[ExpiringSecret
     )
 
 
-def _happenings(organization_id: str) -> tuple[RecentEvent, ...]:
+def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
     rows = db.session.scalars(
         select(AuditEvent)
         .where(AuditEvent.organization_id == organization_id)

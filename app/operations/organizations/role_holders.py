@@ -1,4 +1,4 @@
-"""Holders of a role: who has it, and who is invited to it."""
+"""Users who have a role or are invited to it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MAX_HOLDERS_SHOWN = 20
 
 
 class RoleInUse(Conflict):
-    """Somebody holds the role that would be removed, or is invited to it."""
+    """A user has the role or is invited to it, so it cannot be removed."""
 
     code = "role_in_use"
 
 
 @dataclass(frozen=True, slots=True)
 class RoleHolders:
-    """How many hold the role, and the addresses of those who have had it for longest."""
+    """How many users have the role, and the email addresses of those who have had it longest."""
 
     count: int
     first: tuple[str, ...]
@@ -34,7 +34,7 @@ class RoleHolders:
 
 @read
 def find_role_holders(organization_id: str, role: str) -> RoleHolders:
-    """Who holds the role in the organization, root's people included."""
+    """Find the users with the role in the organization, including users of root."""
     mine = (RoleAssignment.organization_id == organization_id, RoleAssignment.role == role)
     count = db.session.scalar(select(func.count()).select_from(RoleAssignment).where(*mine))
     first = db.session.scalars(
@@ -54,9 +54,10 @@ def find_role_holders(organization_id: str, role: str) -> RoleHolders:
 
 @read
 def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
-    """Nobody holds any of the roles or is invited to one. Raises RoleInUse saying how many.
+    """Raise RoleInUse, with the number of users, if a user has one of the roles or is invited to one.
 
-    Asked of a role that goes, and of one that comes: somebody may have been given it while one of that name went.
+    Called for roles that are removed and for roles that are added, because a user may have been given a role of the
+    same name while it was being removed.
     """
     if not roles:
         return
@@ -68,9 +69,9 @@ def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     ).first()
     if held is not None:
         role, count = held
-        people = "Somebody has" if count == 1 else f"{count} people have"
+        holders = "1 user has" if count == 1 else f"{count} users have"
         raise RoleInUse(
-            f"{people} the role {role}. Give them another one first.", field=f"{ROLES_PATH}.{role}"
+            f"{holders} the role {role}. Assign another role first.", field=f"{ROLES_PATH}.{role}"
         )
     invited = db.session.scalar(
         select(Invitation.role)
@@ -79,6 +80,6 @@ def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
     )
     if invited is not None:
         raise RoleInUse(
-            f"Somebody is invited to the role {invited}. Withdraw the invitation first.",
+            f"There is an open invitation to the role {invited}. Revoke the invitation first.",
             field=f"{ROLES_PATH}.{invited}",
         )

@@ -1,4 +1,4 @@
-"""Roles of an organization: the built-in ones, as it narrowed them, and its own. They stand in its settings."""
+"""Roles of an organization: built-in roles with its restrictions, and custom roles. They are stored in its settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS = ("id", *ROLE_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class RoleRecord:
-    """A role; ``key`` is how programs name it."""
+    """A role; ``key`` is its identifier."""
 
     key: str
     role: Role
@@ -31,18 +31,18 @@ class RoleRecord:
 
     @property
     def is_built_in(self) -> bool:
-        """It comes with every organization, and can be narrowed, not removed."""
+        """Whether every organization has the role. It can be restricted but not deleted."""
         return self.key in BUILT_IN_ROLES
 
     @property
     def version(self) -> int:
-        """Another number once anything of it is another."""
+        """A number that changes with any of the fields."""
         return compute_version(self.key, self.role.name, self.role.description, *self.role.permissions)
 
 
 @read
 def list_roles(actor: Actor) -> tuple[RoleRecord, ...]:
-    """Every role of the organization acted in: a few dozen at most."""
+    """List all roles of the organization, a few dozen at most."""
     actor.require("roles:read")
     organization = get_organization_by_id(actor.organization_id)
     return tuple(
@@ -53,7 +53,7 @@ def list_roles(actor: Actor) -> tuple[RoleRecord, ...]:
 
 @read
 def get_role(actor: Actor, key: str) -> RoleRecord:
-    """One role. Raises NotFound."""
+    """Return one role. Raises NotFound."""
     for record in list_roles(actor):
         if record.key == key:
             return record
@@ -62,29 +62,29 @@ def get_role(actor: Actor, key: str) -> RoleRecord:
 
 @read
 def list_role_holders(actor: Actor, key: str) -> RoleHolders:
-    """Who has the role. Raises NotFound, Forbidden."""
+    """Return the users with the role. Raises NotFound, Forbidden."""
     actor.require("admins:read")
     return find_role_holders(actor.organization_id, get_role(actor, key).key)
 
 
 @transaction
 def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
-    """A role of the organization's own, which holds nothing that the actor lacks (TN-11).
+    """Create a custom role with permissions that the actor holds (TN-11).
 
-    Raises InvalidInput naming every wrong field, Forbidden, Conflict when there is one with the ``id``, RoleInUse
-    while somebody has what an earlier one of that name was. Audit: ``settings.updated``.
+    Raises InvalidInput naming every invalid field, Forbidden, Conflict if the ``id`` exists, and RoleInUse while users
+    still have a former role of that name. Audit: ``settings.updated``.
     """
     actor.require("roles:write")
     found = Findings()
     find_unknown(found, fields, FIELDS)
     key = fields.get("id")
     if not isinstance(key, str) or not key:
-        found.add("id", "required", "Name the role as programs will: lower-case letters, digits, _ and -.")
+        found.add("id", "required", "Give the role an id of lower-case letters, digits, _ and -.")
     if fields.get("permissions") is None:
-        found.add("permissions", "required", "A role lists its permissions; an empty list is allowed.")
+        found.add("permissions", "required", "List the permissions of the role. The list may be empty.")
     found.raise_if_any()
     if any(record.key == key for record in _roles(actor)):
-        raise Conflict("There is a role with this id already.", field="id", code="role_exists")
+        raise Conflict("A role with this id already exists.", field="id", code="role_exists")
     return _store(actor, str(key), {name: fields[name] for name in ROLE_FIELDS if name in fields})
 
 
@@ -92,10 +92,10 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
 def update_role(
     actor: Actor, key: str, fields: Mapping[str, Any], *, expected_version: int | None = None
 ) -> tuple[RoleRecord, tuple[str, ...]]:
-    """The fields sent are the role's, for everybody who has it, from the next call on; returns those that differ.
+    """Change the given fields of the role for everyone who has it, and return the changed fields.
 
-    ``null`` returns a field of a built-in role to what it was. Raises NotFound, InvalidInput, PreconditionFailed,
-    WouldLockOut, Forbidden when the role would gain or lose what the actor lacks. Audit: ``settings.updated``.
+    ``null`` resets a field of a built-in role. Raises NotFound, InvalidInput, PreconditionFailed, WouldLockOut, and
+    Forbidden if the role would gain or lose a permission that the actor lacks. Audit: ``settings.updated``.
     """
     actor.require("roles:write")
     before = _find(actor, key, expected_version)
@@ -110,14 +110,14 @@ def update_role(
 
 @transaction
 def delete_role(actor: Actor, key: str, *, expected_version: int | None = None) -> RoleRecord:
-    """The role is no more. Raises NotFound, RoleInUse saying how many have it, Conflict for a built-in one.
+    """Delete a custom role. Raises NotFound, RoleInUse with the number of users, Conflict for a built-in role.
 
     Audit: ``settings.updated``.
     """
     actor.require("roles:write")
     record = _find(actor, key, expected_version)
     if record.is_built_in:
-        raise Conflict("A built-in role can be narrowed, and not removed.", code="built_in_role")
+        raise Conflict("Built-in roles can be restricted but not deleted.", code="built_in_role")
     _store(actor, key, None)
     return record
 
@@ -129,7 +129,7 @@ def _find(actor: Actor, key: str, expected_version: int | None) -> RoleRecord:
     if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The role was changed since you read it. Read it again.")
     if key == ADMIN:
-        raise Conflict("The admin role may everything and cannot be changed.", code="built_in_role")
+        raise Conflict("The admin role has every permission and cannot be changed.", code="built_in_role")
     return record
 
 
@@ -146,13 +146,13 @@ def _store(actor: Actor, key: str, entry: dict[str, Any] | None) -> RoleRecord:
     try:
         stored = store_settings(actor, organization, {"user_permissions": {"roles": {key: entry}}})
     except DomainError as refusal:
-        raise _named_by_the_role(refusal, key) from refusal
+        raise _with_role_fields(refusal, key) from refusal
     role = effective_roles(stored.settings.document).get(key)
     return RoleRecord(key, role or Role(key, "", ()), organization.slug)
 
 
-def _named_by_the_role(refusal: DomainError, key: str) -> DomainError:
-    """The refusal with the fields of a role in place of the paths of the settings."""
+def _with_role_fields(refusal: DomainError, key: str) -> DomainError:
+    """Rename the invalid fields from settings paths to fields of the role."""
     if not isinstance(refusal, InvalidInput):
         return refusal
     head = f"{ROLES_PATH}.{key}"[:200]

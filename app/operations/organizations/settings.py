@@ -1,4 +1,7 @@
-"""Settings of an organization: read as a whole, changed in part, versioned, and never so that nobody gets back in."""
+"""Settings of an organization: read, partially update, and preview the impact of a change.
+
+Settings are versioned, and a change that would lock everyone out is rejected.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
-from app.rules.clients.client_requirements import requires
+from app.rules.clients.client_requirements import get_client_requirements
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.organizations import instance_limits
@@ -41,9 +44,8 @@ from app.rules.organizations.settings_effects import warnings_for
 
 SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
-# What a registration can stand within or outside of, or does already; every other setting under oauth touches all
-# clients.
-_NARROWING = frozenset(
+# Settings that a client registration may or may not satisfy. Every other setting under oauth affects all clients.
+_CLIENT_CONSTRAINTS = frozenset(
     {
         "oauth.grant_types",
         "oauth.clients.token_endpoint_auth_methods",
@@ -53,13 +55,13 @@ _NARROWING = frozenset(
         "oauth.require_dpop",
     }
 )
-# Registrations are documents that the database cannot search, so at most so many are read.
+# The database cannot search registrations, which are documents, so the number of those read is bounded.
 MAX_CLIENTS_CHECKED = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsImpact:
-    """What would follow from a change."""
+    """What a change would affect."""
 
     users_without_second_factor: int
     sessions_ending: int
@@ -70,38 +72,38 @@ class SettingsImpact:
 def calculate_impact(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], changed: Iterable[str]
 ) -> SettingsImpact:
-    """The impact of the change between two effective documents, whose ``changed`` paths are given."""
+    """Calculate the impact of a change between two effective documents, whose ``changed`` paths are given."""
     paths = frozenset(changed)
     return SettingsImpact(
-        users_without_second_factor=_users(organization_id, after)
+        users_without_second_factor=_count_users(organization_id, after)
         if "authentication.mfa.policy" in paths
         else 0,
-        sessions_ending=_sessions(organization_id, after)
+        sessions_ending=_count_sessions(organization_id, after)
         if any(path.startswith(_SESSIONS) for path in paths)
         else 0,
-        clients_affected=_clients(
+        clients_affected=_count_clients(
             organization_id, before, after, {path for path in paths if path.startswith("oauth.")}
         ),
-        secrets_wiped=_secrets(organization_id, after) if SECRET_DISPLAY in paths else 0,
+        secrets_wiped=_count_sealed_secrets(organization_id, after) if SECRET_DISPLAY in paths else 0,
     )
 
 
-def _users(organization_id: str, after: Mapping[str, Any]) -> int:
+def _count_users(organization_id: str, after: Mapping[str, Any]) -> int:
     policy = value_at(after, "authentication.mfa.policy")
     if policy not in {"required", "required_for_admins"}:
         return 0
-    return count_users_without_factor(organization_id, admins_alone=policy == "required_for_admins")
+    return count_users_without_factor(organization_id, admins_only=policy == "required_for_admins")
 
 
-def _secrets(organization_id: str, after: Mapping[str, Any]) -> int:
-    """Sealed copies that nobody could view any more."""
+def _count_sealed_secrets(organization_id: str, after: Mapping[str, Any]) -> int:
+    """Count the sealed copies of secrets that could no longer be viewed."""
     if value_at(after, SECRET_DISPLAY) != "once":
         return 0
     sealed = (Credential.organization_id == organization_id, Credential.sealed.is_not(None))
     return db.session.scalar(select(func.count()).select_from(Credential).where(*sealed)) or 0
 
 
-def _sessions(organization_id: str, after: Mapping[str, Any]) -> int:
+def _count_sessions(organization_id: str, after: Mapping[str, Any]) -> int:
     now = clock.now()
     idle = timedelta(seconds=value_at(after, f"{_SESSIONS}idle_timeout_seconds"))
     absolute = timedelta(seconds=value_at(after, f"{_SESSIONS}absolute_timeout_seconds"))
@@ -118,23 +120,24 @@ def _sessions(organization_id: str, after: Mapping[str, Any]) -> int:
     )
 
 
-def _clients(
+def _count_clients(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], paths: set[str]
 ) -> int:
     if not paths:
         return 0
     own = (Client.organization_id == organization_id, Client.status == client_model.ACTIVE)
-    if paths - _NARROWING:
+    if paths - _CLIENT_CONSTRAINTS:
         return db.session.scalar(select(func.count()).where(*own)) or 0
     documents = db.session.scalars(select(Client.document).where(*own).limit(MAX_CLIENTS_CHECKED))
     return sum(
-        (_may(document, before) and not _may(document, after)) or _must_more(document, before, after)
+        (_satisfies(document, before) and not _satisfies(document, after))
+        or _has_new_requirements(document, before, after)
         for document in documents
     )
 
 
-def _may(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether a client with this registration is within the settings."""
+def _satisfies(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether a client with this registration satisfies the settings."""
     uris = document.get("redirect_uris") or ()
     hosts = value_at(settings, "oauth.redirect_uris.allowed_hosts")
     return (
@@ -146,9 +149,11 @@ def _may(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     )
 
 
-def _must_more(document: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a client with this registration would have to push its requests or bind its tokens, and need not now."""
-    now, then = requires(document, before), requires(document, after)
+def _has_new_requirements(
+    document: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> bool:
+    """Return whether the client would newly have to push its requests or bind its tokens."""
+    now, then = get_client_requirements(document, before), get_client_requirements(document, after)
     pushes = "authorization_code" in (document.get("grant_types") or ())
     return (pushes and then.pushed_requests and not now.pushed_requests) or (then.dpop and not now.dpop)
 
@@ -163,16 +168,16 @@ def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
 LOGO = "branding.logo"
 DEFAULT_ROLES = "authentication.registration.default_roles"
 NO_MAIL_SERVER_WARNING = (
-    "authentication.registration.verify_email: No mail server is set up here, so nobody can prove an address. Who asks "
-    "for an account waits until an administrator lets them in."
+    "authentication.registration.verify_email: No mail server is configured, so email addresses cannot be verified. "
+    "New accounts wait until an administrator approves them."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsRecord:
-    """The effective document, and what belongs to it: version, the paths set here, and what values may be.
+    """The effective settings with their version, the paths set by the organization, and the allowed values.
 
-    ``limited`` are the paths at which a ceiling of the instance keeps it from what it would have.
+    ``limited`` are the paths at which an instance limit changes the value.
     """
 
     organization_slug: str
@@ -187,7 +192,7 @@ class SettingsRecord:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedSettings:
-    """The settings after the change, the paths that changed, and for a dry run what would follow."""
+    """The settings after the change, the changed paths, and the impact of a dry run."""
 
     settings: SettingsRecord
     changed: tuple[str, ...]
@@ -195,7 +200,7 @@ class UpdatedSettings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What nothing follows from yet, though it was changed, and what waits for want of a mail server."""
+        """Warnings about changed settings that have no effect yet or need a mail server."""
         registration = self.settings.document["authentication"]["registration"]
         waits = (
             any(path.startswith("authentication.registration.") for path in self.changed)
@@ -208,11 +213,11 @@ class UpdatedSettings:
 
 @read
 def get_settings(actor: Actor, slug: str) -> SettingsRecord:
-    """The settings of the organization. Raises NotFound for every one that is not the actor's."""
+    """Return the settings of the organization. Raises NotFound, Forbidden."""
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:read")
     row = _row(organization.id)
-    return _view(row, row.settings)
+    return _record(row, row.settings)
 
 
 @transaction
@@ -224,13 +229,13 @@ def update_settings(
     expected_version: int | None = None,
     dry_run: bool = False,
 ) -> UpdatedSettings:
-    """The fields sent hold at once, on every worker; ``null`` returned them to their defaults.
+    """Update the given settings with immediate effect on every worker. ``null`` resets a setting to its default.
 
-    ``dry_run`` checks all and changes nothing. Where secrets are to be shown ``once`` from now on, the sealed copies
-    of all secrets are gone in the same transaction (SE-7). Raises InvalidInput naming every wrong field,
-    PreconditionFailed, WouldLockOut, RoleInUse, Forbidden for a role that gains or loses permissions which the actor
-    lacks, would be everybody's who signs up, or is changed without ``roles:write``. Audit: ``settings.updated`` with
-    the changed paths.
+    ``dry_run`` validates and changes nothing. If secrets are to be shown ``once`` from now on, the sealed copies of all
+    secrets are deleted in the same transaction (SE-7). Raises InvalidInput naming every invalid field,
+    PreconditionFailed, WouldLockOut, RoleInUse, and Forbidden for a role that gains or loses permissions which the
+    actor lacks, that would be given to everyone who signs up, or that is changed without ``roles:write``. Audit:
+    ``settings.updated`` with the changed paths.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
@@ -247,16 +252,19 @@ def store_settings(
     dry_run: bool = False,
     server_managed: frozenset[str] = frozenset(),
 ) -> UpdatedSettings:
-    """As ``update_settings``, for whoever has been let: the doors to settings, to roles and to the logo lead here.
+    """Store settings for an actor whose permission was checked. Updates of settings, roles and the logo end here.
 
-    ``server_managed`` are the paths whose value this service has just made.
+    ``server_managed`` are the paths whose value this service has just generated.
     """
     row = _row(organization.id)
     if expected_version is not None and row.settings_version != expected_version:
         raise PreconditionFailed("The settings were changed since you read them. Read them again.")
     bounds = current_limits()
-    overrides = rules.merge(row.settings, partial, bounds, server_managed=server_managed)
-    before, after = rules.effective(row.settings, bounds), rules.effective(overrides, bounds)
+    overrides = rules.merge_settings(row.settings, partial, bounds, server_managed=server_managed)
+    before, after = (
+        rules.effective_settings(row.settings, bounds),
+        rules.effective_settings(overrides, bounds),
+    )
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
@@ -270,10 +278,10 @@ def store_settings(
     )
     if dry_run:
         return UpdatedSettings(
-            _view(row, overrides), changed, calculate_impact(organization.id, before, after, changed)
+            _record(row, overrides), changed, calculate_impact(organization.id, before, after, changed)
         )
     if not changed:
-        return UpdatedSettings(_view(row, row.settings), ())
+        return UpdatedSettings(_record(row, row.settings), ())
     stored = count_changed(
         update(Organization)
         .where(Organization.id == organization.id, Organization.settings_version == row.settings_version)
@@ -292,7 +300,7 @@ def store_settings(
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)
     if LOGO in changed:
-        _forget_logo(organization.id)
+        _delete_logo(organization.id)
     record_mfa_policy_change(organization.id, before, after)
     audit.record(
         actor,
@@ -303,11 +311,11 @@ def store_settings(
         after=_values(after, changed),
     )
     row = _row(organization.id)
-    return UpdatedSettings(_view(row, row.settings), changed)
+    return UpdatedSettings(_record(row, row.settings), changed)
 
 
 def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """No role gains what the actor lacks (TN-11), by its own entry or by what every member gets, nor loses it."""
+    """Raise Forbidden if a role would gain or lose a permission that the actor lacks (TN-11)."""
     if actor.kind == "system":
         return
     old, new = effective_roles(before), effective_roles(after)
@@ -318,17 +326,17 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
             lost = set(old[role].permissions) - set(new[role].permissions)
         missing = missing_permissions(actor.permissions, gained | lost)
         if missing:
-            turn = "gain" if missing[0] in gained else "lose"
+            change = "gain" if missing[0] in gained else "lose"
             raise Forbidden(
-                f"The role {role} would {turn} {missing[0]}, which you do not hold: nobody grants or takes what they "
-                "lack.",
+                f"The role {role} would {change} the permission {missing[0]}. You can only grant or remove permissions "
+                "that you have.",
                 permission=missing[0],
             )
     _require_grantable_to_all(actor, before, after)
 
 
 def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Nobody who signs up is given what the actor lacks: the actor could be the one who does."""
+    """Raise Forbidden if new users would get a permission that the actor lacks: the actor could sign up as one."""
     given = set(rules.value_at(after, DEFAULT_ROLES)) - set(rules.value_at(before, DEFAULT_ROLES))
     for role in sorted(given):
         missing = missing_permissions(
@@ -336,8 +344,8 @@ def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Ma
         )
         if missing:
             raise Forbidden(
-                f"Everybody who signs up would hold {missing[0]} by the role {role}, and you do not: nobody grants "
-                "what they lack.",
+                f"Everyone who signs up would get the permission {missing[0]} through the role {role}. "
+                "You can only grant permissions that you have.",
                 permission=missing[0],
                 field=DEFAULT_ROLES,
             )
@@ -351,7 +359,7 @@ def _wipe_sealed_secrets(organization_id: str) -> None:
     )
 
 
-def _forget_logo(organization_id: str) -> None:
+def _delete_logo(organization_id: str) -> None:
     mine = OrganizationLogo.organization_id == organization_id
     db.session.execute(delete(OrganizationLogo).where(mine).execution_options(synchronize_session=False))
 
@@ -370,15 +378,15 @@ def _row(organization_id: str) -> Organization:
     return db.session.get_one(Organization, organization_id, populate_existing=True)
 
 
-def _view(row: Organization, overrides: Mapping[str, Any]) -> SettingsRecord:
+def _record(row: Organization, overrides: Mapping[str, Any]) -> SettingsRecord:
     bounds = current_limits()
     return SettingsRecord(
         organization_slug=row.slug,
-        document=rules.effective(overrides, bounds),
+        document=rules.effective_settings(overrides, bounds),
         version=row.settings_version,
         updated_at=row.settings_updated_at,
         updated_by=row.settings_updated_by,
-        overridden=tuple(rules.overridden(overrides)),
-        limited=tuple(rules.limited(overrides, bounds)),
+        overridden=tuple(rules.overridden_paths(overrides)),
+        limited=tuple(rules.limited_paths(overrides, bounds)),
         limits=instance_limits.setting_limits(bounds),
     )

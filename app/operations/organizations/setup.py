@@ -1,7 +1,7 @@
-"""Set-up: the first run makes root, its administrator, the first organization and the first management client.
+"""Setup: create the root organization, its administrator, the first organization and the first management client.
 
-Nothing is there by default: no account, no password, no key (BS-1). One set-up ever succeeds, since one row can be
-inserted once; afterwards the page and this operation answer as if they did not exist.
+A new installation has no accounts, passwords or keys (BS-1). Setup succeeds only once, because its marker row can be
+inserted only once. Afterwards the setup page and this operation respond as if they did not exist.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from app.rules.sign_in.passwords import find_password_errors
 TOKEN_LIFETIME = timedelta(hours=1)
 _DONE = "set-up"
 _TOKEN = "set-up token"
-# A set-up token belongs to no organization yet; this routing key is none that an organization can have.
+# A setup token belongs to no organization yet. No organization can have this routing key.
 _NO_ORGANIZATION = "00000000"
 
 
 @dataclass(frozen=True, slots=True)
 class SetupResult:
-    """What set-up made; ``client_secret`` is in clear here alone."""
+    """What setup created; ``client_secret`` is in clear text only here."""
 
     user_id: UUID
     email: str
@@ -57,27 +57,27 @@ class SetupResult:
 
 @read
 def is_set_up() -> bool:
-    """Whether this installation has its root."""
+    """Return whether the root organization exists."""
     return db.session.get(InstanceFact, _DONE) is not None
 
 
 @transaction
 def issue_setup_token() -> str:
-    """A fresh set-up token, for one hour and one use; one issued before is void. Raises NotFound after set-up."""
+    """Create a setup token, valid once for an hour, and invalidate the previous one. Raises NotFound after setup."""
     if is_set_up():
         raise _not_found()
     token = token_values.new_token(token_values.SETUP, _NO_ORGANIZATION)
     now = clock.now()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
-    ends = (now + TOKEN_LIFETIME).isoformat()
-    value = {"digest": token_values.digest(token).hex(), "expires_at": ends}
+    expires_at = (now + TOKEN_LIFETIME).isoformat()
+    value = {"digest": token_values.digest(token).hex(), "expires_at": expires_at}
     db.session.add(InstanceFact(name=_TOKEN, value=value, updated_at=now))
     return token
 
 
 @read
 def is_setup_token(token: str) -> bool:
-    """Whether the token would be taken now. Constant time for all of the right form."""
+    """Return whether the token is valid now, in constant time for all well-formed tokens."""
     parsed = token_values.parse_token(token)
     fact = db.session.get(InstanceFact, _TOKEN)
     if parsed is None or parsed.kind != token_values.SETUP or fact is None:
@@ -88,7 +88,7 @@ def is_setup_token(token: str) -> bool:
 
 @transaction
 def revoke_setup_token(token: str) -> bool:
-    """The token sets nothing up any more; says whether it would have. A restart of the service makes another."""
+    """Revoke the setup token and return whether it was valid. Restarting the service issues a new one."""
     if not is_setup_token(token):
         return False
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
@@ -106,20 +106,20 @@ def complete_setup(
     address: str | None = None,
     request_id: str | None = None,
 ) -> SetupResult:
-    """Root, its administrator, the first organization and the first management client stand.
+    """Create the root organization, its administrator, the first organization and the first management client.
 
-    ``token`` is None from the command line, whose user holds the keys anyway. Raises NotFound when set-up was done
-    or the token is not the one that was issued, InvalidInput naming every wrong field. Audit:
-    ``instance.set_up`` in root, then ``organization.created`` and ``client.registered``.
+    ``token`` is None on the command line, whose user has access to the keys anyway. Raises NotFound if setup is
+    complete or the token is not valid, InvalidInput naming every invalid field. Audit: ``instance.set_up`` in root,
+    then ``organization.created`` and ``client.registered``.
     """
     if is_set_up() or (token is not None and not is_setup_token(token)):
         raise _not_found()
     slug = _check_fields(email, name, password, organization_name, organization_id)
-    # Hashing takes longer than a transaction may; its place is before.
+    # Hash the password before the transaction, because it takes too long for one.
     password_hash = hash_new_password(
-        settings.defaults(), password, personal=(email, name, organization_name)
+        settings.default_settings(), password, personal=(email, name, organization_name)
     )
-    root_id, user_id = _make_root(token, email, name, password_hash, address, request_id)
+    root_id, user_id = _create_root(token, email, name, password_hash, address, request_id)
     actor = Actor(
         kind="user",
         organization_id=root_id,
@@ -147,23 +147,23 @@ def complete_setup(
 
 
 def management_client(name: str) -> Mapping[str, Any]:
-    """The metadata of a client of root that may use the whole management API by client_credentials."""
+    """Return the metadata of a root client that may use the whole management API with client credentials."""
     return {
         "name": name,
         "type": "machine",
         "grant_types": ["client_credentials"],
         "scopes": sorted(frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)),
         "trust": "first_party",
-        "description": "Calls the management API. Made at set-up.",
+        "description": "Calls the management API. Created by setup.",
     }
 
 
 @transaction
-def _make_root(
+def _create_root(
     token: str | None, email: str, name: str, password_hash: str, address: str | None, request_id: str | None
 ) -> tuple[str, UUID]:
     try:
-        # The row that can be inserted once decides among all who came at the same time.
+        # This row can be inserted only once, which decides between concurrent requests.
         with db.session.begin_nested():
             db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
     except IntegrityError as taken:
@@ -171,12 +171,12 @@ def _make_root(
     if token is not None and not is_setup_token(token):
         raise _not_found()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
-    stranger = Actor.system(_NO_ORGANIZATION, "set-up")
-    root_id = insert_organization(stranger, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
+    setup = Actor.system(_NO_ORGANIZATION, "set-up")
+    root_id = insert_organization(setup, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
     system = Actor(
         "system", root_id, root_id, is_root=True, label="set-up", ip_address=address, request_id=request_id
     )
-    # The token came by the terminal, and the address was typed by whoever holds it: nobody else could prove it.
+    # The token came from the terminal and its holder entered the email address, so it needs no verification.
     user_id = create_user(root_id, email=email, name=name, password_hash=password_hash, email_verified=True)
     add_administrator(system, ROOT_SLUG, user_id=public_id("usr", user_id), role=ADMIN)
     audit.record(system, "instance.set_up", target_type="user", target_id=public_id("usr", user_id))
@@ -193,19 +193,19 @@ def _check_fields(
     findings.add_problem("organization_name", text_problem(organization_name, longest=100))
     slug = organization_id or slug_from_name(organization_name)
     if slug is None:
-        findings.add("organization_id", "required", "The name suggests no id; give one.")
+        findings.add("organization_id", "required", "No id can be derived from this name. Enter one.")
     else:
         problem = slug_problem(slug)
         if problem is not None:
             findings.add("organization_id", "invalid_id", problem)
-    rules = settings.defaults()["authentication"]["password"]
+    rules = settings.default_settings()["authentication"]["password"]
     for error in find_password_errors(
         password, rules, personal=(email, name, organization_name), field="password"
     ):
         findings.add(error.field, error.code, error.message)
     findings.raise_if_any()
     if slug is None:
-        raise RuntimeError("unreachable: the findings were raised")
+        raise RuntimeError("unreachable: the errors were raised")
     return slug
 
 

@@ -1,1 +1,1 @@
-"""Sign-in: sessions, passwords, second factors, passkeys, known browsers."""
+"""Sign-in: sessions, passwords, second factors, passkeys, known browsers, and what actors may do to users."""

@@ -1,4 +1,4 @@
-"""Which users an actor may act upon."""
+"""What an actor may do in an organization and to its users."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from app.rules.organizations.lockout_prevention import Caller
 
 @read
 def enter_organization(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
-    """The actor as they act in the named organization, and that organization.
+    """Return the actor with their permissions in the organization named by ``slug``, and that organization.
 
-    Raises NotFound for every other organization than the actor's own, whether it exists or not, unless the actor
-    is of root: an administrator of root is one everywhere, somebody of root with a role in the organization has
-    that role, and a client of root needs ``organizations:read`` or ``organizations:write``. Audit events then show
-    the home organization beside the one acted in.
+    Raises NotFound for any organization other than the actor's own, whether or not it exists, unless the
+    actor belongs to root. Root's administrators have full access everywhere, other root users have the roles
+    assigned to them in the organization, and root's clients need ``organizations:read`` or
+    ``organizations:write``. Audit events show the actor's home organization beside the one acted in.
     """
     if actor.kind == "system":
         view = get_organization_by_slug(slug)
@@ -44,31 +44,27 @@ def enter_organization(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnap
     if own.slug == slug:
         return actor, own
     if not actor.is_root:
-        raise _unknown()
+        raise _organization_not_found()
     view = get_organization_by_slug(slug)
     if actor.user_id is not None:
         rights = get_user_permissions(view, actor.home_organization_id, actor.user_id)
         if not rights:
-            raise _unknown()
+            raise _organization_not_found()
         return actor.acting_in(view.id, intersect_permissions(actor.permissions, rights)), view
     if not actor.has_permission("organizations:read") and not actor.has_permission("organizations:write"):
-        raise _unknown()
+        raise _organization_not_found()
     return actor.acting_in(view.id, actor.permissions), view
-
-
-def _unknown() -> NotFound:
-    return NotFound("There is no such organization.")
 
 
 @read
 def find_caller(actor: Actor) -> Caller | None:
-    """How the actor signs in, and the roles that bring them here; None for a client and for the service itself."""
+    """Return how the actor signs in and which roles they have here, or None for clients and the system."""
     if actor.kind != "user" or actor.user_id is None:
         return None
     user = get_user(actor.home_organization_id, actor.user_id)
     return Caller(
         roles=get_user_roles(actor.organization_id, actor.home_organization_id, actor.user_id),
-        # Root's people sign in at root, so nothing set here keeps them out.
+        # Root's users sign in at root, so this organization's settings cannot lock them out.
         is_root=actor.home_organization_id != actor.organization_id,
         has_password=user.has_password,
         has_passkey=has_passwordless_passkey(actor.home_organization_id, actor.user_id),
@@ -78,14 +74,17 @@ def find_caller(actor: Actor) -> Caller | None:
 
 @read
 def can_any_user_sign_in_with_passkey(organization_id: str) -> bool:
-    """Whether anybody of the organization could sign in by a passkey alone, at the address that is configured."""
+    """Return whether a user of the organization has a passkey that works without a password at the configured
+    URL.
+    """
     return find_relying_party() is not None and any_user_has_passwordless_passkey(organization_id)
 
 
 def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
-    """The user, who the actor may act upon. Raises NotFound, Forbidden for a user who holds more than the actor.
+    """Return the user if the actor may manage them.
 
-    Wherever that is: whoever could choose the password of one of root's people would hold their roles elsewhere, too.
+    Raises NotFound, or Forbidden for a user who has more permissions than the actor in any organization.
+    Otherwise an actor could take over a root user's roles elsewhere by choosing that user's password.
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
@@ -93,21 +92,16 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
         try:
             organization = get_organization_by_id(organization_id)
         except NotFound:
-            continue  # It was deleted, and its roles with it.
-        require_role_permissions(_as_known_in(organization, actor), organization, role)
+            continue  # The organization was deleted together with its roles.
+        require_role_permissions(_actor_in(organization, actor), organization, role)
     return user
 
 
-def _as_known_in(organization: OrganizationSnapshot, actor: Actor) -> Actor:
-    """The actor with what they may do in the organization."""
-    try:
-        return enter_organization(actor, organization.slug)[0]
-    except NotFound:
-        return actor.acting_in(organization.id, frozenset())
-
-
 def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
-    """The actor holds all that the role holds. Raises Forbidden naming the first permission that is lacking."""
+    """Require that the actor has all permissions of the role.
+
+    Raises Forbidden with the first missing permission.
+    """
     if actor.kind == "system":
         return
     missing = missing_permissions(
@@ -115,6 +109,18 @@ def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, r
     )
     if missing:
         raise Forbidden(
-            f"The role {role} holds {missing[0]}, which you do not: nobody grants or takes what they lack.",
+            f"You can't manage the role {role} because you lack its permission {missing[0]}.",
             permission=missing[0],
         )
+
+
+def _organization_not_found() -> NotFound:
+    return NotFound("There is no such organization.")
+
+
+def _actor_in(organization: OrganizationSnapshot, actor: Actor) -> Actor:
+    """Return the actor with their permissions in the organization."""
+    try:
+        return enter_organization(actor, organization.slug)[0]
+    except NotFound:
+        return actor.acting_in(organization.id, frozenset())

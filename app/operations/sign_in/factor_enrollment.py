@@ -1,4 +1,7 @@
-"""Setting up a second factor: an authenticator app, and what every new factor brings with it."""
+"""Adding and removing second factors and recovery codes of one's own account.
+
+Authenticator apps are handled here, passkeys in ``passkey_registration`` with the shared steps from here.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,14 @@ from app.rules.sign_in import second_factors as one_time_codes
 from app.rules.sign_in.second_factors import TOTP, MfaRequirement, allowed_methods, combine_amr
 
 SETUP_LIFETIME = timedelta(minutes=30)
-_PLACE = "enrolment"
+_PURPOSE = "enrolment"
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorAppSetup:
-    """What the page of a new app holds: the secret to scan or type, and the same sealed, for the form to bring back."""
+    """What the setup page shows: the ``otpauth:`` URI and the secret as text, and the sealed secret for the
+    form.
+    """
 
     address: str
     text: str
@@ -51,7 +56,9 @@ class AuthenticatorAppSetup:
 
 @dataclass(frozen=True, slots=True)
 class AddedFactor:
-    """``token`` is the new value of this browser's cookie; ``codes`` are the recovery codes, if these are the first."""
+    """``token`` is the browser's new session cookie, ``codes`` the recovery codes if this is the first
+    factor.
+    """
 
     token: str | None
     codes: tuple[str, ...]
@@ -59,8 +66,10 @@ class AddedFactor:
 
 @dataclass(frozen=True, slots=True)
 class PendingEnrollment:
-    """A sign-in that waits for a factor to be set up. Made by ``enrolling`` alone, before anything is stored: a sign-in
-    that waits for a factor that is there already must not go on with another one (MF-6).
+    """A pending sign-in that waits for a second factor to be set up.
+
+    Only ``get_pending_enrollment`` makes one, before anything is stored: a sign-in that waits for an existing
+    factor must not continue by adding another (MF-6).
     """
 
     organization: OrganizationSnapshot
@@ -69,75 +78,97 @@ class PendingEnrollment:
 
 @dataclass(frozen=True, slots=True)
 class EnrollmentAtSignIn:
-    """How the sign-in went on, and the recovery codes, if these are the first."""
+    """The result of the sign-in, and the recovery codes if this is the first factor."""
 
     outcome: SignedIn | SecondStepRequired
     codes: tuple[str, ...]
 
 
+class SecondFactorRequired(Conflict):
+    """The factor cannot be removed because the organization requires one and it is the last."""
+
+    code = "second_factor_demanded"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFactors:
+    """The second factors of one's own account. ``allowed`` methods may be set up."""
+
+    allowed: tuple[str, ...]
+    methods: tuple[str, ...]
+    app: AuthenticatorAppRecord | None
+    codes_left: int
+
+
 @read
 def require_fresh_own_account(actor: Actor) -> None:
-    """The actor may change what protects their own account now. Raises Forbidden, FreshSignInRequired."""
+    """Require that the actor may change the protection of their own account.
+
+    Raises Forbidden, FreshSignInRequired.
+    """
     get_own_account(actor)
     require_fresh_sign_in(actor)
 
 
 @read
 def begin_authenticator_app(actor: Actor) -> AuthenticatorAppSetup:
-    """A new secret for the actor's authenticator app; nothing is kept of it until the app has shown a code.
+    """Create a secret for the actor's authenticator app. Nothing is stored until the app's first code.
 
-    The actor is signed in, or the person of a sign-in that waits.
+    The actor is signed in, or is the user of a pending sign-in.
     """
     organization, user_id = get_own_account(actor)
     secret = one_time_codes.new_secret()
-    return _shown(organization, actor.label, secret, _seal(organization.id, user_id, secret))
+    return _setup(organization, actor.label, secret, _seal(organization.id, user_id, secret))
 
 
 @read
 def continue_authenticator_app(actor: Actor, sealed: str) -> AuthenticatorAppSetup:
-    """The same secret again, after a wrong code; a new one when that page is too old."""
+    """Return the same setup after an incorrect code, or a new one if the page has expired."""
     organization, user_id = get_own_account(actor)
     try:
-        return _shown(organization, actor.label, _open(organization.id, user_id, sealed), sealed)
+        return _setup(organization, actor.label, _open(organization.id, user_id, sealed), sealed)
     except InvalidInput:
         return begin_authenticator_app(actor)
 
 
 @transaction
-def add_authenticator_app(actor: Actor, sealed: str, typed: str, *, known: str = "") -> AddedFactor:
-    """The actor has the authenticator app, whose code was typed; other sign-ins and what apps hold have ended (SS-6).
+def add_authenticator_app(actor: Actor, sealed: str, code: str, *, known_cookie: str = "") -> AddedFactor:
+    """Add the actor's authenticator app after checking its first code, and end their other sessions and
+    grants (SS-6).
 
-    ``known`` is the value of the browser's cookie of known browsers.
-    Raises FreshSignInRequired, InvalidInput naming ``code``, Conflict when there is an app already or the organization
-    does not take them. Audit: ``second_factor.added``.
+    ``known_cookie`` is the value of the known-browsers cookie. Raises FreshSignInRequired, InvalidInput naming
+    ``code``, and Conflict if there is an app already or the organization does not allow them. Audit:
+    ``second_factor.added``.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    _add(organization, user_id, sealed, typed)
-    return complete_enrollment(actor, organization, user_id, TOTP, proved=("otp",), known=known)
+    _store_app(organization, user_id, sealed, code)
+    return complete_enrollment(
+        actor, organization, user_id, TOTP, methods=("otp",), known_cookie=known_cookie
+    )
 
 
 @transaction
 def add_authenticator_app_at_sign_in(
-    actor: Actor, organization: OrganizationSnapshot, token: str, sealed: str, typed: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, sealed: str, code: str, browser: Browser
 ) -> EnrollmentAtSignIn:
-    """As ``add_app``, for somebody whose sign-in waits for it; it goes on.
+    """Add an authenticator app during a sign-in that requires it, and continue the sign-in.
 
-    Raises SignInEnded, InvalidInput naming ``code``, Conflict. Audit: ``second_factor.added`` and that of
-    ``complete_second_proof``.
+    Raises SignInEnded, InvalidInput naming ``code``, Conflict. Audit: ``second_factor.added`` and as
+    ``complete_second_factor``.
     """
-    waiting = get_pending_enrollment(organization, token, browser.id)
-    _add(organization, waiting.pending.user_id, sealed, typed)
-    return complete_enrollment_at_sign_in(actor, waiting, TOTP, proved=("otp",), browser=browser)
+    enrollment = get_pending_enrollment(organization, token, browser.id)
+    _store_app(organization, enrollment.pending.user_id, sealed, code)
+    return complete_enrollment_at_sign_in(actor, enrollment, TOTP, methods=("otp",), browser=browser)
 
 
 @read
 def get_pending_enrollment(
     organization: OrganizationSnapshot, token: str, browser_id: str
 ) -> PendingEnrollment:
-    """The sign-in of the token, if it waits for a factor to be set up. Raises SignInEnded."""
+    """Return the pending sign-in if it waits for a factor to be set up. Raises SignInEnded."""
     pending = get_pending_sign_in(organization, token, browser_id)
-    if decide_mfa_of_user(organization, pending.user_id, pending.amr).demand not in {
+    if decide_mfa_of_user(organization, pending.user_id, pending.amr).requirement not in {
         MfaRequirement.OFFER,
         MfaRequirement.ENROL,
     }:
@@ -152,133 +183,56 @@ def complete_enrollment(
     user_id: UUID,
     method: str,
     *,
-    proved: tuple[str, ...],
-    known: str,
+    methods: tuple[str, ...],
+    known_cookie: str,
 ) -> AddedFactor:
-    """What every new factor of a signed-in person brings; in the unit that stored it.
+    """Apply what every new second factor of a signed-in user entails, in the transaction that stored it.
 
-    The present sign-in was made by it too, and has a new cookie (SS-2). Raises FreshSignInRequired when that sign-in
-    has ended meanwhile: nothing is added. Audit: ``second_factor.added``.
+    Other sessions and grants end. The current session gets the factor's ``amr`` and a new cookie (SS-2).
+    Raises FreshSignInRequired if that session has ended meanwhile. Audit: ``second_factor.added``.
     """
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
-    codes = _note_added(actor, organization, user_id, method, ended)
-    _raise_session(actor, proved)
-    record_second_factor(organization.id, user_id, known)
+    codes = _record_added(actor, organization, user_id, method, ended)
+    _add_session_methods(actor, methods)
+    record_second_factor(organization.id, user_id, known_cookie)
     require_active_session(actor)
     return AddedFactor(rotate_session_token(actor), codes)
 
 
 @transaction
 def complete_enrollment_at_sign_in(
-    actor: Actor, waiting: PendingEnrollment, method: str, *, proved: tuple[str, ...], browser: Browser
+    actor: Actor, enrollment: PendingEnrollment, method: str, *, methods: tuple[str, ...], browser: Browser
 ) -> EnrollmentAtSignIn:
-    """As ``finish_adding``, for a sign-in that waits and goes on with it. Raises SignInEnded."""
-    organization, pending = waiting.organization, waiting.pending
-    outcome = complete_second_factor(actor, organization, pending, proved, browser)
+    """Continue a pending sign-in with the factor that was just stored. Raises SignInEnded."""
+    organization, pending = enrollment.organization, enrollment.pending
+    outcome = complete_second_factor(actor, organization, pending, methods, browser)
     keep = outcome.session_id if isinstance(outcome, SignedIn) else None
-    # A sign-in that waits for yet another step would end with the others.
+    # Without a session yet, ending the others would also delete this pending sign-in, which needs another step.
     ended = end_sessions_of_user(organization.id, pending.user_id, keep=keep) if keep is not None else 0
-    person = replace(pending.person(actor), session_id=keep)
-    return EnrollmentAtSignIn(outcome, _note_added(person, organization, pending.user_id, method, ended))
+    user_actor = replace(pending.to_actor(actor), session_id=keep)
+    return EnrollmentAtSignIn(
+        outcome, _record_added(user_actor, organization, pending.user_id, method, ended)
+    )
 
 
 def get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
-    """The actor's own organization and id: an account is changed from its own sign-in alone. Raises Forbidden."""
+    """Return the actor's own organization and user id. Raises Forbidden for any other account."""
     user_id = actor.require_own_account()
     return get_organization_by_id(actor.organization_id), user_id
 
 
 def require_method_allowed(organization: OrganizationSnapshot, method: str) -> None:
-    """People of the organization may set up second factors of the method. Raises Conflict."""
+    """Require that the organization allows second factors of the method. Raises Conflict."""
     if method not in allowed_methods(organization.settings):
         raise Conflict("This organization does not take such a second factor.", code="method_not_allowed")
 
 
-def _add(organization: OrganizationSnapshot, user_id: UUID, sealed: str, typed: str) -> None:
-    require_method_allowed(organization, TOTP)
-    secret = _open(organization.id, user_id, sealed)
-    step = one_time_codes.matching_step(secret, typed, clock.now())
-    if step is None:
-        raise InvalidInput(
-            "This is not the code that the app shows now. Is the clock of your device right?",
-            field="code",
-            code="wrong_code",
-        )
-    totp.store_authenticator_app(organization.id, user_id, secret, step)
-
-
-def _note_added(
-    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str, ended_sessions: int
-) -> tuple[str, ...]:
-    codes = second_factors.create_first_recovery_codes(organization, user_id)
-    grants = revoke_grants_of_user(actor, user_id, reason="second_factor_added")
-    audit.record(
-        actor,
-        "second_factor.added",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        after={
-            "method": method,
-            "recovery_codes": len(codes),
-            "ended_sessions": ended_sessions,
-            "ended_grants": grants,
-        },
-    )
-    notify_user(actor, user_id, "second_factor_added")
-    return codes
-
-
-def _raise_session(actor: Actor, proved: tuple[str, ...]) -> None:
-    db.session.execute(
-        update(Session)
-        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
-        .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), proved)))
-        .execution_options(synchronize_session=False)
-    )
-
-
-def _shown(
-    organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
-) -> AuthenticatorAppSetup:
-    issuer = organization.settings["branding"]["display_name"] or organization.name
-    address = one_time_codes.otpauth_uri(secret, issuer=issuer, account=account)
-    return AuthenticatorAppSetup(address, one_time_codes.format_secret(secret), sealed)
-
-
-def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
-    until = int((clock.now() + SETUP_LIFETIME).timestamp()).to_bytes(8, "big")
-    return urlsafe_b64encode(totp.seal_secret(organization_id, user_id, _PLACE, until + secret)).decode()
-
-
-def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
-    try:
-        opened = totp.open_secret(organization_id, user_id, _PLACE, urlsafe_b64decode(sealed[:400]))
-    except (sealing.UnsealError, ValueError):
-        opened = bytes(8)
-    if int.from_bytes(opened[:8], "big") < clock.now().timestamp():
-        raise InvalidInput("This page is too old. Scan the new code.", field="code", code="page_too_old")
-    return opened[8:]
-
-
-class SecondFactorRequired(Conflict):
-    """The organization asks this person for a second factor, and it would be the last."""
-
-    code = "second_factor_demanded"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnFactors:
-    """What protects one's account beside the password; ``allowed`` may be set up."""
-
-    allowed: tuple[str, ...]
-    methods: tuple[str, ...]
-    app: AuthenticatorAppRecord | None
-    codes_left: int
-
-
 @read
 def own_factors(actor: Actor) -> OwnFactors:
-    """The actor's own second factors. Raises Forbidden for anybody but a person in their own organization."""
+    """Return the actor's own second factors.
+
+    Raises Forbidden unless the actor is a user in their own organization.
+    """
     organization, user_id = get_own_account(actor)
     return OwnFactors(
         allowed_methods(organization.settings),
@@ -290,9 +244,9 @@ def own_factors(actor: Actor) -> OwnFactors:
 
 @transaction
 def remove_authenticator_app(actor: Actor) -> str | None:
-    """The actor's authenticator app counts no more. Returns the new value of this browser's cookie.
+    """Remove the actor's authenticator app and return the new session cookie.
 
-    Raises FreshSignInRequired, which asks for the second factor too, NotFound, FactorDemanded. Audit:
+    Raises FreshSignInRequired, which also requires the second factor, NotFound, SecondFactorRequired. Audit:
     ``second_factor.removed``.
     """
     organization, user_id = get_own_account(actor)
@@ -306,15 +260,15 @@ def remove_authenticator_app(actor: Actor) -> str | None:
 def complete_factor_removal(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
 ) -> str | None:
-    """What the end of every factor brings, in the unit that removed it; returns the new value of the cookie.
+    """Apply what removing a factor entails, in the transaction that removed it, and return the new session
+    cookie.
 
-    With the last one the recovery codes go, which stand in for it. Raises FactorDemanded when the person could not
-    sign in without another one. Other sign-ins and what apps hold have ended (SS-6). Audit:
-    ``second_factor.removed``.
+    Recovery codes are deleted with the last factor. Other sessions and grants end (SS-6). Raises
+    SecondFactorRequired if the organization requires another factor first. Audit: ``second_factor.removed``.
     """
     if not find_methods_of_user(organization.id, user_id):
         second_factors.delete_recovery_codes(organization.id, user_id)
-        if decide_mfa_of_user(organization, user_id, ()).demand is MfaRequirement.ENROL:
+        if decide_mfa_of_user(organization, user_id, ()).requirement is MfaRequirement.ENROL:
             raise SecondFactorRequired(
                 sentence(
                     "%(organization)s asks you for a second factor. Set up another one first.",
@@ -338,9 +292,10 @@ def complete_factor_removal(
 
 @transaction
 def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
-    """New recovery codes, clear in this answer alone; those before are void (MF-4), and the person is told by mail.
+    """Replace the actor's recovery codes and return the new ones, in clear only here (MF-4).
 
-    Raises FreshSignInRequired, Conflict for somebody without a second factor. Audit: ``recovery_codes.renewed``.
+    The user is notified by email. Raises FreshSignInRequired, and Conflict without a second factor. Audit:
+    ``recovery_codes.renewed``.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
@@ -359,3 +314,69 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
     notify_user(actor, user_id, "recovery_codes_renewed")
     require_active_session(actor)
     return codes
+
+
+def _store_app(organization: OrganizationSnapshot, user_id: UUID, sealed: str, code: str) -> None:
+    require_method_allowed(organization, TOTP)
+    secret = _open(organization.id, user_id, sealed)
+    step = one_time_codes.matching_step(secret, code, clock.now())
+    if step is None:
+        raise InvalidInput(
+            "This is not the code that the app shows now. Is the clock of your device right?",
+            field="code",
+            code="wrong_code",
+        )
+    totp.store_authenticator_app(organization.id, user_id, secret, step)
+
+
+def _record_added(
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str, ended_sessions: int
+) -> tuple[str, ...]:
+    codes = second_factors.create_first_recovery_codes(organization, user_id)
+    grants = revoke_grants_of_user(actor, user_id, reason="second_factor_added")
+    audit.record(
+        actor,
+        "second_factor.added",
+        target_type="user",
+        target_id=public_id("usr", user_id),
+        after={
+            "method": method,
+            "recovery_codes": len(codes),
+            "ended_sessions": ended_sessions,
+            "ended_grants": grants,
+        },
+    )
+    notify_user(actor, user_id, "second_factor_added")
+    return codes
+
+
+def _add_session_methods(actor: Actor, methods: tuple[str, ...]) -> None:
+    db.session.execute(
+        update(Session)
+        .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
+        .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), methods)))
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _setup(
+    organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
+) -> AuthenticatorAppSetup:
+    issuer = organization.settings["branding"]["display_name"] or organization.name
+    address = one_time_codes.otpauth_uri(secret, issuer=issuer, account=account)
+    return AuthenticatorAppSetup(address, one_time_codes.format_secret(secret), sealed)
+
+
+def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
+    until = int((clock.now() + SETUP_LIFETIME).timestamp()).to_bytes(8, "big")
+    return urlsafe_b64encode(totp.seal_secret(organization_id, user_id, _PURPOSE, until + secret)).decode()
+
+
+def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
+    try:
+        opened = totp.open_secret(organization_id, user_id, _PURPOSE, urlsafe_b64decode(sealed[:400]))
+    except (sealing.UnsealError, ValueError):
+        opened = bytes(8)
+    if int.from_bytes(opened[:8], "big") < clock.now().timestamp():
+        raise InvalidInput("This page is too old. Scan the new code.", field="code", code="page_too_old")
+    return opened[8:]

@@ -1,4 +1,4 @@
-"""The second step: a code of the authenticator app, or a recovery code in its place."""
+"""Verifying the second step of a sign-in: a code of the authenticator app, or a recovery code."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ OTP_AMR = "otp"
 
 @dataclass(frozen=True, slots=True)
 class InvalidCode:
-    """The code does not count. ``retry_after`` seconds have to pass before the next, which needs a new sign-in when
-    the present one ``has_ended``; ``is_capped`` says that waiting is not what helps.
+    """The code was rejected. The next attempt is allowed after ``retry_after`` seconds.
+
+    ``has_ended`` means that a new sign-in is needed, ``is_capped`` that waiting does not help.
     """
 
     attempts_left: int
@@ -36,33 +37,36 @@ class InvalidCode:
 
 @transaction
 def verify_code(
-    actor: Actor, organization: OrganizationSnapshot, token: str, typed: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, code: str, browser: Browser
 ) -> SignedIn | SecondStepRequired | InvalidCode:
-    """The sign-in that waits goes on by a code of the app or a recovery code, each of which counts once.
+    """Complete the second step of a sign-in with an authenticator code or a recovery code, each valid once.
 
-    Wrong ones are counted as ``tries`` says: the fifth in a row ends what waits (MF-3). A recovery code has no wait:
-    nobody guesses one, and whoever knows the password shall not keep its owner from it. ``actor`` is the anonymous one.
-    Raises SignInEnded. Audit: that of ``complete_second_proof``, ``recovery_code.used``, or ``second_factor.failed``.
+    Incorrect codes are counted, and the fifth in a row ends the pending sign-in (MF-3). Recovery codes are
+    accepted during a wait, because they cannot be guessed and someone who knows the password must not lock
+    the owner out. ``actor`` is the anonymous actor. Raises SignInEnded. Audit: as ``complete_second_factor``,
+    ``recovery_code.used``, or ``second_factor.failed``.
     """
     pending = get_pending_sign_in(organization, token, browser.id)
-    if second_factors.use_recovery_code(organization.id, pending.user_id, typed):
-        _note_recovery(actor, organization, pending)
+    if second_factors.use_recovery_code(organization.id, pending.user_id, code):
+        _record_recovery_code_use(actor, organization, pending)
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
-    claim = pending_sign_ins.claim_code_attempt(organization, pending)
-    if claim.retry_after:
-        return InvalidCode(0, claim.retry_after, is_capped=claim.is_capped)
-    if totp.use_authenticator_code(organization.id, pending.user_id, typed):
+    attempt = pending_sign_ins.claim_code_attempt(organization, pending)
+    if attempt.wait:
+        return InvalidCode(0, attempt.wait, is_capped=attempt.is_capped)
+    if totp.use_authenticator_code(organization.id, pending.user_id, code):
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
     audit.record(
         actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
     )
-    if claim.left:
-        return InvalidCode(claim.left)
+    if attempt.left:
+        return InvalidCode(attempt.left)
     delete_similar_pending_sign_ins(pending)
     return InvalidCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 
 
-def _note_recovery(actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord) -> None:
+def _record_recovery_code_use(
+    actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord
+) -> None:
     left = second_factors.count_recovery_codes(organization.id, pending.user_id)
     audit.record(
         actor,

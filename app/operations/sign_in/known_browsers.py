@@ -1,8 +1,9 @@
-"""Known browsers: where somebody has signed in before, so that guesses made elsewhere do not make them wait (LK-1).
+"""Known browsers: where a user has signed in before, so that failures elsewhere do not delay them there
+(LK-1).
 
-A browser's cookie for an organization holds a value for each of the last few people who signed in there completely.
-Each is bound to one person, proves nothing but that, and is made anew for whoever is not known there yet: a value that
-somebody planted stays that somebody's.
+A browser's cookie for an organization holds one value for each of the last few users who completed a sign-in
+there. Each value is bound to one user and proves nothing else. A user who is not known yet gets a new value,
+so a planted cookie never becomes someone else's.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from app.rules.sign_in.browser_names import browser_name
 from app.rules.token_values import KNOWN_BROWSER, digest, new_token, parse_token
 
 MAX_BROWSERS_PER_USER = 20
-"""Whoever signs in again and again without cookies must not fill the table: the ones used longest ago go."""
+"""Repeated sign-ins without cookies must not fill the table. The least recently used ones are deleted."""
 MAX_USERS_PER_COOKIE = 4
-"""People of one organization whom a browser remembers."""
+"""Users of one organization that a browser remembers."""
 KNOWN_BROWSER_LIFETIME = timedelta(days=365)
 _SEPARATOR = "."
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBrowserRecord:
-    """A known browser as its owner sees it in a list."""
+    """A known browser as shown to its user in a list."""
 
     public_id: str
     is_current: bool
@@ -48,7 +49,7 @@ class KnownBrowserRecord:
 
 @read
 def find_known_browser(organization_id: str, email_canonical: str, cookie: str) -> UUID | None:
-    """The known browser of the account with the address that the cookie's value speaks of, or None."""
+    """Find the known browser of the account with the email among the cookie's values."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id)
         .join(
@@ -66,7 +67,7 @@ def find_known_browser(organization_id: str, email_canonical: str, cookie: str) 
 
 @read
 def find_browser_with_second_factor(organization_id: str, user_id: UUID, cookie: str) -> UUID | None:
-    """The user's known browser that the cookie's value speaks of, if a second factor was given in it; or None."""
+    """Find the user's known browser among the cookie's values if a second factor was used in it."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id).where(
             KnownBrowser.organization_id == organization_id,
@@ -81,7 +82,9 @@ def find_browser_with_second_factor(organization_id: str, user_id: UUID, cookie:
 
 @transaction
 def record_second_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
-    """A second factor was given, or set up, in the browser of the cookie; nothing for one that is not known."""
+    """Record that a second factor was used or set up in the user's known browser of the cookie, if there is
+    one.
+    """
     count_changed(
         update(KnownBrowser)
         .where(
@@ -95,7 +98,7 @@ def record_second_factor(organization_id: str, user_id: UUID, cookie: str) -> No
 
 @transaction
 def clear_second_factors(organization_id: str, user_id: UUID) -> None:
-    """No second factor was ever given in any browser of the user: those that were are gone."""
+    """Clear the record of used second factors in all browsers of the user, after the factors were removed."""
     count_changed(
         update(KnownBrowser)
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
@@ -111,14 +114,14 @@ def remember_browser(
     *,
     user_agent: str,
     has_signed_in_before: bool,
-    gave_factor: bool = False,
+    used_factor: bool = False,
 ) -> str:
-    """The browser is known as one of the user's from now on, a year at least; returns its cookie's value.
+    """Remember the browser as known to the user for a year and return the new cookie value.
 
-    Part of the complete sign-in that audits it; ``gave_factor`` says that a second factor was part of that. Whoever has
-    signed in before, and never here, is told by mail.
+    Call it in the sign-in's transaction, which audits it. ``used_factor`` says that a second factor was used.
+    A user who has signed in before, but never in this browser, is notified by email.
     """
-    here = actor.organization_id
+    organization_id = actor.organization_id
     now = clock.now()
     seen: dict[str, Any] = {
         "last_used_at": now,
@@ -126,22 +129,22 @@ def remember_browser(
         "address": (actor.ip_address or "")[:64] or None,
         "user_agent": "".join(char for char in user_agent if char.isprintable())[:255],
     }
-    if gave_factor:
+    if used_factor:
         seen["factor_given_at"] = now
     known = update(KnownBrowser).where(
-        KnownBrowser.organization_id == here,
+        KnownBrowser.organization_id == organization_id,
         KnownBrowser.user_id == user_id,
-        KnownBrowser.digest.in_(_digests_of(here, cookie)),
+        KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
         KnownBrowser.expires_at > now,
     )
     if count_changed(known.values(**seen)):
         return cookie
     unit = current_unit_of_work()
-    token: str = unit.stable_value("known browser", lambda: new_token(KNOWN_BROWSER, here))
-    _make_room(here, user_id)
+    token: str = unit.stable_value("known browser", lambda: new_token(KNOWN_BROWSER, organization_id))
+    _enforce_browser_limit(organization_id, user_id)
     db.session.add(
         KnownBrowser(
-            organization_id=here,
+            organization_id=organization_id,
             id=unit.stable_value("known browser id", new_id),
             digest=digest(token),
             user_id=user_id,
@@ -151,12 +154,14 @@ def remember_browser(
     )
     if has_signed_in_before:
         notify_user(actor, user_id, "new_browser", browser=browser_name(user_agent))
-    return _SEPARATOR.join((token, *_tokens_of(here, cookie)[: MAX_USERS_PER_COOKIE - 1]))
+    return _SEPARATOR.join((token, *_tokens_of(organization_id, cookie)[: MAX_USERS_PER_COOKIE - 1]))
 
 
 @transaction
 def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | None = None) -> int:
-    """No browser but that of the cookie ``keep`` is known as the user's; part of the change that audits it."""
+    """Forget the user's known browsers except the one of the cookie ``keep``, in the transaction that audits
+    it.
+    """
     statement = delete(KnownBrowser).where(
         KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id
     )
@@ -167,19 +172,19 @@ def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | 
 
 @read
 def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserRecord]:
-    """The actor's own known browsers, the one of the cookie first, then by last use."""
-    here, user_id = actor.organization_id, actor.require_own_account()
+    """List the actor's own known browsers, the one of the cookie first, then by last use."""
+    organization_id, user_id = actor.organization_id, actor.require_own_account()
     rows = db.session.scalars(
         select(KnownBrowser)
         .where(
-            KnownBrowser.organization_id == here,
+            KnownBrowser.organization_id == organization_id,
             KnownBrowser.user_id == user_id,
             KnownBrowser.expires_at > clock.now(),
         )
         .order_by(KnownBrowser.last_used_at.desc())
         .limit(MAX_BROWSERS_PER_USER)
     )
-    current = _digests_of(here, cookie)
+    current = _digests_of(organization_id, cookie)
     listed = [
         KnownBrowserRecord(
             public_id("kbr", row.id),
@@ -196,12 +201,12 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserRecord]:
 
 @transaction
 def forget_browser(actor: Actor, browser_id: str) -> None:
-    """That browser is one of the actor's no more. Raises NotFound for anybody else's. Audit: ``browser.forgotten``."""
-    here, user_id = actor.organization_id, actor.require_own_account()
+    """Forget one of the actor's own known browsers. Raises NotFound. Audit: ``browser.forgotten``."""
+    organization_id, user_id = actor.organization_id, actor.require_own_account()
     row_id = parse_public_id("kbr", browser_id)
     forgotten = count_changed(
         delete(KnownBrowser).where(
-            KnownBrowser.organization_id == here,
+            KnownBrowser.organization_id == organization_id,
             KnownBrowser.user_id == user_id,
             KnownBrowser.id == row_id,
         )
@@ -211,24 +216,24 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
     audit.record(actor, "browser.forgotten", target_type="browser", target_id=browser_id)
 
 
-def _make_room(organization_id: str, user_id: UUID) -> None:
-    standing = db.session.scalars(
+def _enforce_browser_limit(organization_id: str, user_id: UUID) -> None:
+    excess = db.session.scalars(
         select(KnownBrowser.id)
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
         .order_by(KnownBrowser.last_used_at.desc())
         .offset(MAX_BROWSERS_PER_USER - 1)
         .limit(100)
     ).all()
-    if standing:
+    if excess:
         count_changed(
             delete(KnownBrowser).where(
-                KnownBrowser.organization_id == organization_id, KnownBrowser.id.in_(standing)
+                KnownBrowser.organization_id == organization_id, KnownBrowser.id.in_(excess)
             )
         )
 
 
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:
-    """The well-formed values of the organization in a cookie, whatever a browser sent."""
+    """Return the well-formed values of the organization in a cookie, whose content is untrusted."""
     parts = cookie[:1000].split(_SEPARATOR)[:MAX_USERS_PER_COOKIE]
     parsed = [(part, parse_token(part)) for part in parts]
     return [

@@ -1,4 +1,6 @@
-"""Registering a passkey: by somebody who has just signed in, or whose sign-in waits for a second factor."""
+"""Registering and managing passkeys of one's own account, when signed in or during a sign-in that requires a
+factor.
+"""
 
 from __future__ import annotations
 
@@ -66,118 +68,128 @@ from app.rules.sign_in.second_factors import PASSKEY, allowed_methods
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPasskey:
-    """A passkey that may be stored, under the name that it shall have."""
+    """A verified passkey that may be stored, with its name."""
 
-    made: CreatedPasskey
-    answer: RegistrationResponse
+    created: CreatedPasskey
+    response: RegistrationResponse
     name: str
     user_agent: str
 
     @property
-    def proved(self) -> tuple[str, ...]:
-        return passkey_amr(may_sync=self.made.may_sync, alone=False)
+    def methods(self) -> tuple[str, ...]:
+        """Return the authentication methods (``amr``) that the registration stands for."""
+        return passkey_amr(may_sync=self.created.may_sync, passwordless=False)
+
+
+class LastSignInMethod(Conflict):
+    """Passwords are disabled, and without this passkey its owner could not sign in again."""
+
+    code = "last_way_in"
 
 
 @read
 def can_register_passkey(actor: Actor) -> bool:
-    """Whether the actor may have one more passkey, at this address. Raises Forbidden."""
+    """Return whether the actor may register another passkey at the configured URL. Raises Forbidden."""
     organization, user_id = get_own_account(actor)
-    return find_relying_party() is not None and _why_not(organization, user_id) is None
+    return find_relying_party() is not None and _registration_error(organization, user_id) is None
 
 
 def begin_registration(actor: Actor, browser: Browser) -> Mapping[str, Any]:
-    """What the browser is asked, as JSON (PublicKeyCredentialCreationOptions), for a passkey of the actor's own.
+    """Return the PublicKeyCredentialCreationOptions as JSON for a new passkey of the actor.
 
-    Raises FreshSignInRequired, Conflict where there may be no more, Forbidden.
+    Raises FreshSignInRequired, Forbidden, and Conflict if no further passkey is allowed.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    _require_room(organization, user_id)
-    return _options(organization, user_id, browser)
+    _require_registration_allowed(organization, user_id)
+    return _creation_options(organization, user_id, browser)
 
 
-def finish_registration(actor: Actor, text: str, name: str, browser: Browser) -> AddedFactor:
-    """The actor has the passkey of the browser's answer; other sign-ins and what apps hold have ended (SS-6).
+def finish_registration(actor: Actor, response_json: str, name: str, browser: Browser) -> AddedFactor:
+    """Store the passkey of the browser's response, and end the user's other sessions and grants (SS-6).
 
-    Without a ``name`` it is called after the browser. Raises FreshSignInRequired, BadAnswer, NotVerified,
-    ChallengeEnded, InvalidInput naming ``name``, Conflict when it is registered already. Audit:
-    ``passkey.registered`` and ``second_factor.added``.
+    Without a ``name`` it is named after the browser. Raises FreshSignInRequired, InvalidPasskeyResponse,
+    PasskeyNotVerified, InvalidChallenge, InvalidInput naming ``name``, Conflict when it is registered
+    already. Audit: ``passkey.registered`` and ``second_factor.added``.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    _require_room(organization, user_id)
-    verified = verify_new_passkey(organization, REGISTER, str(user_id), text, name, browser)
-    return _add(actor, organization, user_id, verified, browser.known)
+    _require_registration_allowed(organization, user_id)
+    verified = verify_new_passkey(organization, REGISTER, str(user_id), response_json, name, browser)
+    return _store_and_complete(actor, organization, user_id, verified, browser.known_cookie)
 
 
 def begin_registration_at_sign_in(
     organization: OrganizationSnapshot, token: str, browser: Browser
 ) -> Mapping[str, Any] | None:
-    """As ``begin_registration``, for somebody whose sign-in waits for a second factor; None where passkeys are none.
+    """Return the creation options for a sign-in that waits for a second factor, or None if passkeys are
+    unavailable.
 
     Raises SignInEnded.
     """
     user_id = get_pending_enrollment(organization, token, browser.id).pending.user_id
-    is_taken = PASSKEY in allowed_methods(organization.settings)
-    if not is_taken or find_relying_party() is None or _why_not(organization, user_id) is not None:
+    is_allowed = PASSKEY in allowed_methods(organization.settings)
+    if (
+        not is_allowed
+        or find_relying_party() is None
+        or _registration_error(organization, user_id) is not None
+    ):
         return None
-    return _options(organization, user_id, browser)
+    return _creation_options(organization, user_id, browser)
 
 
 def finish_registration_at_sign_in(
-    actor: Actor, organization: OrganizationSnapshot, token: str, text: str, name: str, browser: Browser
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    token: str,
+    response_json: str,
+    name: str,
+    browser: Browser,
 ) -> EnrollmentAtSignIn:
-    """As ``finish_registration``, for a sign-in that waits for it, which goes on. Raises SignInEnded too."""
-    waiting = get_pending_enrollment(organization, token, browser.id)
+    """Store the passkey as ``finish_registration`` does and continue the pending sign-in.
+
+    Raises SignInEnded too.
+    """
+    enrollment = get_pending_enrollment(organization, token, browser.id)
     require_method_allowed(organization, PASSKEY)
-    user_id = waiting.pending.user_id
-    _require_room(organization, user_id)
-    verified = verify_new_passkey(organization, REGISTER, str(user_id), text, name, browser)
-    return _add_at_sign_in(actor, organization, token, verified, browser)
-
-
-@transaction
-def _add(
-    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, verified: VerifiedPasskey, known: str
-) -> AddedFactor:
-    store_passkey(actor, organization, user_id, verified)
-    return complete_enrollment(actor, organization, user_id, PASSKEY, proved=verified.proved, known=known)
-
-
-@transaction
-def _add_at_sign_in(
-    actor: Actor, organization: OrganizationSnapshot, token: str, verified: VerifiedPasskey, browser: Browser
-) -> EnrollmentAtSignIn:
-    # Asked again within the unit, before anything is stored: a sign-in goes on once.
-    waiting = get_pending_enrollment(organization, token, browser.id)
-    person = waiting.pending.person(actor)
-    store_passkey(person, organization, waiting.pending.user_id, verified)
-    return complete_enrollment_at_sign_in(actor, waiting, PASSKEY, proved=verified.proved, browser=browser)
+    user_id = enrollment.pending.user_id
+    _require_registration_allowed(organization, user_id)
+    verified = verify_new_passkey(organization, REGISTER, str(user_id), response_json, name, browser)
+    return _store_and_complete_at_sign_in(actor, organization, token, verified, browser)
 
 
 def verify_new_passkey(
-    organization: OrganizationSnapshot, purpose: str, whose: str, text: str, name: str, browser: Browser
+    organization: OrganizationSnapshot,
+    purpose: str,
+    subject: str,
+    response_json: str,
+    name: str,
+    browser: Browser,
 ) -> VerifiedPasskey:
-    """The answer is right and its challenge, made for the purpose and for ``whose``, is used.
+    """Verify the response to a challenge issued for the purpose and subject, and consume the challenge.
 
-    Not in a unit of work, for it takes time and counts once. Raises as ``finish_registration``.
+    Call it outside of a transaction, because it takes time and a challenge is used once. Raises as
+    ``finish_registration``.
     """
     party = get_relying_party()
-    chosen = normalize_passkey_name(name if name.strip() else browser_name(browser.user_agent))
-    answer = parse_registration_response(text)
-    challenge = challenge_in_response(answer)
-    validate_challenge(organization, purpose, browser.id, challenge, whose)
-    made = verify_registration(party, answer, challenge)
+    chosen_name = normalize_passkey_name(name if name.strip() else browser_name(browser.user_agent))
+    response = parse_registration_response(response_json)
+    challenge = challenge_in_response(response)
+    validate_challenge(organization, purpose, browser.id, challenge, subject)
+    created = verify_registration(party, response, challenge)
     consume_challenge(organization, challenge)
-    return VerifiedPasskey(made, answer, chosen, browser.user_agent)
+    return VerifiedPasskey(created, response, chosen_name, browser.user_agent)
 
 
 @transaction
 def store_passkey(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, verified: VerifiedPasskey
 ) -> None:
-    """The user has the passkey. Raises Conflict when it is registered already. Audit: ``passkey.registered``."""
-    made, passkey_id = verified.made, current_unit_of_work().stable_value("passkey", new_id)
+    """Store the user's passkey.
+
+    Raises Conflict when it is registered already. Audit: ``passkey.registered``.
+    """
+    created, passkey_id = verified.created, current_unit_of_work().stable_value("passkey", new_id)
     printable = "".join(char for char in verified.user_agent if char.isprintable())
     try:
         with db.session.begin_nested():
@@ -186,15 +198,15 @@ def store_passkey(
                     organization_id=organization.id,
                     id=passkey_id,
                     user_id=user_id,
-                    credential_id=made.credential_id,
-                    public_key=made.public_key,
-                    sign_count=made.sign_count,
-                    transports=" ".join(verified.answer.transports),
-                    aaguid=made.aaguid,
+                    credential_id=created.credential_id,
+                    public_key=created.public_key,
+                    sign_count=created.sign_count,
+                    transports=" ".join(verified.response.transports),
+                    aaguid=created.aaguid,
                     name=verified.name,
-                    may_sync=made.may_sync,
-                    is_synced=made.is_synced,
-                    signs_in_alone=verified.answer.is_discoverable and made.was_verified,
+                    may_sync=created.may_sync,
+                    is_synced=created.is_synced,
+                    signs_in_alone=verified.response.is_discoverable and created.was_verified,
                     user_agent=printable[:255],
                     created_at=clock.now(),
                 )
@@ -209,88 +221,26 @@ def store_passkey(
         after={
             "passkey": public_id(PUBLIC_ID_PREFIX, passkey_id),
             "name": verified.name,
-            "synced": made.is_synced,
+            "synced": created.is_synced,
         },
     )
 
 
-def _options(organization: OrganizationSnapshot, user_id: UUID, browser: Browser) -> Mapping[str, Any]:
-    party = get_relying_party()
-    user = get_user(organization.id, user_id)
-    return creation_options(
-        party,
-        issue_challenge(organization, REGISTER, browser.id, str(user_id)),
-        title=organization.settings["branding"]["display_name"] or organization.name,
-        handle=_handle_of(organization.id, user_id),
-        email=user.email,
-        name=user.name,
-        known=list_descriptors(organization.id, user_id),
-    )
-
-
-def _require_room(organization: OrganizationSnapshot, user_id: UUID) -> None:
-    why_not = _why_not(organization, user_id)
-    if why_not is not None:
-        raise why_not
-
-
-@read
-def _why_not(organization: OrganizationSnapshot, user_id: UUID) -> Conflict | None:
-    """Why no passkey may be registered. Those who come at one moment may be a few more than the bound."""
-    if not is_passkey_registration_enabled(organization.settings):
-        return Conflict("This organization does not let people register passkeys.", code="passkeys_off")
-    if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
-        return Conflict(
-            f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",
-            code="too_many_passkeys",
-        )
-    return None
-
-
-@transaction
-def _handle_of(organization_id: str, user_id: UUID) -> str:
-    """What authenticators call the user, made at the first passkey."""
-    found = select(PasskeyHandle.handle).where(
-        PasskeyHandle.organization_id == organization_id, PasskeyHandle.user_id == user_id
-    )
-    handle = db.session.scalar(found)
-    if handle is not None:
-        return handle
-    made = current_unit_of_work().stable_value(
-        "handle", lambda: urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
-    )
-    try:
-        with db.session.begin_nested():
-            db.session.execute(
-                insert(PasskeyHandle).values(organization_id=organization_id, user_id=user_id, handle=made)
-            )
-    except IntegrityError:
-        # Another page of the same person made one in the meantime.
-        return db.session.scalars(found.with_for_update()).one()
-    return made
-
-
-class LastSignInMethod(Conflict):
-    """Nobody signs in with a password here, and without this passkey its owner never would again."""
-
-    code = "last_way_in"
-
-
 @read
 def list_passkeys(actor: Actor) -> tuple[PasskeyRecord, ...]:
-    """The actor's own passkeys, the newest first. Raises Forbidden."""
+    """List the actor's own passkeys, newest first. Raises Forbidden."""
     organization, user_id = get_own_account(actor)
     return list_passkeys_of_user(organization.id, user_id)
 
 
 @read
 def get_passkey(actor: Actor, passkey_id: str) -> PasskeyRecord:
-    """The actor's own passkey ``pky_…``. Raises NotFound for anybody else's, Forbidden."""
+    """Return the actor's own passkey ``pky_…``. Raises NotFound, Forbidden."""
     organization, user_id = get_own_account(actor)
     row = db.session.scalar(
         select(Passkey).where(
             Passkey.organization_id == organization.id,
-            Passkey.id == _id_of(passkey_id),
+            Passkey.id == _parse_passkey_id(passkey_id),
             Passkey.user_id == user_id,
         )
     )
@@ -301,16 +251,19 @@ def get_passkey(actor: Actor, passkey_id: str) -> PasskeyRecord:
 
 @transaction
 def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
-    """The passkey is called so. Raises NotFound, InvalidInput naming ``name``. Audit: ``passkey.renamed``."""
+    """Rename the actor's passkey.
+
+    Raises NotFound, InvalidInput naming ``name``. Audit: ``passkey.renamed``.
+    """
     passkey = get_passkey(actor, passkey_id)
-    chosen = normalize_passkey_name(name)
-    if chosen == passkey.name:
+    chosen_name = normalize_passkey_name(name)
+    if chosen_name == passkey.name:
         return
-    _changed_one(
+    _require_one_changed(
         count_changed(
             update(Passkey)
             .where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
-            .values(name=chosen)
+            .values(name=chosen_name)
         )
     )
     audit.record(
@@ -319,27 +272,28 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
         target_type="user",
         target_id=public_id("usr", passkey.user_id),
         before={"passkey": passkey.public_id, "name": passkey.name},
-        after={"passkey": passkey.public_id, "name": chosen},
+        after={"passkey": passkey.public_id, "name": chosen_name},
     )
 
 
 @transaction
 def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
-    """The passkey signs in nobody any more; other sign-ins and what apps hold have ended (SS-6).
+    """Remove the actor's passkey, end their other sessions and grants (SS-6), and return the new session
+    cookie.
 
-    Returns the new value of this browser's cookie. Raises FreshSignInRequired, which asks for the second factor too,
-    NotFound, FactorDemanded, LastWayIn. Audit: ``passkey.removed`` and ``second_factor.removed``.
+    Raises FreshSignInRequired, which also requires the second factor, NotFound, SecondFactorRequired,
+    LastSignInMethod. Audit: ``passkey.removed`` and ``second_factor.removed``.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
     passkey = get_passkey(actor, passkey_id)
-    _changed_one(
+    _require_one_changed(
         count_changed(
             delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == passkey.id)
         )
     )
-    by_password = organization.settings["authentication"]["password"]["enabled"]
-    if not by_password and not has_passwordless_passkey(organization.id, user_id):
+    has_passwords = organization.settings["authentication"]["password"]["enabled"]
+    if not has_passwords and not has_passwordless_passkey(organization.id, user_id):
         raise LastSignInMethod(
             "Nobody signs in with a password here, so this is your only way in. Register another passkey first."
         )
@@ -353,13 +307,101 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     return complete_factor_removal(actor, organization, user_id, PASSKEY)
 
 
-def _id_of(text: str) -> UUID:
-    found = parse_public_id(PUBLIC_ID_PREFIX, text)
-    if found is None:
+@transaction
+def _store_and_complete(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    verified: VerifiedPasskey,
+    known_cookie: str,
+) -> AddedFactor:
+    store_passkey(actor, organization, user_id, verified)
+    return complete_enrollment(
+        actor, organization, user_id, PASSKEY, methods=verified.methods, known_cookie=known_cookie
+    )
+
+
+@transaction
+def _store_and_complete_at_sign_in(
+    actor: Actor, organization: OrganizationSnapshot, token: str, verified: VerifiedPasskey, browser: Browser
+) -> EnrollmentAtSignIn:
+    # Checked again within the transaction, before anything is stored, because a sign-in continues only once.
+    enrollment = get_pending_enrollment(organization, token, browser.id)
+    user_actor = enrollment.pending.to_actor(actor)
+    store_passkey(user_actor, organization, enrollment.pending.user_id, verified)
+    return complete_enrollment_at_sign_in(
+        actor, enrollment, PASSKEY, methods=verified.methods, browser=browser
+    )
+
+
+def _creation_options(
+    organization: OrganizationSnapshot, user_id: UUID, browser: Browser
+) -> Mapping[str, Any]:
+    party = get_relying_party()
+    user = get_user(organization.id, user_id)
+    return creation_options(
+        party,
+        issue_challenge(organization, REGISTER, browser.id, str(user_id)),
+        title=organization.settings["branding"]["display_name"] or organization.name,
+        handle=_get_or_create_handle(organization.id, user_id),
+        email=user.email,
+        name=user.name,
+        existing=list_descriptors(organization.id, user_id),
+    )
+
+
+def _require_registration_allowed(organization: OrganizationSnapshot, user_id: UUID) -> None:
+    error = _registration_error(organization, user_id)
+    if error is not None:
+        raise error
+
+
+@read
+def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Conflict | None:
+    """Return why no passkey may be registered, or None.
+
+    Concurrent registrations may exceed the limit slightly.
+    """
+    if not is_passkey_registration_enabled(organization.settings):
+        return Conflict("This organization does not let people register passkeys.", code="passkeys_off")
+    if count_passkeys_of_users(organization.id, [user_id]).get(user_id, 0) >= MAX_PASSKEYS_PER_USER:
+        return Conflict(
+            f"You have {MAX_PASSKEYS_PER_USER} passkeys, and nobody may have more. Remove one first.",
+            code="too_many_passkeys",
+        )
+    return None
+
+
+@transaction
+def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
+    """Return the user's WebAuthn user handle, which is created with the first passkey."""
+    select_handle = select(PasskeyHandle.handle).where(
+        PasskeyHandle.organization_id == organization_id, PasskeyHandle.user_id == user_id
+    )
+    handle = db.session.scalar(select_handle)
+    if handle is not None:
+        return handle
+    created = current_unit_of_work().stable_value(
+        "handle", lambda: urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+    )
+    try:
+        with db.session.begin_nested():
+            db.session.execute(
+                insert(PasskeyHandle).values(organization_id=organization_id, user_id=user_id, handle=created)
+            )
+    except IntegrityError:
+        # A concurrent request of the same user has created one.
+        return db.session.scalars(select_handle.with_for_update()).one()
+    return created
+
+
+def _parse_passkey_id(response_json: str) -> UUID:
+    select_handle = parse_public_id(PUBLIC_ID_PREFIX, response_json)
+    if select_handle is None:
         raise NotFound("There is no such passkey.")
-    return found
+    return select_handle
 
 
-def _changed_one(number: int) -> None:
-    if number != 1:
+def _require_one_changed(changed: int) -> None:
+    if changed != 1:
         raise NotFound("There is no such passkey.")

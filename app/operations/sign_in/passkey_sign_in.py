@@ -1,7 +1,8 @@
-"""Signing in with a passkey: alone, where it is both factors, or after the password, where it is the second.
+"""Signing in with a passkey, either alone as both factors or as the second factor after a password.
 
-A counter that went back is refused and not only noted: either a copy of the key is about, or the authenticator lies,
-and its owner has other ways in. What is synced never counts, and is not touched by this.
+A signature counter that went backwards is rejected, not only recorded: the key was copied or the
+authenticator is faulty, and its owner has other ways to sign in. Synced passkeys never count and are not
+affected.
 """
 
 from __future__ import annotations
@@ -61,20 +62,20 @@ from app.rules.sign_in.passkeys import (
 )
 
 MAX_AUDITED_FAILURES = 20
-"""Of one passkey in an hour: whoever knows its id must not fill the audit log."""
+"""Per passkey and hour, so that someone who knows its id cannot fill the audit log."""
 
 PasskeyRefusalReason = Literal["expired", "unknown", "copied", "disabled", "suspended", "off"]
 
 
 @dataclass(frozen=True, slots=True)
 class PasskeyRefused:
-    """Why nobody was signed in. ``unknown`` is everything about the passkey itself, another organization's too."""
+    """Why a passkey sign-in was refused. ``unknown`` covers every problem with the passkey itself."""
 
     reason: PasskeyRefusalReason
 
 
 def is_passkey_sign_in_offered(organization: OrganizationSnapshot) -> bool:
-    """Whether people of the organization may sign in by a passkey alone, at this address."""
+    """Return whether users of the organization may sign in with a passkey alone at the configured URL."""
     return (
         organization.is_active
         and is_passwordless_enabled(organization.settings)
@@ -83,198 +84,212 @@ def is_passkey_sign_in_offered(organization: OrganizationSnapshot) -> bool:
 
 
 def begin_passkey_sign_in(organization: OrganizationSnapshot, browser_id: str) -> Mapping[str, Any]:
-    """What the browser is asked, as JSON (PublicKeyCredentialRequestOptions), for a sign-in by a passkey alone.
+    """Return the PublicKeyCredentialRequestOptions as JSON for a sign-in with a passkey alone.
 
-    It names nobody. Raises NoPasskeysHere where that is not offered.
+    The options identify no user. Raises PasskeysUnavailable if this is not offered.
     """
     if not is_passkey_sign_in_offered(organization):
         raise PasskeysUnavailable
     return request_options(
-        get_relying_party(), issue_challenge(organization, SIGN_IN, browser_id), alone=True
+        get_relying_party(), issue_challenge(organization, SIGN_IN, browser_id), passwordless=True
     )
 
 
 def sign_in_with_passkey(
-    actor: Actor, organization: OrganizationSnapshot, text: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, response_json: str, browser: Browser
 ) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    """The sign-in of the person whose passkey answered, or why not; nothing is raised for a wrong passkey.
+    """Sign in the user whose passkey answered the challenge, or return why not.
 
-    The authenticator must have verified them and say whose it is. ``actor`` is the anonymous one. Audit: that of
-    ``complete_first_proof``, ``sign_in.failed`` of a passkey that is known, ``passkey.counter_went_back``.
+    The authenticator must have verified the user and name them. ``actor`` is the anonymous actor. Audit: as
+    ``complete_first_factor``, ``sign_in.failed`` for a known passkey, ``passkey.counter_went_back``.
     """
     organization = get_organization_by_id(organization.id)
     if not organization.is_active:
         return PasskeyRefused("suspended")
     if not is_passkey_sign_in_offered(organization):
         return PasskeyRefused("off")
-    key = None
+    passkey = None
     try:
-        answer = parse_authentication_response(text)
-        challenge = challenge_in_response(answer)
+        response = parse_authentication_response(response_json)
+        challenge = challenge_in_response(response)
         validate_challenge(organization, SIGN_IN, browser.id, challenge)
-        key = find_passkey_by_credential(organization.id, answer.credential_id)
-        used = _verify(key, answer, challenge, alone=True)
+        passkey = find_passkey_by_credential(organization.id, response.credential_id)
+        assertion = _verify_assertion(passkey, response, challenge, passwordless=True)
         consume_challenge(organization, challenge)
     except InvalidChallenge:
         return PasskeyRefused("expired")
     except (InvalidPasskeyResponse, PasskeyNotVerified):
-        _note_failure(actor, organization, key, "passkey")
+        _record_failure(actor, organization, passkey, "passkey")
         return PasskeyRefused("unknown")
-    if key is None or key.user_status != ACTIVE:
-        _note_failure(actor, organization, key, "disabled")
+    if passkey is None or passkey.user_status != ACTIVE:
+        _record_failure(actor, organization, passkey, "disabled")
         return PasskeyRefused("disabled")
-    return _accept(actor, organization, key, used, browser)
+    return _complete_first(actor, organization, passkey, assertion, browser)
 
 
 def begin_passkey_second_factor(
     organization: OrganizationSnapshot, token: str, browser: Browser
 ) -> Mapping[str, Any] | None:
-    """What the browser is asked, as JSON, for the sign-in that waits; None when its person has no passkey.
+    """Return the request options as JSON for a pending sign-in, or None if its user has no passkey.
 
     Raises SignInEnded.
     """
     pending = get_pending_sign_in(organization, token, browser.id)
-    known = list_descriptors(organization.id, pending.user_id)
+    existing = list_descriptors(organization.id, pending.user_id)
     party = find_relying_party()
-    if not known or party is None:
+    if not existing or party is None:
         return None
     challenge = issue_challenge(organization, SECOND_FACTOR, browser.id, str(pending.id))
-    return request_options(party, challenge, known=known, alone=False)
+    return request_options(party, challenge, existing=existing, passwordless=False)
 
 
 def verify_passkey_second_factor(
-    actor: Actor, organization: OrganizationSnapshot, token: str, text: str, browser: Browser
+    actor: Actor, organization: OrganizationSnapshot, token: str, response_json: str, browser: Browser
 ) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    """The sign-in that waits goes on by a passkey of its person, or why not.
+    """Complete the second step of a sign-in with one of the user's passkeys, or return why not.
 
-    Whoever has one may use it here, also where no new ones may be registered. Raises SignInEnded. Audit: as
+    Existing passkeys are accepted even where new ones may not be registered. Raises SignInEnded. Audit: as
     ``sign_in_with_passkey``, and ``second_factor.failed``.
     """
     pending = get_pending_sign_in(organization, token, browser.id)
     try:
-        answer = parse_authentication_response(text)
-        challenge = challenge_in_response(answer)
+        response = parse_authentication_response(response_json)
+        challenge = challenge_in_response(response)
         validate_challenge(organization, SECOND_FACTOR, browser.id, challenge, str(pending.id))
-        key = find_passkey_by_credential(organization.id, answer.credential_id)
-        if key is None or key.user_id != pending.user_id:
+        passkey = find_passkey_by_credential(organization.id, response.credential_id)
+        if passkey is None or passkey.user_id != pending.user_id:
             raise PasskeyNotVerified
-        used = _verify(key, answer, challenge, alone=False)
+        assertion = _verify_assertion(passkey, response, challenge, passwordless=False)
         consume_challenge(organization, challenge)
     except InvalidChallenge:
         return PasskeyRefused("expired")
     except (InvalidPasskeyResponse, PasskeyNotVerified):
-        _note_second_failure(actor, organization, pending)
+        _record_second_factor_failure(actor, organization, pending)
         return PasskeyRefused("unknown")
-    return _accept_second(actor, organization, pending, key, used, browser)
+    return _complete_second(actor, organization, pending, passkey, assertion, browser)
 
 
-def _verify(
-    key: StoredPasskey | None, answer: AuthenticationResponse, challenge: str, *, alone: bool
+def _verify_assertion(
+    passkey: StoredPasskey | None, response: AuthenticationResponse, challenge: str, *, passwordless: bool
 ) -> PasskeyAssertion:
-    """What its authenticator says. Raises NotVerified for an unknown key and for one that is another person's."""
-    if key is None or answer.handle not in ((key.handle,) if alone else (key.handle, None)):
+    """Verify the response with the passkey.
+
+    Raises PasskeyNotVerified for an unknown one or another user's.
+    """
+    if passkey is None or response.handle not in (
+        (passkey.handle,) if passwordless else (passkey.handle, None)
+    ):
         raise PasskeyNotVerified
-    used = verify_assertion(get_relying_party(), answer, challenge, key.public_key, alone=alone)
-    # Whether a key may be copied is settled when it is made (WebAuthn section 7.2, step 19).
-    if used.may_sync != key.may_sync:
+    assertion = verify_assertion(
+        get_relying_party(), response, challenge, passkey.public_key, passwordless=passwordless
+    )
+    # Backup eligibility is fixed when the passkey is created (WebAuthn section 7.2, step 19).
+    if assertion.may_sync != passkey.may_sync:
         raise PasskeyNotVerified
-    return used
+    return assertion
 
 
 @transaction
-def _accept(
+def _complete_first(
     actor: Actor,
     organization: OrganizationSnapshot,
-    key: StoredPasskey,
-    used: PasskeyAssertion,
+    passkey: StoredPasskey,
+    assertion: PasskeyAssertion,
     browser: Browser,
 ) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    refused = _count(actor, organization, key, used, alone=True)
+    refused = _record_use(actor, organization, passkey, assertion, passwordless=True)
     if refused is not None:
         return refused
-    amr = passkey_amr(may_sync=key.may_sync, alone=True)
-    return complete_first_factor(actor, organization, key.user_id, amr=amr, browser=browser)
+    amr = passkey_amr(may_sync=passkey.may_sync, passwordless=True)
+    return complete_first_factor(actor, organization, passkey.user_id, amr=amr, browser=browser)
 
 
 @transaction
-def _accept_second(
+def _complete_second(
     actor: Actor,
     organization: OrganizationSnapshot,
     pending: PendingSignInRecord,
-    key: StoredPasskey,
-    used: PasskeyAssertion,
+    passkey: StoredPasskey,
+    assertion: PasskeyAssertion,
     browser: Browser,
 ) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    refused = _count(actor, organization, key, used, alone=False)
+    refused = _record_use(actor, organization, passkey, assertion, passwordless=False)
     if refused is not None:
         return refused
-    proved = passkey_amr(may_sync=key.may_sync, alone=False)
-    return complete_second_factor(actor, organization, pending, proved, browser)
+    amr = passkey_amr(may_sync=passkey.may_sync, passwordless=False)
+    return complete_second_factor(actor, organization, pending, amr, browser)
 
 
-def _count(
+def _record_use(
     actor: Actor,
     organization: OrganizationSnapshot,
-    key: StoredPasskey,
-    used: PasskeyAssertion,
+    passkey: StoredPasskey,
+    assertion: PasskeyAssertion,
     *,
-    alone: bool,
+    passwordless: bool,
 ) -> PasskeyRefused | None:
-    """The use is noted, unless the counter went back: the row count decides between two at once."""
-    # Whoever signed in alone by it has shown that it can, whatever the browser said when it was made.
-    learned = {"signs_in_alone": True} if alone else {}
-    moved = Passkey.sign_count < used.sign_count if used.sign_count else Passkey.sign_count == 0
-    noted = count_changed(
+    """Record the use of the passkey, unless its counter went backwards.
+
+    The row count decides between concurrent uses.
+    """
+    # A sign-in with the passkey alone proves that it can do so, whatever the browser stated at registration.
+    extra = {"signs_in_alone": True} if passwordless else {}
+    counter_advanced = (
+        Passkey.sign_count < assertion.sign_count if assertion.sign_count else Passkey.sign_count == 0
+    )
+    recorded = count_changed(
         update(Passkey)
         .where(
             Passkey.organization_id == organization.id,
-            Passkey.id == key.id,
-            moved,
+            Passkey.id == passkey.id,
+            counter_advanced,
         )
-        .values(sign_count=used.sign_count, is_synced=used.is_synced, last_used_at=clock.now(), **learned)
+        .values(
+            sign_count=assertion.sign_count, is_synced=assertion.is_synced, last_used_at=clock.now(), **extra
+        )
     )
-    if noted:
+    if recorded:
         return None
     stored = db.session.scalar(
-        select(Passkey.sign_count).where(Passkey.organization_id == organization.id, Passkey.id == key.id)
+        select(Passkey.sign_count).where(Passkey.organization_id == organization.id, Passkey.id == passkey.id)
     )
-    if stored is None or is_sign_count_valid(stored, used.sign_count):
+    if stored is None or is_sign_count_valid(stored, assertion.sign_count):
         return PasskeyRefused("unknown")
-    owner = Actor.anonymous(organization.id, actor.ip_address, actor.request_id)
+    anonymous = Actor.anonymous(organization.id, actor.ip_address, actor.request_id)
     audit.record(
-        owner,
+        anonymous,
         "passkey.counter_went_back",
         target_type="user",
-        target_id=public_id("usr", key.user_id),
-        before={"passkey": public_id(PUBLIC_ID_PREFIX, key.id), "sign_count": stored},
-        after={"sign_count": used.sign_count},
+        target_id=public_id("usr", passkey.user_id),
+        before={"passkey": public_id(PUBLIC_ID_PREFIX, passkey.id), "sign_count": stored},
+        after={"sign_count": assertion.sign_count},
     )
-    notify_user(actor, key.user_id, "passkey_refused", passkey=key.name)
+    notify_user(actor, passkey.user_id, "passkey_refused", passkey=passkey.name)
     return PasskeyRefused("copied")
 
 
 @transaction
-def _note_failure(
-    actor: Actor, organization: OrganizationSnapshot, key: StoredPasskey | None, reason: str
+def _record_failure(
+    actor: Actor, organization: OrganizationSnapshot, passkey: StoredPasskey | None, reason: str
 ) -> None:
-    if key is None or not _is_worth_noting(organization, key.id):
+    if passkey is None or not _should_audit_failure(organization, passkey.id):
         return
-    after = {"email": key.email, "reason": reason, "passkey": public_id(PUBLIC_ID_PREFIX, key.id)}
+    after = {"email": passkey.email, "reason": reason, "passkey": public_id(PUBLIC_ID_PREFIX, passkey.id)}
     audit.record(
-        actor, "sign_in.failed", target_type="user", target_id=public_id("usr", key.user_id), after=after
+        actor, "sign_in.failed", target_type="user", target_id=public_id("usr", passkey.user_id), after=after
     )
 
 
 @transaction
-def _note_second_failure(
+def _record_second_factor_failure(
     actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord
 ) -> None:
-    if _is_worth_noting(organization, pending.user_id):
+    if _should_audit_failure(organization, pending.user_id):
         audit.record(
             actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
         )
 
 
-def _is_worth_noting(organization: OrganizationSnapshot, of: UUID) -> bool:
+def _should_audit_failure(organization: OrganizationSnapshot, of: UUID) -> bool:
     bucket = rate_limits.bucket_key("passkey failure", str(of))
     return rate_limits.consume_quota(organization.id, bucket, MAX_AUDITED_FAILURES, timedelta(hours=1))

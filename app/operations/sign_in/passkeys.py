@@ -1,4 +1,4 @@
-"""The passkeys of people: found, listed and counted, within one organization."""
+"""Stored passkeys, the challenges that browsers answer, and the verification of their responses (WebAuthn)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ from app.rules.sign_in.passkeys import (
 
 PUBLIC_ID_PREFIX = "pky"
 UNKNOWN_AAGUID = UUID(int=0)
+REGISTER, SIGN_IN, SECOND_FACTOR = "register", "sign in", "second factor"
+INVITATION = "invitation"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class PasskeyRecord:
-    """A passkey without its key. ``aaguid`` is None where the authenticator does not say what it is."""
+    """A passkey without its key. ``aaguid`` is None if the authenticator does not state its model."""
 
     id: UUID
     user_id: UUID
@@ -60,13 +63,16 @@ class PasskeyRecord:
 
     @property
     def public_id(self) -> str:
-        """``pky_…``."""
+        """Return the public id, ``pky_…``."""
         return public_id(PUBLIC_ID_PREFIX, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPasskey:
-    """What an answer is verified with, and whose it is. ``handle`` is what authenticators call them."""
+    """What a response is verified with, and the passkey's user.
+
+    ``handle`` is the user's WebAuthn user handle.
+    """
 
     id: UUID
     user_id: UUID
@@ -79,9 +85,61 @@ class StoredPasskey:
     user_status: str
 
 
+class InvalidChallenge(DomainError):
+    """The response came too late, was sent twice, or came from another browser than the challenge was issued
+    to.
+    """
+
+    code = "passkey_challenge_ended"
+
+    def __init__(self) -> None:
+        super().__init__("That took too long, or this page was used before. Try your passkey again.")
+
+
+class PasskeysUnavailable(Conflict):
+    """The service is reached by an IP address, but passkeys are bound to a domain name."""
+
+    code = "passkeys_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("Passkeys need a domain name, and this service is reached by an IP address.")
+
+
+class PasskeyNotVerified(DomainError):
+    """The response does not belong to this passkey, challenge and origin."""
+
+    code = "invalid_passkey"
+
+    def __init__(self) -> None:
+        super().__init__("This passkey could not be verified here.")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedPasskey:
+    """A passkey that an authenticator has created. ``was_verified``: the authenticator verified the user."""
+
+    credential_id: str
+    public_key: bytes
+    sign_count: int
+    aaguid: UUID
+    may_sync: bool
+    is_synced: bool
+    was_verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PasskeyAssertion:
+    """The signed statements of an authenticator. ``was_verified``: the authenticator verified the user."""
+
+    sign_count: int
+    may_sync: bool
+    is_synced: bool
+    was_verified: bool
+
+
 @read
 def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyRecord, ...]:
-    """The user's passkeys, the newest first."""
+    """List the user's passkeys, newest first."""
     rows = db.session.scalars(
         select(Passkey)
         .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
@@ -93,7 +151,7 @@ def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyR
 
 @read
 def count_passkeys_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, int]:
-    """How many passkeys each of at most a page of users has; who has none is left out."""
+    """Count the passkeys of each user of a page. Users without any are left out."""
     if not user_ids:
         return {}
     rows = db.session.execute(
@@ -106,7 +164,7 @@ def count_passkeys_of_users(organization_id: str, user_ids: Collection[UUID]) ->
 
 @read
 def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
-    """Whether the user could sign in by a passkey alone."""
+    """Return whether the user could sign in with a passkey alone."""
     found = db.session.scalar(
         select(Passkey.id)
         .where(
@@ -121,7 +179,7 @@ def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
 
 @read
 def any_user_has_passwordless_passkey(organization_id: str) -> bool:
-    """Whether anybody of the organization who may sign in has a passkey that is enough for it."""
+    """Return whether any active user of the organization could sign in with a passkey alone."""
     found = db.session.scalar(
         select(Passkey.id)
         .join(User, (User.organization_id == Passkey.organization_id) & (User.id == Passkey.user_id))
@@ -137,7 +195,7 @@ def any_user_has_passwordless_passkey(organization_id: str) -> bool:
 
 @read
 def list_descriptors(organization_id: str, user_id: UUID) -> tuple[Descriptor, ...]:
-    """The user's passkeys as browsers are told of them."""
+    """List the descriptors of the user's passkeys that browsers receive."""
     rows = db.session.execute(
         select(Passkey.credential_id, Passkey.transports)
         .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
@@ -149,7 +207,7 @@ def list_descriptors(organization_id: str, user_id: UUID) -> tuple[Descriptor, .
 
 @read
 def find_passkey_by_credential(organization_id: str, credential_id: str) -> StoredPasskey | None:
-    """The key of that credential in this organization; another's is as unknown as one that never was."""
+    """Find the passkey with the credential id in this organization."""
     row = db.session.execute(
         select(
             Passkey.id,
@@ -175,9 +233,9 @@ def find_passkey_by_credential(organization_id: str, credential_id: str) -> Stor
 
 @transaction
 def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
-    """The user has no passkey any more, nor a name that authenticators know; part of the unit that audits it.
+    """Delete the user's passkeys and user handle and return the number of passkeys.
 
-    Returns how many there were.
+    Call it in the transaction that audits it.
     """
     removed = count_changed(
         delete(Passkey).where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
@@ -191,7 +249,7 @@ def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
 
 
 def passkey_record(row: Passkey) -> PasskeyRecord:
-    """The row as others may see it."""
+    """Return the record of a row."""
     return PasskeyRecord(
         row.id,
         row.user_id,
@@ -207,35 +265,13 @@ def passkey_record(row: Passkey) -> PasskeyRecord:
     )
 
 
-REGISTER, SIGN_IN, SECOND_FACTOR = "register", "sign in", "second factor"
-INVITATION = "invitation"
-
-
-class InvalidChallenge(DomainError):
-    """The answer comes too late, a second time, or from another browser than the one that was asked."""
-
-    code = "passkey_challenge_ended"
-
-    def __init__(self) -> None:
-        super().__init__("That took too long, or this page was used before. Try your passkey again.")
-
-
-class PasskeysUnavailable(Conflict):
-    """The service is reached at a number, and authenticators know domains alone."""
-
-    code = "passkeys_unavailable"
-
-    def __init__(self) -> None:
-        super().__init__("Passkeys need a domain name, and this service is reached by an IP address.")
-
-
 def find_relying_party() -> RelyingParty | None:
-    """Who this service is to authenticators, by its configured address; None where it has no domain."""
+    """Return the WebAuthn relying party of the configured base URL, or None if it has no domain name."""
     return relying_party(current().base_url)
 
 
 def get_relying_party() -> RelyingParty:
-    """As ``find_party``. Raises NoPasskeysHere."""
+    """Return the relying party as ``find_relying_party`` does. Raises PasskeysUnavailable."""
     party = find_relying_party()
     if party is None:
         raise PasskeysUnavailable
@@ -243,33 +279,36 @@ def get_relying_party() -> RelyingParty:
 
 
 def issue_challenge(
-    organization: OrganizationSnapshot, purpose: str, browser_id: str, whose: str = ""
+    organization: OrganizationSnapshot, purpose: str, browser_id: str, subject: str = ""
 ) -> str:
-    """A challenge for what is asked now. ``whose``: the user or the sign-in that waits, where that is known."""
+    """Issue a challenge for the purpose and browser. ``subject`` is the user or pending sign-in, if known."""
     return create_challenge(
-        _key(organization),
-        _bound(organization, purpose, browser_id, whose),
+        _challenge_key(organization),
+        _challenge_binding(organization, purpose, browser_id, subject),
         os.urandom(NONCE_BYTES),
         clock.now() + CHALLENGE_LIFETIME,
     )
 
 
 def validate_challenge(
-    organization: OrganizationSnapshot, purpose: str, browser_id: str, challenge: str, whose: str = ""
+    organization: OrganizationSnapshot, purpose: str, browser_id: str, challenge: str, subject: str = ""
 ) -> None:
-    """It was made for this and has not ended; whether it was used is asked by ``use_challenge``.
+    """Require that the challenge was issued for this purpose and has not expired. Raises InvalidChallenge.
 
-    Raises ChallengeEnded.
+    ``consume_challenge`` checks whether it was used before.
     """
-    bound = _bound(organization, purpose, browser_id, whose)
-    if check_challenge(_key(organization), bound, challenge, clock.now())[0] is not ChallengeState.GOOD:
+    binding = _challenge_binding(organization, purpose, browser_id, subject)
+    if (
+        check_challenge(_challenge_key(organization), binding, challenge, clock.now())[0]
+        is not ChallengeState.GOOD
+    ):
         raise InvalidChallenge
 
 
 def consume_challenge(organization: OrganizationSnapshot, challenge: str) -> None:
-    """It counts no more, whatever follows: of all who bring it at once a unique key lets one go on.
+    """Mark the challenge as used. A unique key lets only one of several concurrent callers succeed.
 
-    Called outside of a unit of work, with an answer that was verified. Raises ChallengeEnded.
+    Call it outside of a transaction, after the response was verified. Raises InvalidChallenge.
     """
     if not single_use.claim(
         organization.id, "passkey", "", challenge, expires_at=clock.now() + CHALLENGE_LIFETIME
@@ -277,144 +316,119 @@ def consume_challenge(organization: OrganizationSnapshot, challenge: str) -> Non
         raise InvalidChallenge
 
 
-def _key(organization: OrganizationSnapshot) -> bytes:
-    return keyring.derive_organization_key(organization.id, "passkey challenges")
+def challenge_in_response(response: RegistrationResponse | AuthenticationResponse) -> str:
+    """Return the challenge that the browser says it answers, which verification compares with the signed one.
 
-
-def _bound(organization: OrganizationSnapshot, purpose: str, browser_id: str, whose: str) -> tuple[str, ...]:
-    return purpose, organization.id, browser_id, whose
-
-
-R = TypeVar("R")
-
-
-class PasskeyNotVerified(DomainError):
-    """The answer is not that of this passkey, for this challenge, on a page of ours."""
-
-    code = "invalid_passkey"
-
-    def __init__(self) -> None:
-        super().__init__("This passkey could not be verified here.")
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedPasskey:
-    """A passkey that an authenticator has made."""
-
-    credential_id: str
-    public_key: bytes
-    sign_count: int
-    aaguid: UUID
-    may_sync: bool
-    is_synced: bool
-    was_verified: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PasskeyAssertion:
-    """What an authenticator says beside its signature. ``was_verified``: it knew its person."""
-
-    sign_count: int
-    may_sync: bool
-    is_synced: bool
-    was_verified: bool
-
-
-def challenge_in_response(content_of: RegistrationResponse | AuthenticationResponse) -> str:
-    """The challenge that the browser says it answers; what is signed says the same, or it is refused later.
-
-    Raises BadAnswer.
+    Raises InvalidPasskeyResponse, PasskeyNotVerified.
     """
     try:
-        said = json.loads(_bytes_of(content_of.content["response"]["clientDataJSON"]))
+        content = json.loads(_decode(response.content["response"]["clientDataJSON"]))
     except (ValueError, RecursionError) as error:
         raise InvalidPasskeyResponse from error
-    if not isinstance(said, dict) or not isinstance(said.get("challenge"), str):
+    if not isinstance(content, dict) or not isinstance(content.get("challenge"), str):
         raise InvalidPasskeyResponse
-    # Our pages are never framed, so nobody's page asks on behalf of another (WebAuthn section 7.1, steps 10 and 11).
-    if said.get("crossOrigin") not in (None, False) or "topOrigin" in said:
+    # Gatehouse's pages are never framed, so no other origin is involved (WebAuthn section 7.1, steps 10 and 11).
+    if content.get("crossOrigin") not in (None, False) or "topOrigin" in content:
         raise PasskeyNotVerified
-    challenge: str = said["challenge"]
+    challenge: str = content["challenge"]
     return challenge
 
 
-def verify_registration(party: RelyingParty, answer: RegistrationResponse, challenge: str) -> CreatedPasskey:
-    """The new passkey, made for this challenge on a page of our origin. Raises NotVerified."""
+def verify_registration(
+    party: RelyingParty, response: RegistrationResponse, challenge: str
+) -> CreatedPasskey:
+    """Verify a new passkey that was created for the challenge on this origin. Raises PasskeyNotVerified."""
     from webauthn import verify_registration_response
     from webauthn.helpers import parse_attestation_object
     from webauthn.helpers.structs import AttestationFormat, CredentialDeviceType
 
     def verify() -> CreatedPasskey:
-        attestation = _bytes_of(answer.content["response"]["attestationObject"])
-        said = parse_attestation_object(attestation)
-        # None was asked for. What browsers leave is a signature of the key itself; no certificate is looked at.
-        if said.fmt not in (AttestationFormat.NONE, AttestationFormat.PACKED) or said.att_stmt.x5c:
+        attestation = _decode(response.content["response"]["attestationObject"])
+        content = parse_attestation_object(attestation)
+        # Attestation is not requested. Some browsers still send a self attestation, and certificates are ignored.
+        if content.fmt not in (AttestationFormat.NONE, AttestationFormat.PACKED) or content.att_stmt.x5c:
             raise PasskeyNotVerified
-        made = verify_registration_response(
-            credential=dict(answer.content),
-            expected_challenge=_bytes_of(challenge),
+        created = verify_registration_response(
+            credential=dict(response.content),
+            expected_challenge=_decode(challenge),
             expected_rp_id=party.id,
             expected_origin=party.origin,
             require_user_verification=False,
         )
         return CreatedPasskey(
-            urlsafe_b64encode(made.credential_id).rstrip(b"=").decode(),
-            made.credential_public_key,
-            made.sign_count,
-            UUID(made.aaguid),
-            made.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
-            made.credential_backed_up,
-            made.user_verified,
+            urlsafe_b64encode(created.credential_id).rstrip(b"=").decode(),
+            created.credential_public_key,
+            created.sign_count,
+            UUID(created.aaguid),
+            created.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
+            created.credential_backed_up,
+            created.user_verified,
         )
 
-    made = _strict(verify)
-    # The library takes the id from what is attested; the browser's word for it must be the same.
-    if made.credential_id != answer.credential_id:
+    created = _with_library_errors(verify)
+    # The library takes the id from the attested data. The id in the browser's response must be the same.
+    if created.credential_id != response.credential_id:
         raise PasskeyNotVerified
-    return made
+    return created
 
 
 def verify_assertion(
-    party: RelyingParty, answer: AuthenticationResponse, challenge: str, public_key: bytes, *, alone: bool
+    party: RelyingParty,
+    response: AuthenticationResponse,
+    challenge: str,
+    public_key: bytes,
+    *,
+    passwordless: bool,
 ) -> PasskeyAssertion:
-    """What the authenticator says, signed by the key for this challenge on a page of our origin.
+    """Verify a response that was signed by the key for the challenge on this origin.
 
-    ``alone``: it must have verified its person. Its counter is judged by the caller. Raises NotVerified.
+    With ``passwordless`` the authenticator must have verified the user. The caller checks the signature
+    counter. Raises PasskeyNotVerified.
     """
     from webauthn import verify_authentication_response
     from webauthn.helpers.structs import CredentialDeviceType
 
     def verify() -> PasskeyAssertion:
-        used = verify_authentication_response(
-            credential=dict(answer.content),
-            expected_challenge=_bytes_of(challenge),
+        assertion = verify_authentication_response(
+            credential=dict(response.content),
+            expected_challenge=_decode(challenge),
             expected_rp_id=party.id,
             expected_origin=party.origin,
             credential_public_key=public_key,
             credential_current_sign_count=0,
-            require_user_verification=alone,
+            require_user_verification=passwordless,
         )
         return PasskeyAssertion(
-            used.new_sign_count,
-            used.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
-            used.credential_backed_up,
-            used.user_verified,
+            assertion.new_sign_count,
+            assertion.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
+            assertion.credential_backed_up,
+            assertion.user_verified,
         )
 
-    return _strict(verify)
+    return _with_library_errors(verify)
 
 
-def _strict(verify: Callable[[], R]) -> R:
+def _challenge_key(organization: OrganizationSnapshot) -> bytes:
+    return keyring.derive_organization_key(organization.id, "passkey challenges")
+
+
+def _challenge_binding(
+    organization: OrganizationSnapshot, purpose: str, browser_id: str, subject: str
+) -> tuple[str, ...]:
+    return purpose, organization.id, browser_id, subject
+
+
+def _with_library_errors(verify: Callable[[], R]) -> R:
     from webauthn.helpers.exceptions import WebAuthnException
 
     try:
         return verify()
-    # Beside its own errors the library lets those of its parsers through, whose input a stranger wrote.
+    # Besides its own errors, the library lets those of its parsers through, whose input is untrusted.
     except (WebAuthnException, ValueError, LookupError, TypeError, AttributeError) as error:
         raise PasskeyNotVerified from error
     except (EOFError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
         raise PasskeyNotVerified from error
 
 
-def _bytes_of(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,8 +1,9 @@
-"""Password hashing within bounds: one hash per core at a time, a short queue, and never in a transaction.
+"""Password hashing within limits, and changing one's own password.
 
-Each hash takes 19 MiB and 18 ms. Without the bounds a storm of sign-ins would take every core and every thread of
-the process, and the token endpoints would starve (PW-6). Of the queue no organization and no network holds more
-than half, so that a storm at one does not keep the people of another out (TN-14).
+One hash runs per core at a time, with a short queue, and never inside a transaction. A hash takes 19 MiB and
+18 ms, so unlimited sign-ins would occupy every core and thread and starve the token endpoints (PW-6). An
+organization and a network may each use at most half of the queue, so that a flood at one does not block users
+of another (TN-14).
 """
 
 from __future__ import annotations
@@ -37,95 +38,72 @@ from app.rules.sign_in.lockout import network_of
 
 MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 4
-"""Threads that may wait for a place. With the hashing ones they stay below the eight of a process."""
+"""Together with the hashing threads they stay below the eight threads of a process."""
+_hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 class _HashingQueue:
-    """Places of those who hash or wait for it; no holder has more than half of them."""
+    """Bounded queue of the threads that hash or wait to hash; each holder may use at most half of it."""
 
-    def __init__(self, places: int) -> None:
-        self.places = places
-        self._most_each = max(1, places // 2)
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._max_per_holder = max(1, capacity // 2)
         self._held: Counter[tuple[str, str]] = Counter()
-        self._taken = 0
+        self._used = 0
         self._lock = threading.Lock()
 
-    def take(self, holders: Iterable[tuple[str, str]]) -> bool:
-        """A place is taken for all the holders, unless none is left for one of them."""
+    def acquire(self, holder_keys: Iterable[tuple[str, str]]) -> bool:
+        """Take a slot for all the holders, or return False if one of them has none left."""
         with self._lock:
-            if self._taken >= self.places or any(self._held[one] >= self._most_each for one in holders):
+            if self._used >= self.capacity or any(
+                self._held[one] >= self._max_per_holder for one in holder_keys
+            ):
                 return False
-            self._taken += 1
-            self._held.update(holders)
+            self._used += 1
+            self._held.update(holder_keys)
             return True
 
-    def leave(self, holders: Iterable[tuple[str, str]]) -> None:
-        """The place is free."""
+    def release(self, holder_keys: Iterable[tuple[str, str]]) -> None:
+        """Free the slot."""
         with self._lock:
-            self._taken -= 1
-            self._held.subtract(holders)
+            self._used -= 1
+            self._held.subtract(holder_keys)
             self._held = +self._held
 
 
-_hashing = threading.BoundedSemaphore(os.cpu_count() or 1)
+@dataclass(frozen=True, slots=True)
+class ChangedPassword:
+    """``token`` is the browser's new session cookie, ``ended_sessions`` the number of other sessions ended."""
+
+    token: str | None
+    ended_sessions: int
+
+
 _queue = _HashingQueue((os.cpu_count() or 1) + MAX_WAITING_THREADS)
 
 
-@contextmanager
-def _hashing_slot(organization_id: str | None = None, address: str | None = None) -> Iterator[None]:
-    holders = [(organization_id, "")] if organization_id else []
-    if address:
-        # A network's storm is one storm, at however many organizations it knocks: it has one share of the places.
-        holders.append(("", network_of(address)))
-    queue = _queue
-    if not queue.take(holders):
-        raise _too_many()
-    try:
-        if not _hashing.acquire(timeout=MAX_WAIT_SECONDS):
-            raise _too_many()
-        try:
-            yield
-        finally:
-            _hashing.release()
-    finally:
-        queue.leave(holders)
-
-
-def _too_many() -> Unavailable:
-    return Unavailable(
-        "Too many people are signing in at this moment. Try again in a few seconds.", retry_after=3
-    )
-
-
 def verify_password(
-    stored_hash: str | None, password: str, *, organization_id: str | None = None, address: str | None = None
+    stored_hash: str | None,
+    password: str,
+    *,
+    organization_id: str | None = None,
+    ip_address: str | None = None,
 ) -> tuple[bool, str | None]:
-    """(whether it is right, the hash to store from now on when the old one's parameters are outdated).
+    """Return whether the password is right, and the hash to store if the old one's parameters are outdated.
 
-    Takes as long for nobody's password as for somebody's: where an organization has taken over hashes of other
-    systems, a wrong password costs one hash of each kind that it still has, ours and every other, whosever it was.
-    ``organization_id`` and ``address`` say whose place in the queue it takes. Raises Unavailable when too many wait,
-    or for two seconds. Call it outside of a transaction.
+    Takes equally long whether or not the user exists. Where an organization has imported hashes, a wrong
+    password costs one hash of each scheme still in use, so that timing does not reveal an account's scheme.
+    ``organization_id`` and ``ip_address`` say whose share of the queue is used. Raises Unavailable when the
+    queue is full or the wait exceeds two seconds. Call it outside of a transaction.
     """
-    with _hashing_slot(organization_id, address):
+    with _hashing_slot(organization_id, ip_address):
         is_right = passwords.verify_password(stored_hash, password)
         if not is_right and len(password) <= passwords.MAX_LENGTH:
-            _spend_the_rest(organization_id, stored_hash, password)
+            _equalize_verification_time(organization_id, stored_hash, password)
         renewed = None
         if is_right and stored_hash is not None and passwords.needs_rehash(stored_hash):
             renewed = passwords.hash_password(password)
     return is_right, renewed
-
-
-def _spend_the_rest(organization_id: str | None, stored_hash: str | None, password: str) -> None:
-    """The hashes are made that a wrong password costs in the organization, without the one that was made (EN-1)."""
-    schemes = list_password_schemes(organization_id) if organization_id else ()
-    spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
-    if spent in schemes:
-        passwords.verify_password(None, password)
-    for scheme in schemes:
-        if scheme != spent:
-            imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
 
 
 def hash_new_password(
@@ -135,51 +113,45 @@ def hash_new_password(
     personal: Iterable[str] = (),
     field: str = "password",
     organization_id: str | None = None,
-    address: str | None = None,
+    ip_address: str | None = None,
 ) -> str:
-    """The hash of a new password that the organization's settings accept.
+    """Hash a new password after checking it against the organization's policy.
 
-    ``personal`` are names and addresses that it must not consist of; ``organization_id`` and ``address`` say whose
-    place in the queue it takes. Raises InvalidInput naming ``field``, and Unavailable as ``verify_password`` does.
-    Call it before the transaction that stores the hash.
+    ``personal`` lists names and emails that it must not consist of. ``organization_id`` and ``ip_address``
+    say whose share of the queue is used. Raises InvalidInput naming ``field``, and Unavailable as
+    ``verify_password`` does. Call it before the transaction that stores the hash.
     """
     errors = passwords.find_password_errors(
         password, settings["authentication"]["password"], personal=personal, field=field
     )
     if errors:
         raise InvalidInput(errors[0].message, errors=errors)
-    with _hashing_slot(organization_id, address):
+    with _hashing_slot(organization_id, ip_address):
         return passwords.hash_password(password)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPassword:
-    """``token`` is the new value of this browser's cookie; ``ended_sessions`` counts the sign-ins elsewhere."""
+def change_password(actor: Actor, current: str, new: str, *, known_cookie: str = "") -> ChangedPassword:
+    """Change the actor's own password, end their other sessions and revoke their grants (SS-6).
 
-    token: str | None
-    ended_sessions: int
-
-
-def change_password(actor: Actor, current: str, new: str, *, known: str = "") -> ChangedPassword:
-    """The actor's own password is the new one; other sign-ins and what apps could refresh have ended (SS-6).
-
-    No browser but that of ``known``, the cookie of known browsers, is known as theirs. The person is told by mail.
-    Needs the current password (PW-4), whose wrong guesses are counted with those of sign-ins, so that a stolen sign-in
-    gives nobody more of them, wherever they come from (LK-1). Raises InvalidInput naming
-    ``current_password`` or ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
+    Only the browser of ``known_cookie``, the known-browsers cookie, remains known. The user is notified by email.
+    Needs the current password (PW-4). Wrong guesses count together with failed sign-ins, so that a stolen
+    session does not allow more of them (LK-1). Raises InvalidInput naming ``current_password`` or
+    ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
     ``user.password_changed``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a password.")
     organization = get_organization_by_id(actor.organization_id)
-    email, name, stored_hash = _read(actor)
-    guess = sign_in_limits.claim_password_attempt(organization, email, address=actor.ip_address, known=known)
-    claim = guess.claim
+    email, name, stored_hash = _find_credentials(actor)
+    attempt = sign_in_limits.claim_password_attempt(
+        organization, email, ip_address=actor.ip_address, known_cookie=known_cookie
+    )
+    claim = attempt.claim
     if claim.retry_after:
-        raise _too_many_password_changes(guess)
-    place = {"organization_id": organization.id, "address": actor.ip_address}
+        raise _too_many_wrong_passwords(attempt)
+    queue_share = {"organization_id": organization.id, "ip_address": actor.ip_address}
     try:
-        is_right, _ = verify_password(stored_hash, current, **place)
+        is_right, _ = verify_password(stored_hash, current, **queue_share)
     except Unavailable:
         rate_limits.withdraw_attempts(organization.id, claim.attempts)
         raise
@@ -188,20 +160,61 @@ def change_password(actor: Actor, current: str, new: str, *, known: str = "") ->
             "This is not your current password.", field="current_password", code="wrong_password"
         )
     sign_in_limits.clear_failed_attempts(
-        organization.id, canonical_email(email) or "", address=actor.ip_address, known=known
+        organization.id, canonical_email(email) or "", ip_address=actor.ip_address, known_cookie=known_cookie
     )
     if new == current:
         raise InvalidInput(
             "This is your current password. Choose another.", field="new_password", code="unchanged"
         )
     personal = (email, name, organization.name, organization.slug)
-    new_hash = hash_new_password(organization.settings, new, personal=personal, field="new_password", **place)
-    return _store(actor, stored_hash, new_hash, known)
+    new_hash = hash_new_password(
+        organization.settings, new, personal=personal, field="new_password", **queue_share
+    )
+    return _store_password(actor, stored_hash, new_hash, known_cookie)
 
 
-def _too_many_password_changes(guess: sign_in_limits.PasswordAttempt) -> TooManyRequests:
-    wait = guess.claim.retry_after
-    if guess.is_capped:
+@contextmanager
+def _hashing_slot(organization_id: str | None = None, ip_address: str | None = None) -> Iterator[None]:
+    holder_keys = [(organization_id, "")] if organization_id else []
+    if ip_address:
+        # A flood from one network counts once, however many organizations it targets.
+        holder_keys.append(("", network_of(ip_address)))
+    queue = _queue
+    if not queue.acquire(holder_keys):
+        raise _too_many_sign_ins()
+    try:
+        if not _hashing.acquire(timeout=MAX_WAIT_SECONDS):
+            raise _too_many_sign_ins()
+        try:
+            yield
+        finally:
+            _hashing.release()
+    finally:
+        queue.release(holder_keys)
+
+
+def _too_many_sign_ins() -> Unavailable:
+    return Unavailable(
+        "Too many people are signing in at this moment. Try again in a few seconds.", retry_after=3
+    )
+
+
+def _equalize_verification_time(organization_id: str | None, stored_hash: str | None, password: str) -> None:
+    """Compute the hashes of the organization's other schemes, so that a wrong password always costs the same
+    (EN-1).
+    """
+    schemes = list_password_schemes(organization_id) if organization_id else ()
+    spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
+    if spent in schemes:
+        passwords.verify_password(None, password)
+    for scheme in schemes:
+        if scheme != spent:
+            imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
+
+
+def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooManyRequests:
+    wait = attempt.claim.retry_after
+    if attempt.is_capped:
         words = sentence(
             "Too many wrong passwords from browsers that are not known here. Change your password in a browser where "
             "you have signed in before, or ask for a link to choose a new one."
@@ -212,7 +225,7 @@ def _too_many_password_changes(guess: sign_in_limits.PasswordAttempt) -> TooMany
 
 
 @read
-def _read(actor: Actor) -> tuple[str, str, str | None]:
+def _find_credentials(actor: Actor) -> tuple[str, str, str | None]:
     row = db.session.execute(
         select(User.email, User.name, User.password_hash).where(
             User.organization_id == actor.organization_id, User.id == actor.user_id, User.status == ACTIVE
@@ -224,7 +237,7 @@ def _read(actor: Actor) -> tuple[str, str, str | None]:
 
 
 @transaction
-def _store(actor: Actor, old_hash: str | None, new_hash: str, known: str) -> ChangedPassword:
+def _store_password(actor: Actor, old_hash: str | None, new_hash: str, known_cookie: str) -> ChangedPassword:
     user_id = actor.user_id
     if user_id is None:
         raise Forbidden("Only a person has a password.")
@@ -253,6 +266,6 @@ def _store(actor: Actor, old_hash: str | None, new_hash: str, known: str) -> Cha
         target_id=public_id("usr", user_id),
         after={"ended_sessions": ended, "ended_grants": grants},
     )
-    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
+    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     notify_user(actor, user_id, "password_changed")
     return ChangedPassword(rotate_session_token(actor), ended)

@@ -1,4 +1,7 @@
-"""Sign-ins that wait: the first proof was given, in this browser, and more is asked for."""
+"""Pending sign-ins: the first factor was accepted in a browser, and another step has to follow there.
+
+Also counts invalid codes, which limits guessing of second factors.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,21 @@ from app.rules.token_values import PENDING_SIGN_IN, digest, new_token, parse_tok
 
 PENDING_LIFETIME = timedelta(minutes=10)
 MAX_PENDING_PER_USER = 50
-"""Open ones in browsers that are not known, and in each that is: whoever knows the password and begins again and again
-must neither fill the table nor end what the owner has begun where they are known."""
+"""Per known browser, and for all unknown browsers together, so that someone who knows the password can
+neither fill the table nor end the owner's sign-in in a known browser."""
+MAX_CONSECUTIVE_FAILURES = 5
+"""Incorrect codes in a row that end a pending sign-in and delay the next."""
+MAX_TOTAL_FAILURES = 100
+"""Incorrect codes from unknown browsers within a month."""
+_MONTH = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSignInRecord:
-    """Who has given which proofs so far, and until when the rest may follow.
+    """The user of a pending sign-in, the methods used so far (``amr``), and when it expires.
 
-    ``known_browser_id`` is the browser that it was begun in, where its owner has given a second factor before.
+    ``known_browser_id`` is the known browser it was started in, if the user has given a second factor there
+    before.
     """
 
     id: UUID
@@ -48,13 +57,13 @@ class PendingSignInRecord:
     expires_at: datetime
     known_browser_id: UUID | None = None
 
-    def person(self, stranger: Actor) -> Actor:
-        """Who has given the first proof, at the stranger's address; not signed in."""
+    def to_actor(self, stranger: Actor) -> Actor:
+        """Return the user as an actor with the request's details. They are not signed in yet."""
         return replace(stranger, kind="user", user_id=self.user_id, label=self.email, amr=self.amr)
 
 
 class SignInEnded(NotFound):
-    """The sign-in waits no more: it was finished, too many codes were wrong, or ten minutes have passed."""
+    """The pending sign-in was completed, had too many incorrect codes, or expired after ten minutes."""
 
     status = 400
     code = "sign_in_ended"
@@ -63,26 +72,60 @@ class SignInEnded(NotFound):
         super().__init__("This sign-in has ended. Start again with your password.")
 
 
+@dataclass(frozen=True, slots=True)
+class CodeAttempt:
+    """An attempt to enter a code: seconds to ``wait`` first, or the attempts ``left`` after this one.
+
+    ``is_capped`` means that waiting does not help.
+    """
+
+    wait: int
+    left: int = 0
+    is_capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignInState:
+    """A pending sign-in with what it still needs under the current settings, and the user's second factors.
+
+    ``until`` is when an offered second factor becomes required.
+    """
+
+    pending: PendingSignInRecord
+    requirement: MfaRequirement
+    until: datetime | None
+    methods: tuple[str, ...]
+
+    def to_actor(self, stranger: Actor) -> Actor:
+        """Return the user as an actor for changes to their own account during the sign-in."""
+        return self.pending.to_actor(stranger)
+
+
 @transaction
 def create_pending_sign_in(
-    organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser_id: str, known: str = ""
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    amr: tuple[str, ...],
+    browser_id: str,
+    known_cookie: str = "",
 ) -> tuple[str, datetime]:
-    """(the token that the next page carries, when it ends); part of the unit that accepted the proof.
+    """Create a pending sign-in and return its token and expiry.
 
-    ``known`` is the value of the browser's cookie of known browsers.
+    Call it in the transaction that accepted the first factor. ``known_cookie`` is the value of the known-browsers
+    cookie.
     """
     unit = current_unit_of_work()
     token: str = unit.stable_value("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
     now = clock.now()
-    known_browser_id = find_browser_with_second_factor(organization.id, user_id, known)
-    _make_room(organization.id, user_id, known_browser_id)
+    known_browser_id = find_browser_with_second_factor(organization.id, user_id, known_cookie)
+    _enforce_pending_limit(organization.id, user_id, known_browser_id)
     db.session.add(
         PendingSignIn(
             organization_id=organization.id,
             id=unit.stable_value("pending sign-in id", new_id),
             digest=digest(token),
             user_id=user_id,
-            browser_digest=_browser(browser_id),
+            browser_digest=_browser_digest(browser_id),
             known_browser_id=known_browser_id,
             amr=" ".join(amr),
             created_at=now,
@@ -96,7 +139,7 @@ def create_pending_sign_in(
 def find_pending_sign_in(
     organization: OrganizationSnapshot, token: str, browser_id: str
 ) -> PendingSignInRecord | None:
-    """The sign-in that waits, begun in this browser, of somebody who may still sign in; None otherwise."""
+    """Find the pending sign-in of an active user that was started in this browser."""
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (PENDING_SIGN_IN, organization.id):
         return None
@@ -110,7 +153,7 @@ def find_pending_sign_in(
         .where(
             PendingSignIn.organization_id == organization.id,
             PendingSignIn.digest == digest(token),
-            PendingSignIn.browser_digest == _browser(browser_id),
+            PendingSignIn.browser_digest == _browser_digest(browser_id),
             PendingSignIn.expires_at > clock.now(),
             User.status == ACTIVE,
         )
@@ -132,7 +175,7 @@ def find_pending_sign_in(
 def get_pending_sign_in(
     organization: OrganizationSnapshot, token: str, browser_id: str
 ) -> PendingSignInRecord:
-    """As ``find_pending``. Raises SignInEnded where that is None."""
+    """Return the pending sign-in as ``find_pending_sign_in`` does. Raises SignInEnded."""
     found = find_pending_sign_in(organization, token, browser_id)
     if found is None:
         raise SignInEnded
@@ -141,7 +184,7 @@ def get_pending_sign_in(
 
 @transaction
 def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
-    """It waits no more: this caller alone goes on, the row count decides. Raises SignInEnded."""
+    """Delete the pending sign-in so that only this caller can complete it. Raises SignInEnded."""
     used = count_changed(
         delete(PendingSignIn).where(
             PendingSignIn.organization_id == pending.organization_id,
@@ -155,7 +198,7 @@ def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
 
 @transaction
 def delete_pending_sign_ins_of_user(organization_id: str, user_id: UUID) -> None:
-    """No sign-in of the user waits any more: who they are has to be proved from the start."""
+    """Delete the user's pending sign-ins, so that they have to start again with the first factor."""
     count_changed(
         delete(PendingSignIn).where(
             PendingSignIn.organization_id == organization_id, PendingSignIn.user_id == user_id
@@ -165,80 +208,38 @@ def delete_pending_sign_ins_of_user(organization_id: str, user_id: UUID) -> None
 
 @transaction
 def delete_similar_pending_sign_ins(pending: PendingSignInRecord) -> None:
-    """None of the user's that was begun as this one waits any more: in that known browser, or in those not known.
+    """Delete the user's pending sign-ins in the same known browser, or in all unknown browsers.
 
-    Whoever guesses elsewhere does not end what the owner has begun where they are known.
+    Someone who guesses codes elsewhere cannot end a sign-in that the owner started in a known browser.
     """
     count_changed(
         delete(PendingSignIn).where(
             PendingSignIn.organization_id == pending.organization_id,
             PendingSignIn.user_id == pending.user_id,
-            _begun_in(pending.known_browser_id),
+            _started_in(pending.known_browser_id),
         )
     )
 
 
-def _begun_in(known_browser_id: UUID | None) -> ColumnElement[bool]:
-    if known_browser_id is None:
-        return PendingSignIn.known_browser_id.is_(None)
-    return PendingSignIn.known_browser_id == known_browser_id
-
-
-def _make_room(organization_id: str, user_id: UUID, known_browser_id: UUID | None) -> None:
-    standing = db.session.scalars(
-        select(PendingSignIn.id)
-        .where(
-            PendingSignIn.organization_id == organization_id,
-            PendingSignIn.user_id == user_id,
-            _begun_in(known_browser_id),
-        )
-        .order_by(PendingSignIn.id.desc())
-        .offset(MAX_PENDING_PER_USER - 1)
-        .limit(1000)
-    ).all()
-    if standing:
-        count_changed(
-            delete(PendingSignIn).where(
-                PendingSignIn.organization_id == organization_id, PendingSignIn.id.in_(standing)
-            )
-        )
-
-
-def _browser(browser_id: str) -> bytes:
-    return hashlib.sha256(browser_id.encode()).digest()
-
-
-MAX_CONSECUTIVE_FAILURES = 5
-"""Wrong codes in a row before a sign-in that waits is over, and the next one has to wait."""
-MAX_TOTAL_FAILURES = 100
-"""Wrong codes from browsers that are not known, however slowly they come."""
-_MONTH = timedelta(days=30)
-
-
-@dataclass(frozen=True, slots=True)
-class CodeAttempt:
-    """Seconds to ``wait`` first, or the tries ``left`` after this one; ``is_capped``: waiting is not what helps."""
-
-    wait: int
-    left: int = 0
-    is_capped: bool = False
-
-
 @transaction
 def claim_code_attempt(organization: OrganizationSnapshot, pending: PendingSignInRecord) -> CodeAttempt:
-    """Without a wait it counts as wrong until it is forgiven. Part of the unit that judges the code."""
-    lockout = Lockout.of(organization.settings).from_failure(MAX_CONSECUTIVE_FAILURES)
+    """Count an attempt as failed in advance, unless it has to wait.
+
+    Call it in the transaction that checks the code. ``clear_code_failures`` resets the count after a correct
+    one.
+    """
+    lockout = Lockout.of(organization.settings).with_max_failures(MAX_CONSECUTIVE_FAILURES)
     if pending.known_browser_id is not None:
-        known = _claim_known(organization.id, pending.known_browser_id, lockout)
-        if known is not None:
-            return known
-    return _claim_unknown(organization.id, pending.user_id, lockout)
+        claimed = _claim_in_known_browser(organization.id, pending.known_browser_id, lockout)
+        if claimed is not None:
+            return claimed
+    return _claim_in_unknown_browser(organization.id, pending.user_id, lockout)
 
 
 @transaction
 def clear_code_failures(organization_id: str, user_id: UUID) -> None:
-    """The counts start again, in every browser: a right code was given."""
-    # Not deleted: those who wait for the row's lock would all insert it at once.
+    """Reset the counts of all browsers after a correct code."""
+    # The row is updated, not deleted, because transactions waiting for its lock would otherwise all insert it at once.
     count_changed(
         update(SecondFactorTry)
         .where(SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
@@ -255,8 +256,51 @@ def clear_code_failures(organization_id: str, user_id: UUID) -> None:
     )
 
 
-def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> CodeAttempt | None:
-    """None when the browser was forgotten meanwhile."""
+@read
+def find_pending_sign_in_state(
+    organization: OrganizationSnapshot, token: str, browser_id: str
+) -> PendingSignInState | None:
+    """Find the pending sign-in of the token in this browser with its current requirements."""
+    pending = find_pending_sign_in(organization, token, browser_id)
+    if pending is None:
+        return None
+    decision = decide_mfa_of_user(organization, pending.user_id, pending.amr)
+    methods = find_methods_of_user(organization.id, pending.user_id)
+    return PendingSignInState(pending, decision.requirement, decision.until, methods)
+
+
+def _started_in(known_browser_id: UUID | None) -> ColumnElement[bool]:
+    if known_browser_id is None:
+        return PendingSignIn.known_browser_id.is_(None)
+    return PendingSignIn.known_browser_id == known_browser_id
+
+
+def _enforce_pending_limit(organization_id: str, user_id: UUID, known_browser_id: UUID | None) -> None:
+    excess = db.session.scalars(
+        select(PendingSignIn.id)
+        .where(
+            PendingSignIn.organization_id == organization_id,
+            PendingSignIn.user_id == user_id,
+            _started_in(known_browser_id),
+        )
+        .order_by(PendingSignIn.id.desc())
+        .offset(MAX_PENDING_PER_USER - 1)
+        .limit(1000)
+    ).all()
+    if excess:
+        count_changed(
+            delete(PendingSignIn).where(
+                PendingSignIn.organization_id == organization_id, PendingSignIn.id.in_(excess)
+            )
+        )
+
+
+def _browser_digest(browser_id: str) -> bytes:
+    return hashlib.sha256(browser_id.encode()).digest()
+
+
+def _claim_in_known_browser(organization_id: str, browser_id: UUID, lockout: Lockout) -> CodeAttempt | None:
+    """Claim an attempt in a known browser, or return None if it was forgotten meanwhile."""
     row = db.session.execute(
         select(KnownBrowser.code_failures, KnownBrowser.code_failed_at)
         .where(KnownBrowser.organization_id == organization_id, KnownBrowser.id == browser_id)
@@ -268,7 +312,7 @@ def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Co
     wait = lockout.seconds_to_wait(row.code_failures, row.code_failed_at, now)
     if wait:
         return CodeAttempt(wait)
-    counts = row.code_failed_at is not None and row.code_failed_at > now - _memory(lockout)
+    counts = row.code_failed_at is not None and row.code_failed_at > now - _failure_window(lockout)
     failures = (row.code_failures if counts else 0) + 1
     count_changed(
         update(KnownBrowser)
@@ -278,12 +322,12 @@ def _claim_known(organization_id: str, browser_id: UUID, lockout: Lockout) -> Co
     return CodeAttempt(0, lockout.attempts_left(failures))
 
 
-def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> CodeAttempt:
+def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lockout) -> CodeAttempt:
     now = clock.now()
-    mine = (SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
-    end = now + _MONTH + _memory(lockout)
-    # The first statement takes the lock: what is read after it is what all before left.
-    if not count_changed(update(SecondFactorTry).where(*mine).values(expires_at=end)):
+    conditions = (SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
+    end = now + _MONTH + _failure_window(lockout)
+    # The first statement takes the row's lock, so that the next read sees the result of every earlier attempt.
+    if not count_changed(update(SecondFactorTry).where(*conditions).values(expires_at=end)):
         try:
             with db.session.begin_nested():
                 db.session.execute(
@@ -297,10 +341,10 @@ def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Cod
                     )
                 )
         except IntegrityError:
-            count_changed(update(SecondFactorTry).where(*mine).values(expires_at=end))
+            count_changed(update(SecondFactorTry).where(*conditions).values(expires_at=end))
     row = db.session.execute(
         select(SecondFactorTry.failures, SecondFactorTry.total, SecondFactorTry.failed_at)
-        .where(*mine)
+        .where(*conditions)
         .with_for_update()
     ).one()
     total = row.total if row.failed_at > now - _MONTH else 0
@@ -309,40 +353,13 @@ def _claim_unknown(organization_id: str, user_id: UUID, lockout: Lockout) -> Cod
     wait = lockout.seconds_to_wait(row.failures, row.failed_at, now)
     if wait:
         return CodeAttempt(wait)
-    failures = (row.failures if row.failed_at > now - _memory(lockout) else 0) + 1
+    failures = (row.failures if row.failed_at > now - _failure_window(lockout) else 0) + 1
     count_changed(
-        update(SecondFactorTry).where(*mine).values(failures=failures, total=total + 1, failed_at=now)
+        update(SecondFactorTry).where(*conditions).values(failures=failures, total=total + 1, failed_at=now)
     )
     return CodeAttempt(0, lockout.attempts_left(failures))
 
 
-def _memory(lockout: Lockout) -> timedelta:
-    """How long failures make the next wait longer."""
+def _failure_window(lockout: Lockout) -> timedelta:
+    """Return how long failures keep increasing the wait."""
     return max(lockout.window, lockout.max_delay + timedelta(seconds=1))
-
-
-@dataclass(frozen=True, slots=True)
-class PendingSignInState:
-    """What waits, for what by the settings as they are now, until when that may wait, and what the person has."""
-
-    pending: PendingSignInRecord
-    demand: MfaRequirement
-    until: datetime | None
-    methods: tuple[str, ...]
-
-    def person(self, stranger: Actor) -> Actor:
-        """Who has given the first proof, for what is done to their own account before the sign-in stands."""
-        return self.pending.person(stranger)
-
-
-@read
-def find_pending_sign_in_state(
-    organization: OrganizationSnapshot, token: str, browser_id: str
-) -> PendingSignInState | None:
-    """The sign-in of the token, begun in this browser; None when it has ended."""
-    pending = find_pending_sign_in(organization, token, browser_id)
-    if pending is None:
-        return None
-    verdict = decide_mfa_of_user(organization, pending.user_id, pending.amr)
-    methods = find_methods_of_user(organization.id, pending.user_id)
-    return PendingSignInState(pending, verdict.demand, verdict.until, methods)

@@ -1,6 +1,6 @@
-"""Fresh sign-ins: what shows a secret or ends things for good asks who is at the keyboard now (PO-4, SE-3).
+"""Requiring a fresh sign-in before secrets are shown or something is deleted (PO-4, SE-3).
 
-Whoever has a second factor must have used it for that sign-in: a password alone is then not enough.
+Users who have a second factor must have used it for that sign-in. A password alone is not enough for them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 
 
 class FreshSignInRequired(DomainError):
-    """The person signed in too long ago, or without the second factor that they have.
+    """The user signed in too long ago, or without their second factor.
 
-    Signing in again, within ``max_age`` seconds and in the context class ``acr_values`` where one is named, is the
-    remedy (RFC 9470).
+    The remedy is to sign in again within ``max_age`` seconds, with the context class ``acr_values`` if it is
+    set (RFC 9470).
     """
 
     status = 401
@@ -42,9 +42,9 @@ class FreshSignInRequired(DomainError):
 
 
 def require_fresh_user_sign_in(actor: Actor) -> None:
-    """Raise FreshSignInRequired when a person acts, in a browser or by an app's token, who signed in too long ago.
+    """Require a fresh sign-in when a user acts, in a browser or through an app's token.
 
-    A client that acts for itself has no sign-in to be fresh.
+    A client that acts for itself has no sign-in. Raises FreshSignInRequired.
     """
     if actor.user_id is not None:
         require_fresh_sign_in(actor)
@@ -52,41 +52,43 @@ def require_fresh_user_sign_in(actor: Actor) -> None:
 
 @read
 def require_fresh_sign_in(actor: Actor) -> None:
-    """Raise FreshSignInRequired unless the person signed in within ``reauthentication_seconds``, as well as they can.
+    """Require that the user signed in within ``reauthentication_seconds``, with a second factor if they have
+    one.
 
-    The seconds are those of the organization acted in: its secrets, its rule. The second factor is one of the
-    organization that the person belongs to.
+    The limit is that of the organization acted in, because it owns the secrets. The second factor is that of
+    the user's home organization. Raises FreshSignInRequired.
     """
     sessions = get_organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
-    longest: int = sessions["reauthentication_seconds"]
-    wanted = MULTI_FACTOR if _owes_second_factor(actor) else None
+    max_age: int = sessions["reauthentication_seconds"]
+    acr_values = MULTI_FACTOR if _must_use_second_factor(actor) else None
     is_late = actor.authenticated_at is None or clock.now() - actor.authenticated_at > timedelta(
-        seconds=longest
+        seconds=max_age
     )
-    if is_late or wanted is not None:
-        raise FreshSignInRequired(longest, wanted)
+    if is_late or acr_values is not None:
+        raise FreshSignInRequired(max_age, acr_values)
 
 
 @transaction
 def require_active_session(actor: Actor) -> None:
-    """Raise FreshSignInRequired unless the actor's own sign-in still stands; where there is none, nothing is asked.
+    """Require that the actor's session has not ended; actors without one are accepted.
 
-    Asked last in a unit that changes what protects an account: its writes have waited for whoever had the user's row,
-    and a reset by mail that came before them has ended the sign-in. The row count says so, not an earlier look.
+    Call it last in a transaction that changes an account's protection. Its writes have waited for whichever
+    transaction held the user's row, and a password reset that committed first has ended the session. The row
+    count decides, because an earlier read could be outdated. Raises FreshSignInRequired.
     """
     if actor.session_id is None:
         return
-    standing = count_changed(
+    updated = count_changed(
         update(Session)
         .where(Session.organization_id == actor.home_organization_id, Session.id == actor.session_id)
         .values(digest=Session.digest)
     )
-    if standing != 1:
+    if updated != 1:
         sessions = get_organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
         raise FreshSignInRequired(sessions["reauthentication_seconds"])
 
 
-def _owes_second_factor(actor: Actor) -> bool:
+def _must_use_second_factor(actor: Actor) -> bool:
     if actor.user_id is None or used_second_factor(actor.amr):
         return False
     home = get_organization_by_id(actor.home_organization_id)

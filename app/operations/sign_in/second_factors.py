@@ -1,4 +1,4 @@
-"""Which second factors people have, and what a sign-in still needs of them."""
+"""Users' second factors: what a sign-in needs, recovery codes and authenticator apps."""
 
 from __future__ import annotations
 
@@ -38,11 +38,41 @@ from app.rules.sign_in.second_factors import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class FactorCount:
+    """How many passkeys a user has, and whether they have an authenticator app; false if neither."""
+
+    passkeys: int = 0
+    has_app: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.passkeys or self.has_app)
+
+    def email_values(self, prefix: str) -> dict[str, str]:
+        """Return the counts as values for an email template, with names that begin with ``prefix``."""
+        return {f"{prefix}_passkeys": str(self.passkeys), f"{prefix}_apps": str(int(self.has_app))}
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatorAppRecord:
+    """A user's authenticator app without its secret."""
+
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+NO_FACTORS = FactorCount()
+
+
 @transaction
 def record_mfa_policy_change(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
-    """The moments stand as the change between two effective documents makes them; part of that change."""
+    """Record since when the organization requires a second factor, in the transaction that changes its
+    settings.
+
+    ``before`` and ``after`` are effective settings documents. Grace periods start at the recorded times.
+    """
     old, new = (document["authentication"]["mfa"]["policy"] for document in (before, after))
     if old == new:
         return
@@ -59,40 +89,22 @@ def record_mfa_policy_change(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FactorCount:
-    """How many passkeys somebody has, and whether there is an authenticator app; false where there is nothing."""
-
-    passkeys: int = 0
-    has_app: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.passkeys or self.has_app)
-
-    def told(self, what: str) -> dict[str, str]:
-        """As letters are told of them, under names that begin with ``what``."""
-        return {f"{what}_passkeys": str(self.passkeys), f"{what}_apps": str(int(self.has_app))}
-
-
-NO_FACTORS = FactorCount()
-
-
 @read
 def count_factors(organization_id: str, user_id: UUID) -> FactorCount:
-    """The second factors of the user, whether or not their methods count now."""
+    """Count the user's second factors, including those whose methods are not allowed now."""
     passkeys = count_passkeys_of_users(organization_id, [user_id]).get(user_id, 0)
     return FactorCount(passkeys, TOTP in find_methods_of_user(organization_id, user_id))
 
 
 @read
 def find_methods_of_user(organization_id: str, user_id: UUID) -> tuple[str, ...]:
-    """The methods that the user has set up, whether or not they count now."""
+    """Return the second-factor methods that the user has set up, including those not allowed now."""
     return find_methods_of_users(organization_id, [user_id]).get(user_id, ())
 
 
 @read
 def find_methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
-    """The methods of each of at most a page of users; who has none is left out."""
+    """Return the second-factor methods of each user of a page. Users without any are left out."""
     if not user_ids:
         return {}
     with_app = db.session.scalars(
@@ -110,7 +122,7 @@ def find_methods_of_users(organization_id: str, user_ids: Collection[UUID]) -> M
 def decide_mfa_of_user(
     organization: OrganizationSnapshot, user_id: UUID, amr: Collection[str]
 ) -> MfaDecision:
-    """What a sign-in by these methods still needs, by the organization's settings as they are now."""
+    """Decide what a sign-in with these methods still needs under the organization's current settings."""
     settings = organization.settings
     if not is_mfa_offered(settings):
         return MfaDecision(MfaRequirement.NOTHING)
@@ -121,40 +133,14 @@ def decide_mfa_of_user(
         settings,
         enrolled=enrolled,
         amr=amr,
-        standing=_standing(organization.id, user_id),
+        grace_start=_find_grace_start(organization.id, user_id),
         now=clock.now(),
     )
 
 
-def _standing(organization_id: str, user_id: UUID) -> MfaGraceStart:
-    admin_since = (
-        select(func.min(RoleAssignment.created_at))
-        .where(
-            RoleAssignment.organization_id == organization_id,
-            RoleAssignment.user_organization_id == organization_id,
-            RoleAssignment.user_id == user_id,
-            RoleAssignment.role == ADMIN,
-        )
-        .scalar_subquery()
-    )
-    ceiling_since = select(InstanceLimits.factor_demanded_at).scalar_subquery()
-    row = db.session.execute(
-        select(
-            User.created_at,
-            admin_since,
-            # Where a ceiling of the instance demands it, nobody's grace begins before that did.
-            func.coalesce(Organization.factor_demanded_at, ceiling_since),
-            func.coalesce(Organization.admins_factor_demanded_at, ceiling_since),
-        )
-        .join(Organization, Organization.id == User.organization_id)
-        .where(User.organization_id == organization_id, User.id == user_id)
-    ).one()
-    return MfaGraceStart(*row)
-
-
 @read
 def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
-    """How many codes of the user were not used yet."""
+    """Count the user's unused recovery codes."""
     return (
         db.session.scalar(
             select(func.count()).where(
@@ -169,9 +155,9 @@ def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
 
 @transaction
 def create_recovery_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
-    """New codes, as many as the settings say, clear in this answer alone; those before are void.
+    """Replace the user's recovery codes and return the new ones, which are available in clear only here.
 
-    Part of the change that audits it.
+    The settings say how many. Call it in the transaction that audits the change.
     """
     number = organization.settings["authentication"]["mfa"]["recovery_codes"]
     codes: tuple[str, ...] = current_unit_of_work().stable_value(
@@ -196,13 +182,15 @@ def create_recovery_codes(organization: OrganizationSnapshot, user_id: UUID) -> 
 
 @transaction
 def create_first_recovery_codes(organization: OrganizationSnapshot, user_id: UUID) -> tuple[str, ...]:
-    """New codes for somebody who has none, none for whoever has some; part of adding a second factor."""
-    return () if _has_some(organization.id, user_id) else create_recovery_codes(organization, user_id)
+    """Create recovery codes if the user has none. Call it when a second factor is added."""
+    return (
+        () if _has_recovery_codes(organization.id, user_id) else create_recovery_codes(organization, user_id)
+    )
 
 
 @transaction
 def use_recovery_code(organization_id: str, user_id: UUID, typed: str) -> bool:
-    """Whether it is a code of the user that was not used before; it counts no more."""
+    """Mark a recovery code as used and return whether it was valid and unused."""
     code = normalize_recovery_code(typed)
     if code is None:
         return False
@@ -221,7 +209,7 @@ def use_recovery_code(organization_id: str, user_id: UUID, typed: str) -> bool:
 
 @transaction
 def delete_recovery_codes(organization_id: str, user_id: UUID) -> None:
-    """No code of the user counts any more."""
+    """Delete the user's recovery codes."""
     count_changed(
         delete(RecoveryCode).where(
             RecoveryCode.organization_id == organization_id, RecoveryCode.user_id == user_id
@@ -229,31 +217,12 @@ def delete_recovery_codes(organization_id: str, user_id: UUID) -> None:
     )
 
 
-def _has_some(organization_id: str, user_id: UUID) -> bool:
-    return (
-        db.session.scalar(
-            select(RecoveryCode.digest)
-            .where(RecoveryCode.organization_id == organization_id, RecoveryCode.user_id == user_id)
-            .limit(1)
-        )
-        is not None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class AuthenticatorAppRecord:
-    """The authenticator app of a user, without its secret."""
-
-    created_at: datetime
-    last_used_at: datetime | None
-
-
 @read
 def find_authenticator_app(organization_id: str, user_id: UUID) -> AuthenticatorAppRecord | None:
-    """The user's app, or None."""
+    """Find the user's authenticator app."""
     row = db.session.execute(
         select(AuthenticatorApp.created_at, AuthenticatorApp.last_used_at).where(
-            *_of(organization_id, user_id)
+            *_app_of_user(organization_id, user_id)
         )
     ).first()
     return None if row is None else AuthenticatorAppRecord(*row)
@@ -261,7 +230,10 @@ def find_authenticator_app(organization_id: str, user_id: UUID) -> Authenticator
 
 @transaction
 def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, step: int) -> None:
-    """The user has the app, whose code of the time step was its proof and counts no more. Raises Conflict."""
+    """Store the user's authenticator app, whose code of the time step ``step`` is used up.
+
+    Raises Conflict.
+    """
     sealed = seal_secret(organization_id, user_id, "app", secret)
     try:
         with db.session.begin_nested():
@@ -280,8 +252,10 @@ def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, 
 
 @transaction
 def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> bool:
-    """Whether it is a code of the user's app that counts now, and was not used before: never twice (MF-1)."""
-    sealed = db.session.scalar(select(AuthenticatorApp.sealed_secret).where(*_of(organization_id, user_id)))
+    """Return whether the code is valid now and was not used before, and mark it as used (MF-1)."""
+    sealed = db.session.scalar(
+        select(AuthenticatorApp.sealed_secret).where(*_app_of_user(organization_id, user_id))
+    )
     if sealed is None:
         return False
     now = clock.now()
@@ -290,7 +264,7 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
         return False
     used = count_changed(
         update(AuthenticatorApp)
-        .where(*_of(organization_id, user_id), AuthenticatorApp.last_step < step)
+        .where(*_app_of_user(organization_id, user_id), AuthenticatorApp.last_step < step)
         .values(last_step=step, last_used_at=now)
     )
     return used == 1
@@ -298,27 +272,67 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
 
 @transaction
 def delete_authenticator_app(organization_id: str, user_id: UUID) -> bool:
-    """Whether the user had an app until now; its codes are worth nothing any more."""
-    return count_changed(delete(AuthenticatorApp).where(*_of(organization_id, user_id))) == 1
+    """Delete the user's authenticator app and return whether there was one."""
+    return count_changed(delete(AuthenticatorApp).where(*_app_of_user(organization_id, user_id))) == 1
 
 
-def seal_secret(organization_id: str, user_id: UUID, place: str, secret: bytes) -> bytes:
-    """Sealed under the organization's key for second factors; it opens for this user, at this place alone (MF-2)."""
-    return sealing.seal(_key(organization_id), secret, _bound(organization_id, user_id, place))
+def seal_secret(organization_id: str, user_id: UUID, purpose: str, secret: bytes) -> bytes:
+    """Seal a secret under the organization's key, bound to the user and the purpose (MF-2)."""
+    return sealing.seal(_key(organization_id), secret, _associated_data(organization_id, user_id, purpose))
 
 
-def open_secret(organization_id: str, user_id: UUID, place: str, sealed: bytes) -> bytes:
-    """What was sealed. Raises sealing.CannotOpen when it is another's, or was changed."""
-    return sealing.unseal(_key(organization_id), sealed, _bound(organization_id, user_id, place))
+def open_secret(organization_id: str, user_id: UUID, purpose: str, sealed: bytes) -> bytes:
+    """Open a sealed secret.
+
+    Raises sealing.UnsealError if it was changed or sealed for another user or purpose.
+    """
+    return sealing.unseal(_key(organization_id), sealed, _associated_data(organization_id, user_id, purpose))
+
+
+def _find_grace_start(organization_id: str, user_id: UUID) -> MfaGraceStart:
+    admin_since = (
+        select(func.min(RoleAssignment.created_at))
+        .where(
+            RoleAssignment.organization_id == organization_id,
+            RoleAssignment.user_organization_id == organization_id,
+            RoleAssignment.user_id == user_id,
+            RoleAssignment.role == ADMIN,
+        )
+        .scalar_subquery()
+    )
+    limit_since = select(InstanceLimits.factor_demanded_at).scalar_subquery()
+    row = db.session.execute(
+        select(
+            User.created_at,
+            admin_since,
+            # If only an instance limit requires it, grace periods start when that limit was set.
+            func.coalesce(Organization.factor_demanded_at, limit_since),
+            func.coalesce(Organization.admins_factor_demanded_at, limit_since),
+        )
+        .join(Organization, Organization.id == User.organization_id)
+        .where(User.organization_id == organization_id, User.id == user_id)
+    ).one()
+    return MfaGraceStart(*row)
+
+
+def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
+    return (
+        db.session.scalar(
+            select(RecoveryCode.digest)
+            .where(RecoveryCode.organization_id == organization_id, RecoveryCode.user_id == user_id)
+            .limit(1)
+        )
+        is not None
+    )
 
 
 def _key(organization_id: str) -> bytes:
     return keyring.derive_organization_key(organization_id, "second factors")
 
 
-def _bound(organization_id: str, user_id: UUID, place: str) -> bytes:
-    return f"1|{organization_id}|{user_id}|totp {place}".encode()
+def _associated_data(organization_id: str, user_id: UUID, purpose: str) -> bytes:
+    return f"1|{organization_id}|{user_id}|totp {purpose}".encode()
 
 
-def _of(organization_id: str, user_id: UUID) -> tuple[ColumnElement[bool], ...]:
+def _app_of_user(organization_id: str, user_id: UUID) -> tuple[ColumnElement[bool], ...]:
     return AuthenticatorApp.organization_id == organization_id, AuthenticatorApp.user_id == user_id

@@ -1,4 +1,8 @@
-"""The one end of every sign-in: whatever the first proof was, nothing reaches a session but through here (MF-6)."""
+"""Signing in with a password, and completing a sign-in after any first or second factor.
+
+Every sign-in ends in ``complete_first_factor`` or ``complete_second_factor``, so that no path to a session
+skips the organization's second-factor policy (MF-6).
+"""
 
 from __future__ import annotations
 
@@ -33,26 +37,29 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
+SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]
+
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """``token`` is the cookie's value: the only place where it stands in clear.
+    """A completed sign-in.
 
-    ``known`` is the value of the cookie of known browsers from now on.
+    ``token`` is the session cookie's value, available in clear only here. ``known_cookie`` is the new value of the
+    known-browsers cookie.
     """
 
     token: str
     session_id: UUID
     user_id: UUID
-    known: str = ""
+    known_cookie: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondStepRequired:
-    """The sign-in waits: ``purpose`` says for what, ``token`` is what the next page carries until ``expires_at``.
+    """A sign-in that needs another step before ``expires_at``; ``token`` identifies it on the next page.
 
-    VERIFY: the person has a second factor and gives it. ENROL: one is demanded and has to be set up. OFFER: it will be
-    demanded from ``until`` on, and may be set up now or later.
+    ``purpose`` is VERIFY when the user has a second factor, ENROL when one is required but not set up, and
+    OFFER when it becomes required at ``until`` and may be set up now or later.
     """
 
     token: str
@@ -63,15 +70,33 @@ class SecondStepRequired:
 
 @dataclass(frozen=True, slots=True)
 class Browser:
-    """Where the person signs in. ``replaces`` is this browser's previous cookie value for the organization, dead
-    after a success; ``id`` is its anonymous id, which a sign-in that waits is bound to; ``known`` is the value of its
-    cookie of known browsers.
+    """The browser that signs in.
+
+    ``id`` is its anonymous id, which binds a pending sign-in to it. ``replaces`` is the organization's
+    previous session cookie, invalid after a successful sign-in. ``known_cookie`` is the value of the known-browsers
+    cookie.
     """
 
     id: str = ""
     user_agent: str = ""
     replaces: str | None = None
-    known: str = ""
+    known_cookie: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignInRefused:
+    """Why a sign-in was refused. ``tries_left`` does not reveal whether the account exists."""
+
+    reason: SignInRefusalReason
+    attempts_left: int = 0
+    retry_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    id: UUID
+    password_hash: str | None
+    is_active: bool
 
 
 @transaction
@@ -83,24 +108,25 @@ def complete_first_factor(
     amr: tuple[str, ...],
     browser: Browser,
 ) -> SignedIn | SecondStepRequired:
-    """The user is signed in, or is asked for what is missing; part of the unit that accepted the proof.
+    """Start a session, or begin the second step if the organization requires one.
 
-    ``actor`` is the anonymous one with address and request id; ``amr`` is what was proved (RFC 8176), with ``mfa``
-    where that was two factors at once. Raises SignInEnded when the user may sign in no more. Audit:
+    Call it in the transaction that accepted the first factor. ``actor`` is the anonymous actor with IP
+    IP address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
+    they already were two factors. Raises SignInEnded when the user can no longer sign in. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
-    verdict = decide_mfa_of_user(organization, user_id, amr)
-    if verdict.demand is MfaRequirement.NOTHING:
-        return _start(actor, organization, user_id, amr, browser)
-    token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known)
+    decision = decide_mfa_of_user(organization, user_id, amr)
+    if decision.requirement is MfaRequirement.NOTHING:
+        return _start_session(actor, organization, user_id, amr, browser)
+    token, expires_at = create_pending_sign_in(organization, user_id, amr, browser.id, browser.known_cookie)
     audit.record(
-        _person(actor, organization, user_id),
+        _user_actor(actor, organization, user_id),
         "sign_in.first_proof_given",
         target_type="user",
         target_id=public_id("usr", user_id),
-        after={"methods": list(amr), "needs": verdict.demand.value},
+        after={"methods": list(amr), "needs": decision.requirement.value},
     )
-    return SecondStepRequired(token, expires_at, verdict.demand, verdict.until)
+    return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
 
 
 @transaction
@@ -108,16 +134,17 @@ def complete_second_factor(
     actor: Actor,
     organization: OrganizationSnapshot,
     pending: PendingSignInRecord,
-    proved: Iterable[str],
+    methods: Iterable[str],
     browser: Browser,
 ) -> SignedIn | SecondStepRequired:
-    """The sign-in that waited goes on with the second factor that was ``proved``, in the caller's unit.
+    """Complete a pending sign-in after its second factor was verified with the ``methods`` given.
 
-    What follows may be another step: a factor whose method counts no more opens the account, and another is demanded.
-    Raises SignInEnded. Audit: as the first proof.
+    Call it in the transaction that accepted the factor. Another step may follow when the factor's method is
+    no longer allowed and the policy requires a different one. Raises SignInEnded. Audit: as
+    ``complete_first_factor``.
     """
     consume_pending_sign_in(pending)
-    amr = combine_amr(pending.amr, proved)
+    amr = combine_amr(pending.amr, methods)
     return complete_first_factor(actor, organization, pending.user_id, amr=amr, browser=browser)
 
 
@@ -125,66 +152,134 @@ def complete_second_factor(
 def postpone_enrollment(
     actor: Actor, organization: OrganizationSnapshot, pending: PendingSignInRecord, browser: Browser
 ) -> SignedIn | SecondStepRequired:
-    """The user is signed in without the second factor that is offered; who may not put it off is asked again.
+    """Sign the user in without the second factor that was offered.
 
-    Raises SignInEnded. Audit: ``session.started``.
+    Return another step if the organization requires the factor by now. Raises SignInEnded. Audit:
+    ``session.started``.
     """
     consume_pending_sign_in(pending)
-    if decide_mfa_of_user(organization, pending.user_id, pending.amr).demand is MfaRequirement.OFFER:
-        return _start(actor, organization, pending.user_id, pending.amr, browser)
+    if decide_mfa_of_user(organization, pending.user_id, pending.amr).requirement is MfaRequirement.OFFER:
+        return _start_session(actor, organization, pending.user_id, pending.amr, browser)
     return complete_first_factor(actor, organization, pending.user_id, amr=pending.amr, browser=browser)
 
 
-def _start(
+def sign_in(
+    organization_id: str,
+    email: str,
+    password: str,
+    *,
+    ip_address: str | None = None,
+    user_agent: str = "",
+    request_id: str | None = None,
+    replaces: str | None = None,
+    browser_id: str = "",
+    known_cookie: str = "",
+) -> SignedIn | SecondStepRequired | SignInRefused:
+    """Sign a user in with a password.
+
+    A wrong password is a result, not an exception. ``replaces``, ``browser_id`` and ``known_cookie`` are described
+    at ``Browser``. Failures count towards the limits in ``sign_in_limits``. Raises Unavailable when too many
+    passwords are being hashed, or hashing would have to wait for over two seconds. Audit: as
+    ``complete_first_factor``, or ``sign_in.failed``, sampled once an account exceeds its limit.
+    """
+    organization = get_organization_by_id(organization_id)
+    if not organization.is_active:
+        return SignInRefused("suspended")
+    if not organization.settings["authentication"]["password"]["enabled"]:
+        return SignInRefused("password_off")
+    canonical = canonical_email(email)
+    attempt = sign_in_limits.claim_password_attempt(
+        organization, email, ip_address=ip_address, known_cookie=known_cookie
+    )
+    claim = attempt.claim
+    if claim.retry_after:
+        return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=claim.retry_after)
+    account = _find_credentials(organization.id, canonical or "")
+    try:
+        is_right, renewed_hash = verify_password(
+            account.password_hash if account else None,
+            password,
+            organization_id=organization.id,
+            ip_address=ip_address,
+        )
+    except Unavailable:
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
+        raise
+    actor = Actor.anonymous(organization.id, ip_address, request_id)
+    if account is not None and is_right and account.is_active:
+        accepted = _accept_password(
+            actor,
+            organization,
+            account,
+            renewed_hash,
+            attempts=claim.attempts,
+            browser=Browser(browser_id, user_agent, replaces, known_cookie),
+        )
+        if accepted is not None:
+            return accepted
+    # Only someone who knows the password may learn that the account is disabled.
+    reason: SignInRefusalReason = (
+        "disabled" if account is not None and is_right and not account.is_active else "mismatch"
+    )
+    # Record every failure up to the limit, then only the 1st, 2nd, 4th, 8th … beyond it, so that an attack cannot
+    # fill the audit log.
+    if claim.excess_failures <= 0 or claim.excess_failures.bit_count() == 1:
+        _record_failure(actor, canonical, reason, account.id if account is not None else None)
+    wait = Lockout.of(organization.settings).delay.total_seconds() if claim.attempts_left == 0 else 0
+    return SignInRefused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
+
+
+def _start_session(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, amr: tuple[str, ...], browser: Browser
 ) -> SignedIn:
-    before = db.session.execute(
+    row = db.session.execute(
         select(User.email_canonical, User.last_sign_in_at).where(
             User.organization_id == organization.id, User.id == user_id
         )
     ).first()
-    # The row first: whoever disables or deletes the user at this moment waits for it, or has done so already.
-    standing = count_changed(
+    # Update the user's row first, so that a concurrent disable or delete either waits for this transaction or is
+    # visible to it.
+    is_active = count_changed(
         update(User)
         .where(User.organization_id == organization.id, User.id == user_id, User.status == ACTIVE)
         .values(last_sign_in_at=clock.now())
     )
-    if before is None or not standing:
+    if row is None or not is_active:
         raise SignInEnded
     sign_in_limits.clear_failed_attempts(
-        organization.id, before.email_canonical, address=actor.ip_address, known=browser.known
+        organization.id, row.email_canonical, ip_address=actor.ip_address, known_cookie=browser.known_cookie
     )
-    gave_factor = used_second_factor(amr)
-    if gave_factor:
+    used_factor = used_second_factor(amr)
+    if used_factor:
         clear_code_failures(organization.id, user_id)
     token, session_id = start_session(
         organization,
         user_id,
         amr=" ".join(amr),
-        address=actor.ip_address,
+        ip_address=actor.ip_address,
         user_agent=browser.user_agent,
         replaces=browser.replaces,
     )
-    who = replace(_person(actor, organization, user_id), session_id=session_id)
-    known = known_browsers.remember_browser(
-        who,
+    user_actor = replace(_user_actor(actor, organization, user_id), session_id=session_id)
+    known_cookie = known_browsers.remember_browser(
+        user_actor,
         user_id,
-        browser.known,
+        browser.known_cookie,
         user_agent=browser.user_agent,
-        has_signed_in_before=before.last_sign_in_at is not None,
-        gave_factor=gave_factor,
+        has_signed_in_before=row.last_sign_in_at is not None,
+        used_factor=used_factor,
     )
     audit.record(
-        who,
+        user_actor,
         "session.started",
         target_type="session",
         target_id=public_id("ses", session_id),
         after={"methods": list(amr)},
     )
-    return SignedIn(token, session_id, user_id, known)
+    return SignedIn(token, session_id, user_id, known_cookie)
 
 
-def _person(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> Actor:
+def _user_actor(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> Actor:
     email = db.session.scalar(
         select(User.email).where(User.organization_id == organization.id, User.id == user_id)
     )
@@ -199,111 +294,27 @@ def _person(actor: Actor, organization: OrganizationSnapshot, user_id: UUID) -> 
     )
 
 
-__all__ = ["Reason", "Refused", "SecondStep", "SignedIn", "sign_in"]
-
-SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "suspended", "password_off"]
-
-
-@dataclass(frozen=True, slots=True)
-class SignInRefused:
-    """Why nobody was signed in. ``attempts_left`` says nothing about whether the account exists."""
-
-    reason: SignInRefusalReason
-    attempts_left: int = 0
-    retry_after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Account:
-    id: UUID
-    password_hash: str | None
-    is_active: bool
-
-
-def sign_in(
-    organization_id: str,
-    email: str,
-    password: str,
-    *,
-    address: str | None = None,
-    user_agent: str = "",
-    request_id: str | None = None,
-    replaces: str | None = None,
-    browser_id: str = "",
-    known: str = "",
-) -> SignedIn | SecondStepRequired | SignInRefused:
-    """A new session of the user whose password it is, the step that it waits for, or the reason why not.
-
-    Nothing is raised for a wrong password. ``replaces``, ``browser_id`` and ``known`` are as in ``Browser``. Failures
-    are counted as ``sign_in_safety.limits`` says; a right password is none. Raises Unavailable when too many hash, or
-    the hash has to wait for over two seconds. Audit: that of ``complete_first_proof``, or ``sign_in.failed``, of which
-    beyond a bound only a sample is kept.
-    """
-    organization = get_organization_by_id(organization_id)
-    if not organization.is_active:
-        return SignInRefused("suspended")
-    if not organization.settings["authentication"]["password"]["enabled"]:
-        return SignInRefused("password_off")
-    canonical = canonical_email(email)
-    guess = sign_in_limits.claim_password_attempt(organization, email, address=address, known=known)
-    claim = guess.claim
-    if claim.retry_after:
-        return SignInRefused("capped" if guess.is_capped else "wait", retry_after=claim.retry_after)
-    account = _find_account(organization.id, canonical or "")
-    try:
-        is_right, renewed_hash = verify_password(
-            account.password_hash if account else None,
-            password,
-            organization_id=organization.id,
-            address=address,
-        )
-    except Unavailable:
-        rate_limits.withdraw_attempts(organization.id, claim.attempts)
-        raise
-    actor = Actor.anonymous(organization.id, address, request_id)
-    if account is not None and is_right and account.is_active:
-        accepted = _accept(
-            actor,
-            organization,
-            account,
-            renewed_hash,
-            spent=claim.attempts,
-            browser=Browser(browser_id, user_agent, replaces, known),
-        )
-        if accepted is not None:
-            return accepted
-    # Whoever knows the password may know that the account is disabled; nobody else may.
-    reason: SignInRefusalReason = (
-        "disabled" if account is not None and is_right and not account.is_active else "mismatch"
-    )
-    # All up to the bound, then the 1st, 2nd, 4th, 8th … beyond it: an attack must not fill the audit log.
-    if claim.excess_failures <= 0 or claim.excess_failures.bit_count() == 1:
-        _record_failure(actor, canonical, reason, account.id if account is not None else None)
-    wait = Lockout.of(organization.settings).delay.total_seconds() if claim.attempts_left == 0 else 0
-    return SignInRefused(reason, attempts_left=claim.attempts_left, retry_after=int(wait))
-
-
 @read
-def _find_account(organization_id: str, canonical: str) -> _Account | None:
+def _find_credentials(organization_id: str, canonical: str) -> _Credentials | None:
     row = db.session.execute(
         select(User.id, User.password_hash, User.status).where(
             User.organization_id == organization_id, User.email_canonical == canonical
         )
     ).first()
-    return None if row is None else _Account(row.id, row.password_hash, row.status == ACTIVE)
+    return None if row is None else _Credentials(row.id, row.password_hash, row.status == ACTIVE)
 
 
 @transaction
-def _accept(
+def _accept_password(
     actor: Actor,
     organization: OrganizationSnapshot,
-    account: _Account,
+    account: _Credentials,
     renewed_hash: str | None,
     *,
-    spent: tuple[UUID, ...],
+    attempts: tuple[UUID, ...],
     browser: Browser,
 ) -> SignedIn | SecondStepRequired | None:
-    """The password counts, unless it was changed or the user disabled since the hash was read."""
+    """Complete the sign-in, or return None if the password or the status changed after the hash was read."""
     unchanged = count_changed(
         update(User)
         .where(
@@ -320,7 +331,7 @@ def _accept(
     )
     if not unchanged:
         return None
-    rate_limits.withdraw_attempts(organization.id, spent)
+    rate_limits.withdraw_attempts(organization.id, attempts)
     return complete_first_factor(actor, organization, account.id, amr=("pwd",), browser=browser)
 
 
@@ -328,8 +339,8 @@ def _accept(
 def _record_failure(
     actor: Actor, canonical: str | None, reason: SignInRefusalReason, user_id: UUID | None
 ) -> None:
-    # Only what has the form of an address is kept: people type passwords into the wrong field.
+    # Record only what looks like an email address, because users sometimes type a password into the wrong field.
     after = {"email": canonical, "reason": reason}
-    # Whose account it was meant for sees it among the activity.
+    # With the user as target, the account's owner sees the attempt in the activity list.
     target = None if user_id is None else public_id("usr", user_id)
     audit.record(actor, "sign_in.failed", target_type="user", target_id=target, after=after)

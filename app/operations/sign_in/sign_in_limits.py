@@ -1,11 +1,12 @@
-"""Limits of guessing: what is counted when somebody tries a password, and when they have to wait.
+"""Limits on guessing passwords.
 
-Browsers that nobody knows are counted four times: at the account from their network, whose wait doubles; by their
-network, whatever the accounts; at the account, whatever the networks, with an end that no patience passes (LK-1); and
-in the organization as a whole, which is what many networks that try stolen passwords at many accounts share (LK-2).
-A browser in which the account's owner has signed in before is counted by itself alone, so nobody can make it wait.
+Failures from unknown browsers count towards four limits: the account from one network, with a wait that
+doubles, one network across all accounts, the account across all networks, with a monthly cap that waiting
+does not lift (LK-1), and the whole organization, which stops many networks from trying stolen passwords on
+many accounts (LK-2). A browser in which the account's owner has signed in before has its own counter, so that
+attackers elsewhere cannot make the owner wait.
 
-All of it is counted by organization: what happens in one makes nobody wait in another (TN-9, TN-14).
+All counters are per organization: failures in one organization never delay sign-ins in another (TN-9, TN-14).
 """
 
 from __future__ import annotations
@@ -23,87 +24,89 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout, networks_of
 
 MAX_FAILURES_PER_NETWORK = 100
-"""Failures from one network, whatever the accounts, before it waits: whoever tries one password on many of them."""
+"""From one network across all accounts, which stops one password from being tried on many of them."""
 MAX_FAILURES_PER_ACCOUNT = 100
-"""Failures at one account from unknown browsers, whatever the networks (NIST SP 800-63B-4 section 3.2.2). After that
-its owner signs in from a known browser or chooses a new password by a link; otherwise a month has to pass."""
+"""At one account from unknown browsers on any network (NIST SP 800-63B-4 section 3.2.2). Beyond it, the
+owner can sign in from a known browser or reset the password, or has to wait for a month."""
 MAX_FAILURES_PER_ORGANIZATION = 1000
-"""Failures from unknown browsers in the window of the settings. Beyond it one may be tried now and then."""
-_FROM = "sign_in"
+"""From unknown browsers within the window of the settings. Beyond it, attempts are accepted only
+occasionally."""
+_BUCKET = "sign_in"
 _MONTH = timedelta(days=30)
-_CAP = Lockout(MAX_FAILURES_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
-_BUDGET_DELAY, _LONGEST_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
+_ACCOUNT_CAP = Lockout(MAX_FAILURES_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
+_BUDGET_DELAY, _MAX_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class PasswordAttempt:
-    """A password that somebody may try, or has to wait for; ``is_capped`` says that waiting is not what helps."""
+    """A claimed attempt to guess a password. ``is_capped`` means that waiting does not help."""
 
     claim: AttemptResult
     is_capped: bool
 
 
 def claim_password_attempt(
-    organization: OrganizationSnapshot, email: str, *, address: str | None, known: str
+    organization: OrganizationSnapshot, email: str, *, ip_address: str | None, known_cookie: str
 ) -> PasswordAttempt:
-    """The try is counted, unless it has to wait; ``known`` is the value of the cookie of known browsers.
+    """Count an attempt as failed in advance, unless it has to wait.
 
-    Call it outside a transaction, and take its attempts back when the password was not wrong.
+    ``known_cookie`` is the value of the known-browsers cookie. Call it outside a transaction, and release the
+    attempts if the password was right.
     """
     canonical = canonical_email(email)
     name = canonical or email[:400].casefold()
-    browser = find_known_browser(organization.id, canonical or "", known)
+    browser = find_known_browser(organization.id, canonical or "", known_cookie)
     limits = (
-        _limits_of_known(organization, browser)
+        _known_browser_limits(organization, browser)
         if browser is not None
-        else _limits_of_unknown(organization, name, address)
+        else _unknown_browser_limits(organization, name, ip_address)
     )
     claim = rate_limits.record_attempt(organization.id, *limits)
-    capped = _account(name)
+    capped = _account_bucket(name)
     return PasswordAttempt(claim, any(limit.bucket == capped for limit in claim.exceeded))
 
 
 @transaction
 def clear_failed_attempts(
-    organization_id: str, email_canonical: str, *, address: str | None = None, known: str = ""
+    organization_id: str, email_canonical: str, *, ip_address: str | None = None, known_cookie: str = ""
 ) -> None:
-    """The owner was here: what was tried at the account before counts no more; part of a complete sign-in, or of
-    the new password that they chose.
+    """Clear the failures at an account after its owner signed in or chose a new password.
 
-    What the network and the organization have failed at stays: whoever owns one account gains nothing at others.
+    Failures of the network and the organization remain, so that owning one account does not help to attack
+    others.
     """
-    rate_limits.clear_attempts(organization_id, _account(email_canonical))
-    for network, _ in networks_of(address):
-        rate_limits.clear_attempts(organization_id, bucket_key(_FROM, email_canonical, network))
-    browser = find_known_browser(organization_id, email_canonical, known) if known else None
+    rate_limits.clear_attempts(organization_id, _account_bucket(email_canonical))
+    for network, _ in networks_of(ip_address):
+        rate_limits.clear_attempts(organization_id, bucket_key(_BUCKET, email_canonical, network))
+    browser = find_known_browser(organization_id, email_canonical, known_cookie) if known_cookie else None
     if browser is not None:
-        rate_limits.clear_attempts(organization_id, _browser(browser))
+        rate_limits.clear_attempts(organization_id, _browser_bucket(browser))
 
 
-def _limits_of_known(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:
-    return (Limit(_browser(browser), Lockout.of(organization.settings)),)
+def _known_browser_limits(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:
+    return (Limit(_browser_bucket(browser), Lockout.of(organization.settings)),)
 
 
-def _limits_of_unknown(
-    organization: OrganizationSnapshot, name: str, address: str | None
+def _unknown_browser_limits(
+    organization: OrganizationSnapshot, name: str, ip_address: str | None
 ) -> tuple[Limit, ...]:
     lockout = Lockout.of(organization.settings)
     budget = replace(
-        lockout.from_failure(MAX_FAILURES_PER_ORGANIZATION),
+        lockout.with_max_failures(MAX_FAILURES_PER_ORGANIZATION),
         delay=_BUDGET_DELAY,
-        max_delay=_LONGEST_BUDGET_DELAY,
+        max_delay=_MAX_BUDGET_DELAY,
     )
     return (
-        *network_limits(lockout, address, _FROM, name),
-        *network_limits(lockout.from_failure(MAX_FAILURES_PER_NETWORK), address, "sign_in network"),
-        Limit(_account(name), _CAP),
+        *network_limits(lockout, ip_address, _BUCKET, name),
+        *network_limits(lockout.with_max_failures(MAX_FAILURES_PER_NETWORK), ip_address, "sign_in network"),
+        Limit(_account_bucket(name), _ACCOUNT_CAP),
         Limit(bucket_key("sign_in organization"), budget),
     )
 
 
-def _account(name: str) -> bytes:
+def _account_bucket(name: str) -> bytes:
     return bucket_key("sign_in account", name)
 
 
-def _browser(browser: UUID) -> bytes:
+def _browser_bucket(browser: UUID) -> bytes:
     return bucket_key("sign_in browser", str(browser))

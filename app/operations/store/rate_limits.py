@@ -55,7 +55,7 @@ def bucket_key(*parts: str) -> bytes:
 def network_limits(lockout: Lockout, ip_address: str | None, *parts: str) -> tuple[Limit, ...]:
     """Return one limit for each network of the IP address, the narrowest first (``rules.sign_in.lockout``)."""
     return tuple(
-        Limit(bucket_key(*parts, network), lockout.from_failure(lockout.max_failures * times))
+        Limit(bucket_key(*parts, network), lockout.with_max_failures(lockout.max_failures * times))
         for network, times in networks_of(ip_address)
     )
 

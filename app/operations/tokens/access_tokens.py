@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.config import current
-from app.operations.clients.resources import catalog_of
+from app.operations.clients.resources import get_catalog
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.grants import signing_keys
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.clients import resource_indicators
-from app.rules.clients.client_requirements import algorithm_for
-from app.rules.clients.resource_indicators import Asking, Target
+from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.clients.resource_indicators import TokenRequester, TokenTarget
 from app.rules.identifiers import new_id, public_id
 from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.token_values import ACCESS_TOKEN, digest, new_token
@@ -31,26 +31,26 @@ def management_audience() -> str:
     return f"{config.base_url}/management"
 
 
-def target_of(client: ClientSnapshot, scopes: Sequence[str], asked: Sequence[str]) -> Target:
+def target_of(client: ClientSnapshot, scopes: Sequence[str], asked: Sequence[str]) -> TokenTarget:
     """What a token of the client holds when it asks for these scopes and resources. Raises InvalidTarget."""
-    asking = Asking(
+    asking = TokenRequester(
         client.organization.issuer,
         management_audience(),
         client.document.get("resources") or (),
         client.document["scopes"],
     )
-    return resource_indicators.settle(scopes, asked, asking, catalog_of(client.organization.id))
+    return resource_indicators.resolve_target(scopes, asked, asking, get_catalog(client.organization.id))
 
 
 def authorized(client: ClientSnapshot, parameters: AuthorizationParameters) -> AuthorizationParameters:
-    """The request with those of its scopes that fit its resources. Raises AuthorizationRefusal (RFC 8707 section 2)."""
+    """The request with those of its scopes that fit its resources. Raises AuthorizationError (RFC 8707 section 2)."""
     try:
         target = target_of(client, parameters.scopes, parameters.resources)
     except InvalidTarget as refused:
         raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
         raise AuthorizationError("invalid_scope", "None of the scopes belongs to a resource that is offered.")
-    owners = catalog_of(client.organization.id).owners
+    owners = get_catalog(client.organization.id).owners
     spoken_of = {owners.get(scope) for scope in target.scopes}
     bare = tuple(resource for resource in parameters.resources if resource not in spoken_of)
     return replace(parameters, scopes=target.scopes, bare_resources=bare)
@@ -64,7 +64,9 @@ def chosen(
     ``scopes`` and ``granted`` are what the user allowed. Raises InvalidTarget for more (RFC 8707 section 2.2).
     """
     if asked:
-        resource_indicators.require_within(asked, granted or target_of(client, scopes, ()).audience)
+        resource_indicators.require_authorized_resources(
+            asked, granted or target_of(client, scopes, ()).audience
+        )
     return tuple(asked or granted)
 
 
@@ -74,12 +76,15 @@ def is_jwt(client: ClientSnapshot, audience: Sequence[str]) -> bool:
         client.document.get("access_token_format")
         or client.organization.settings["oauth"]["access_token"]["format"]
     )
-    return resource_indicators.format_of(audience, catalog_of(client.organization.id), otherwise) == JWT
+    return (
+        resource_indicators.choose_token_format(audience, get_catalog(client.organization.id), otherwise)
+        == JWT
+    )
 
 
 def may_be_jwt(client: ClientSnapshot) -> bool:
     """Whether some token of the client can be a JWT: its own choice, its organization's, or a resource's."""
-    return is_jwt(client, ()) or catalog_of(client.organization.id).has_jwt
+    return is_jwt(client, ()) or get_catalog(client.organization.id).has_jwt
 
 
 def seconds_of_life(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
@@ -88,7 +93,9 @@ def seconds_of_life(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: 
     otherwise = int(settings["jwt_ttl_seconds"] if as_jwt else settings["ttl_seconds"])
     # A JWT may be believed by who asks nobody: a resource cannot make it live longer than any setting can.
     most = LONGEST_JWT_SECONDS if as_jwt else 86_400
-    return resource_indicators.seconds_of(audience, catalog_of(client.organization.id), otherwise, most=most)
+    return resource_indicators.choose_token_lifetime(
+        audience, get_catalog(client.organization.id), otherwise, most=most
+    )
 
 
 BEARER, DPOP = "Bearer", "DPoP"
@@ -221,8 +228,8 @@ def _signed(
     }
     more = {"scope": scope or None, **more}
     claims |= {name: value for name, value in more.items() if value is not None}
-    algorithm = algorithm_for(client.document, client.organization.settings)
-    return signing_keys.sign(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106
+    algorithm = signing_algorithm_for(client.document, client.organization.settings)
+    return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type="at+jwt")  # noqa: S106
 
 
 @dataclass(frozen=True, slots=True)

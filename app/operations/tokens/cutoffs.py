@@ -23,7 +23,7 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations import view_changes
 from app.operations.grants import grants
-from app.operations.grants.revocation import end_grants
+from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -41,11 +41,13 @@ def end_issued_before(actor: Actor, subject: Subject, moment: datetime, *, sessi
     """What hangs from the subject and was issued before the moment is dead once the unit under way has committed."""
     here = actor.organization_id
     if subject.kind == GRANT:
-        if end_grants(actor, (Grant.id == subject.row_id) & (Grant.allowed_at < moment), reason=REASON):
+        if revoke_matching_grants(
+            actor, (Grant.id == subject.row_id) & (Grant.allowed_at < moment), reason=REASON
+        ):
             _log(here, "grant", subject, moment)
     elif subject.kind == SESSION:
         of_it = (Grant.session_id == subject.row_id) & (Grant.allowed_at < moment)
-        end_grants(actor, of_it, reason=REASON)
+        revoke_matching_grants(actor, of_it, reason=REASON)
         end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < moment))
     elif subject.kind == USER:
         own: Any = (User.organization_id == here) & (User.id == subject.row_id)

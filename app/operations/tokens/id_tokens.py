@@ -17,8 +17,8 @@ from app.operations.grants import signing_keys
 from app.operations.store import keyring
 from app.operations.tokens import tokens
 from app.rules.authorization.claims_parameter import USERINFO, names_for
-from app.rules.clients.client_requirements import algorithm_for
-from app.rules.clients.redirect_uris import PAIRWISE, sector_of
+from app.rules.clients.client_requirements import signing_algorithm_for
+from app.rules.clients.redirect_uris import PAIRWISE, find_sector
 from app.rules.errors import Forbidden, Unauthenticated
 from app.rules.identifiers import encode_uuid, public_id
 from app.rules.tokens.claims import claims_for, left_half_hash
@@ -35,7 +35,7 @@ def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
         return public_id("usr", user_id)
     key = keyring.derive_organization_key(client.organization.id, "pairwise subjects")
     # Section 8.1: sector and user, and a secret; the NUL can stand in neither.
-    text = f"{sector_of(client.document)}\0{user_id}".encode()
+    text = f"{find_sector(client.document)}\0{user_id}".encode()
     made = hmac.digest(key, text, hashlib.sha256)
     return f"pws_{encode_uuid(UUID(bytes=made[:16]))}"
 
@@ -59,7 +59,7 @@ class Facts:
 def algorithm_of(client: ClientSnapshot) -> str:
     """The algorithm the client was registered with, or its organization's."""
     chosen = client.document.get("id_token_signed_response_alg")
-    return algorithm_for(client.document, client.organization.settings, chosen)
+    return signing_algorithm_for(client.document, client.organization.settings, chosen)
 
 
 def sign_id_token(client: ClientSnapshot, facts: Facts, *, access_token: str, now: datetime) -> str:
@@ -87,7 +87,7 @@ def sign_id_token(client: ClientSnapshot, facts: Facts, *, access_token: str, no
         claims["nonce"] = facts.nonce
     if facts.session_id is not None:
         claims["sid"] = public_id("ses", facts.session_id)
-    return signing_keys.sign(client.organization, algorithm, claims, token_type="JWT")  # noqa: S106 - a header, no password
+    return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type="JWT")  # noqa: S106 - a header, no password
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,6 @@ def _signed(client: ClientSnapshot, claims: Mapping[str, Any]) -> str | None:
     if chosen is None:
         return None
     organization = client.organization
-    algorithm = algorithm_for(client.document, organization.settings, chosen)
+    algorithm = signing_algorithm_for(client.document, organization.settings, chosen)
     whole = {**claims, "iss": organization.issuer, "aud": client.client_id}
-    return signing_keys.sign(organization, algorithm, whole, token_type="JWT")  # noqa: S106 - a header, no password
+    return signing_keys.sign_jwt(organization, algorithm, whole, token_type="JWT")  # noqa: S106 - a header, no password

@@ -31,11 +31,11 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import asks_people
 from app.rules.authorization.interaction import MULTI_FACTOR
 from app.rules.clients import dpop
-from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, intersect_permissions
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidClient
-from app.rules.organizations.settings_effects import end_of_family
+from app.rules.organizations.settings_effects import refresh_token_expiry
 from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.token_values import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token
 from app.rules.tokens.protected_resources import PresentedToken, challenge_of, metadata_address, metadata_of
@@ -127,14 +127,14 @@ def sign(caller: ClientSnapshot, document: Mapping[str, Any]) -> str:
     ``sub`` and ``exp`` stand within ``token_introspection`` alone, so that nobody takes it for an access token.
     """
     chosen = caller.document.get("introspection_signed_response_alg") or "RS256"
-    algorithm = algorithm_for(caller.document, caller.organization.settings, chosen)
+    algorithm = signing_algorithm_for(caller.document, caller.organization.settings, chosen)
     claims = {
         "iss": caller.organization.issuer,
         "aud": caller.client_id,
         "iat": int(clock.now().timestamp()),
         "token_introspection": dict(document),
     }
-    return signing_keys.sign(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
+    return signing_keys.sign_jwt(caller.organization, algorithm, claims, token_type=SIGNED_TYPE)
 
 
 def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> ActiveToken | None:
@@ -154,7 +154,7 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         return None
     if not hmac.compare_digest(digest(token), refresh_digest):
         return None
-    ends = end_of_family(
+    ends = refresh_token_expiry(
         caller.organization.settings,
         created_at=created_at,
         expires_at=expires_at,

@@ -22,13 +22,13 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.logout import KIND
-from app.operations.grants.signing_keys import ALGORITHMS, public_keys
+from app.operations.grants.signing_keys import ALGORITHMS, list_public_keys
 from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import id_tokens
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.redirect_uris import with_parameters
+from app.rules.clients.redirect_uris import add_query_parameters
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.tokens.claims import unverified_claim
@@ -76,7 +76,7 @@ def _is_signed(
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         return False
-    for jwk in public_keys(organization.id):
+    for jwk in list_public_keys(organization.id):
         if jwk["kid"] == header.get("kid") and jwk["alg"] == algorithm:
             try:
                 key: Any = import_key({name: jwk[name] for name in jwk if name not in {"use", "alg"}})
@@ -177,7 +177,7 @@ def _redirect(sent: Mapping[str, str], client: ClientSnapshot | None) -> str | N
     wanted = sent.get("post_logout_redirect_uri")
     if client is None or wanted is None or wanted not in client.document["post_logout_redirect_uris"]:
         return None
-    return with_parameters(wanted, {"state": sent.get("state")})
+    return add_query_parameters(wanted, {"state": sent.get("state")})
 
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -196,7 +196,7 @@ def deliver(message: Message) -> None:
     """The client knows that the sign-in is over (section 2.5).
 
     The token is signed now: it lives two minutes, and the message may have waited for hours. Raises Refused when the
-    client asks for no news any more or says that the token is wrong (section 2.8), OutgoingFailed when it should be
+    client asks for no news any more or says that the token is wrong (section 2.8), OutgoingRequestFailed when it should be
     tried again.
     """
     client = _client_of_logout(message)
@@ -232,7 +232,7 @@ def sign_logout_token(client: ClientSnapshot, message: Message) -> str:
         "sid": message.payload["session"],
         "events": {EVENT: {}},
     }
-    return signing_keys.sign(client.organization, id_tokens.algorithm_of(client), claims, token_type=TYPE)
+    return signing_keys.sign_jwt(client.organization, id_tokens.algorithm_of(client), claims, token_type=TYPE)
 
 
 def _client_of_logout(message: Message) -> ClientSnapshot | None:

@@ -29,7 +29,7 @@ from app.rules.authorization.consents import asks_people
 from app.rules.clients.client_requirements import rotates_refresh_tokens
 from app.rules.identifiers import format_client_id, public_id
 from app.rules.oauth_errors import InvalidGrant, InvalidScope
-from app.rules.organizations.settings_effects import end_of_family, end_under_consent
+from app.rules.organizations.settings_effects import grant_expiry, refresh_token_expiry
 from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
 from app.rules.token_values import REFRESH_TOKEN, digest, has_valid_tag, parse_token
 
@@ -155,7 +155,7 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
 
 def _end_of(client: ClientSnapshot, row: Any) -> datetime:
     """When the family ends as the settings are now: one that they do not allow any more is not revived by its use."""
-    return end_of_family(
+    return refresh_token_expiry(
         client.organization.settings,
         created_at=row.created_at,
         expires_at=row.expires_at,
@@ -185,7 +185,7 @@ def _advance(
     bound = authenticated.dpop_jkt is not None
     rotates = rotates_refresh_tokens(client.document, client.organization.settings, bound=bound)
     refresh_token = (
-        unit.stable_value("refresh_token", lambda: grants.fresh_refresh_token(client, row.id))
+        unit.stable_value("refresh_token", lambda: grants.generate_refresh_token(client, row.id))
         if rotates
         else None
     )
@@ -201,7 +201,7 @@ def _advance(
         resources=tuple(row.resource.split()),
         asked=resources,
         claims=row.claims,
-        ends_at=end_under_consent(
+        ends_at=grant_expiry(
             client.organization.settings,
             expires_at=row.expires_at,
             allowed_at=row.allowed_at,
@@ -249,7 +249,7 @@ def _answer_again(client: ClientSnapshot, row: Any, presented: str) -> TokenAnsw
 
 
 def _reuse(actor: Actor, row: Any) -> Reused:
-    if grants.revoke(actor, row.id, reason="refresh_token_reused"):
+    if grants.revoke_grant_by_id(actor, row.id, reason="refresh_token_reused"):
         audit.record(
             actor,
             "refresh_token.reused",

@@ -69,7 +69,7 @@ def _revoke_family(actor: Actor, token: str, grant_id: UUID) -> RevokedToken | N
     if row is None:
         return None
     _require_own(actor, row.client_id)
-    if not grants.revoke(actor, grant_id, reason="revoked"):
+    if not grants.revoke_grant_by_id(actor, grant_id, reason="revoked"):
         return None
     return _record(
         actor, RevokedToken("refresh_token", public_id("grt", grant_id), row.client_id, row.user_id)

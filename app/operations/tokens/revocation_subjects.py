@@ -17,7 +17,7 @@ from app.models.credential import Credential
 from app.models.grant import AuthorizationCode, Grant
 from app.models.session import Session
 from app.models.token import AccessToken
-from app.operations.clients.client_records import get_row
+from app.operations.clients.client_records import get_client_row
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants.grants import (
@@ -77,7 +77,7 @@ def find_subject(actor: Actor, slug: str, order: RevocationOrder) -> Subject:
 
 def _of_a_client(actor: Actor, order: RevocationOrder) -> Subject:
     if order.kind == CLIENT:
-        row = get_row(actor, order.subject, REVOKE)
+        row = get_client_row(actor, order.subject, REVOKE)
         return Subject(CLIENT, order.subject, row.id, client_id=row.id)
     model: Any = Credential if order.kind == CREDENTIAL else Grant
     row_id = parse_public_id(PREFIXES[order.kind], order.subject)

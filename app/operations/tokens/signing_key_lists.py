@@ -99,9 +99,9 @@ def rotate_signing_key(
     findings.raise_if_any()
     chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
     if not emergency:
-        return get_signing_key(actor, slug, key_rotation.advance(inside, chosen))
+        return get_signing_key(actor, slug, key_rotation.advance_rotation(inside, chosen))
     require_fresh_user_sign_in(inside)
-    return get_signing_key(actor, slug, key_rotation.replace_at_once(inside, chosen))
+    return get_signing_key(actor, slug, key_rotation.replace_key_immediately(inside, chosen))
 
 
 def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[SigningKeyRecord]:
@@ -126,7 +126,7 @@ def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRe
     if row.state == key_model.RETIRED and row.remove_at is not None:
         changes_at = row.remove_at
     elif row.state == key_model.NEXT or row.activated_at is None:
-        changes_at = row.created_at + key_rotation.PUBLISHED_BEFORE
+        changes_at = row.created_at + key_rotation.PUBLISHED_BEFORE_USE
     else:
         changes_at = row.activated_at + age
     return SigningKeyRecord(

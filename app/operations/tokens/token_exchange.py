@@ -22,7 +22,7 @@ from app.operations.tokens import access_tokens, tokens
 from app.operations.tokens import access_tokens as audiences
 from app.operations.tokens.access_tokens import MadeToken, TokenAnswer
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.client_requirements import algorithm_for
+from app.rules.clients.client_requirements import signing_algorithm_for
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.identifiers import public_id
 from app.rules.oauth_errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
@@ -59,7 +59,7 @@ def exchange(
     """An access token of the subject's for the client, no wider and no longer than the subject token.
 
     The subject token must be the client's own or meant for one of its resources. Raises UnauthorizedClient where
-    the client's policy allows none, OAuthRefusal (invalid_request) for a token that is none or not the client's to
+    the client's policy allows none, OAuthError (invalid_request) for a token that is none or not the client's to
     exchange (RFC 8693 section 2.2.2), InvalidScope, InvalidTarget. Audit: ``token.exchanged``.
     """
     client = authenticated.client
@@ -89,8 +89,8 @@ def exchange(
     )
     scopes = _scopes(client, request.scopes, subject)
     if audiences.may_be_jwt(client):
-        algorithm = algorithm_for(client.document, client.organization.settings)
-        signing_keys.active_key(client.organization, algorithm)
+        algorithm = signing_algorithm_for(client.document, client.organization.settings)
+        signing_keys.get_active_key(client.organization, algorithm)
     return _issue(authenticated, request, subject, act, scopes, address, request_id)
 
 

@@ -17,7 +17,7 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
-from app.operations.grants.grant_lists import conditions, of_own_clients
+from app.operations.grants.grant_lists import filter_conditions, restrict_to_own_clients
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
 from app.operations.store.pagination import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, paginate
@@ -90,7 +90,7 @@ def list_tokens(
     ``filters`` are of FILTERS: public ids, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in conditions(actor, _FILTERED, filters or {}):
+    for condition in filter_conditions(actor, _FILTERED, filters or {}):
         statement = statement.where(condition)
     limit = min(limit, MAX_LIMIT)
     rows = db.session.execute(paginate(statement, (AccessToken.id,), after).limit(limit + 1)).all()
@@ -161,7 +161,7 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
             ),
         )
     )
-    return of_own_clients(actor, statement, permission)
+    return restrict_to_own_clients(actor, statement, permission)
 
 
 def _record(row: Any) -> TokenRecord:

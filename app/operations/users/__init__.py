@@ -1,1 +1,1 @@
-"""Users: accounts, invitations, email verification, password resets, imports."""
+"""Users: accounts, invitations, email verification, password resets and imports."""

@@ -1,4 +1,6 @@
-"""Account links: one for each purpose and user, of use once, as long as what it is bound to stands."""
+"""Account links: at most one single-use link per user and purpose, valid while the value it is bound to is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from app.extensions import db
 from app.models.user import AccountLink
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
-from app.rules.organizations.settings_effects import end_of_life
+from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.token_values import digest, new_token, parse_token
 
 
 @dataclass(frozen=True, slots=True)
 class AccountLinkRecord:
-    """A link that has not ended by age, without its token."""
+    """An unexpired link without its token."""
 
     organization_id: str
     user_id: UUID
@@ -31,7 +33,7 @@ class AccountLinkRecord:
     expires_at: datetime
 
     def is_bound_to(self, value: str) -> bool:
-        """Whether the value is what stood when the link was made."""
+        """Return whether the value is unchanged since the link was created."""
         return self.bound_digest == _digest_of(value)
 
 
@@ -42,45 +44,46 @@ def create_link(
     purpose: str,
     *,
     bound_to: str,
-    life: timedelta,
+    lifetime: timedelta,
     is_mailed: bool,
     address: str | None = None,
 ) -> tuple[str, datetime]:
-    """(the token, when it ends) of the user's only link of the purpose: one made before is dead (RP-1).
+    """Create the user's only link for the purpose and return its token and expiry.
 
-    ``purpose`` is the kind of its token; ``bound_to`` is what must not change until it is used;
-    ``address`` is the one that it proves, if any. Part of the unit that audits it.
+    An earlier link becomes invalid (RP-1). ``purpose`` is the token's kind. ``bound_to`` must not change
+    until the link is used. ``address`` is the email that the link verifies, if any. Call it in the
+    transaction that audits it.
     """
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
     )
     now = clock.now()
-    whose = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
+    key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {
         "digest": digest(token),
         "bound_digest": _digest_of(bound_to),
         "is_mailed": is_mailed,
         "address": address,
         "created_at": now,
-        "expires_at": now + life,
+        "expires_at": now + lifetime,
     }
-    if not _replace(whose, values):
+    if not _replace(key, values):
         try:
             with db.session.begin_nested():
-                db.session.execute(insert(AccountLink).values(**whose, **values))
+                db.session.execute(insert(AccountLink).values(**key, **values))
         except IntegrityError:
-            # Another request made the first one in the meantime: the later of the two counts.
-            _replace(whose, values)
-    return token, now + life
+            # A concurrent request has created the first link. This later one replaces it.
+            _replace(key, values)
+    return token, now + lifetime
 
 
 @read
 def find_link(
-    organization_id: str, token: str, purpose: str, *, life_seconds: int
+    organization_id: str, token: str, purpose: str, *, lifetime_seconds: int
 ) -> AccountLinkRecord | None:
-    """The link that the token of this organization belongs to, or None when it was used, replaced or has expired.
+    """Find the link of a token, or None if it was used or replaced or has expired.
 
-    ``life_seconds`` is how long links of the purpose live now.
+    ``lifetime_seconds`` is the current lifetime of links with the purpose.
     """
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (purpose, organization_id):
@@ -90,7 +93,7 @@ def find_link(
             AccountLink.organization_id == organization_id, AccountLink.digest == digest(token)
         )
     )
-    if row is None or end_of_life(row.expires_at, row.created_at, life_seconds) <= clock.now():
+    if row is None or earliest_expiry(row.expires_at, row.created_at, lifetime_seconds) <= clock.now():
         return None
     return AccountLinkRecord(
         row.organization_id,
@@ -105,7 +108,9 @@ def find_link(
 
 @transaction
 def consume_link(link: AccountLinkRecord) -> bool:
-    """Whether it is used now, by this caller alone: the row count decides between two who come at once."""
+    """Delete the link and return whether this caller used it, which the row count decides among concurrent
+    ones.
+    """
     used = count_changed(
         delete(AccountLink).where(
             AccountLink.organization_id == link.organization_id,
@@ -118,7 +123,7 @@ def consume_link(link: AccountLinkRecord) -> bool:
 
 @transaction
 def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None) -> None:
-    """The user's links, those of the purpose when one is given, are of use no more."""
+    """Delete the user's links, only those with the purpose if one is given."""
     statement = delete(AccountLink).where(
         AccountLink.organization_id == organization_id, AccountLink.user_id == user_id
     )
@@ -127,8 +132,8 @@ def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None
     count_changed(statement)
 
 
-def _replace(whose: dict[str, object], values: dict[str, object]) -> bool:
-    return bool(count_changed(update(AccountLink).filter_by(**whose).values(**values)))
+def _replace(key: dict[str, object], values: dict[str, object]) -> bool:
+    return bool(count_changed(update(AccountLink).filter_by(**key).values(**values)))
 
 
 def _digest_of(value: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Deleting a user: what hung from them ends, what was known of them is erased, their ``sub`` is nobody else's."""
+"""Deleting a user: end their sessions and grants and erase their data. The ``sub`` is never reused."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import account_links
 from app.operations.users.factor_resets import remove_all_factors
-from app.operations.users.role_assignments import require_no_last_administrator
+from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.operations.users.user_changes import require_version
-from app.operations.users.users import user_id_of
+from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, Forbidden, InvalidInput
@@ -35,7 +35,7 @@ from app.tenant_fence import ACROSS
 
 @dataclass(frozen=True, slots=True)
 class UserDeletion:
-    """How much ended with a user."""
+    """How much was deleted with a user."""
 
     sessions: int
     grants: int
@@ -43,48 +43,58 @@ class UserDeletion:
     roles: int
 
 
+@dataclass(frozen=True, slots=True)
+class AccountDeletionPreview:
+    """What deleting the account would delete: sessions, connected apps, and roles by name."""
+
+    user: UserSnapshot
+    sessions: int
+    apps: int
+    roles: tuple[str, ...]
+
+
 @transaction
 def delete_user(actor: Actor, user_id: str, *, expected_version: int | None = None) -> UserDeletion:
-    """The user is gone at once, with sign-ins, grants, consents and roles; the address is free again.
+    """Delete a user with their sessions, grants, consents and roles. The email becomes available again.
 
-    The row stays without anything personal, so that the id in tokens (``sub``) never means another person (OI-1).
-    What the audit log holds of them goes with its retention. Raises Forbidden (also when the user holds a role that
-    the actor lacks), NotFound, FreshSignInRequired for a person who signed in too long ago, LastAdministrator,
-    PreconditionFailed. Audit: ``user.deleted``.
+    The row remains without personal data, so that its id (``sub``) never identifies another user (OI-1). The
+    audit log keeps the user's data until its retention ends. Raises Forbidden (also when the user has a role
+    that the actor lacks), NotFound, FreshSignInRequired for a user who signed in too long ago,
+    LastAdministrator, PreconditionFailed. Audit: ``user.deleted``.
     """
     actor.require("users:write")
-    user = require_manageable_user(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, parse_user_id(user_id))
     require_version(user, expected_version)
     require_fresh_user_sign_in(actor)
     return erase_user(actor, user)
 
 
 def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
-    """What every deletion of a user does; part of the unit that has decided that it may be done."""
-    here = user.organization_id
-    require_no_last_administrator(here, user.id)
-    # The row first: a sign-in under way waits at it, and finds nobody.
+    """Delete the user's data in the transaction that decided that it is allowed."""
+    organization_id = user.organization_id
+    require_other_administrators_everywhere(organization_id, user.id)
+    # Update the user's row first, so that a concurrent sign-in waits for it and then fails.
     _erase(user)
     ended = UserDeletion(
-        sessions=end_sessions_of_user(here, user.id),
+        sessions=end_sessions_of_user(organization_id, user.id),
         grants=revoke_grants_of_user(actor, user.id, reason="user_deleted"),
         consents=count_changed(
-            delete(Consent).where(Consent.organization_id == here, Consent.user_id == user.id)
+            delete(Consent).where(Consent.organization_id == organization_id, Consent.user_id == user.id)
         ),
         roles=count_changed(
-            # In every organization: root's people hold roles elsewhere.
+            # In every organization, because root's users have roles in others.
             delete(RoleAssignment)
-            .where(RoleAssignment.user_organization_id == here, RoleAssignment.user_id == user.id)
+            .where(RoleAssignment.user_organization_id == organization_id, RoleAssignment.user_id == user.id)
             .execution_options(**ACROSS)
         ),
     )
-    account_links.revoke_links(here, user.id)
+    account_links.revoke_links(organization_id, user.id)
     approval_requests.forget_requests_of(actor, user.id)
-    remove_all_factors(here, user.id)
-    forget_browsers_of_user(here, user.id)
+    remove_all_factors(organization_id, user.id)
+    forget_browsers_of_user(organization_id, user.id)
     count_changed(
         delete(Invitation).where(
-            Invitation.organization_id == here, Invitation.email_canonical == user.email_canonical
+            Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
         )
     )
     audit.record(
@@ -102,6 +112,41 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     return ended
 
 
+def can_delete_account(actor: Actor) -> bool:
+    """Return whether the organization lets its members delete their own account."""
+    settings = get_organization_by_id(actor.organization_id).settings
+    return bool(settings["user_permissions"]["members_can_delete_account"])
+
+
+@read
+def preview_account_deletion(actor: Actor) -> AccountDeletionPreview:
+    """Return what ``delete_own_account`` would delete. Raises Forbidden, FreshSignInRequired."""
+    user = _require_allowed(actor)
+    defined_roles = effective_roles(get_organization_by_id(actor.organization_id).settings)
+    roles = get_user_roles(user.organization_id, user.organization_id, user.id)
+    return AccountDeletionPreview(
+        user,
+        sessions=len(list_sessions(actor)),
+        apps=_count_apps(user),
+        roles=tuple(defined_roles[role].name if role in defined_roles else role for role in roles),
+    )
+
+
+@transaction
+def delete_own_account(actor: Actor, *, email: str) -> UserDeletion:
+    """Delete the actor's own account as an administrator would.
+
+    ``email`` is the account's email, typed as a confirmation. The user is notified by email. Raises Forbidden
+    if the organization does not allow it, FreshSignInRequired, InvalidInput naming ``email``,
+    LastAdministrator. Audit: ``user.deleted`` by the user.
+    """
+    user = _require_allowed(actor)
+    if canonical_email(email) != user.email_canonical:
+        raise InvalidInput("This is not your email. Type it as shown above.", field="email", code="mismatch")
+    notify_user(actor, user.id, "account_deleted")
+    return erase_user(actor, user)
+
+
 def _erase(user: UserSnapshot) -> None:
     erased = count_changed(
         update(User)
@@ -114,7 +159,7 @@ def _erase(user: UserSnapshot) -> None:
         .values(
             status=DELETED,
             email="",
-            # No address has a space: nobody can ask for this one.
+            # Emails have no spaces, so no one can register this one.
             email_canonical=f"deleted {user.public_id}",
             email_verified=False,
             name="",
@@ -128,65 +173,18 @@ def _erase(user: UserSnapshot) -> None:
         )
     )
     if erased != 1:
-        raise Conflict("The user was changed at the same moment. Read them again.", code="busy")
+        raise Conflict("The user was changed at the same time. Reload the user and try again.", code="busy")
     db.session.expire_all()
 
 
-@dataclass(frozen=True, slots=True)
-class AccountDeletionPreview:
-    """What would end with the account: sign-ins, connected apps, and roles by their names."""
-
-    user: UserSnapshot
-    sessions: int
-    apps: int
-    roles: tuple[str, ...]
-
-
-def can_delete_account(actor: Actor) -> bool:
-    """Whether the organization lets the person delete the account that they are signed in to."""
-    settings = get_organization_by_id(actor.organization_id).settings
-    return bool(settings["user_permissions"]["members_can_delete_account"])
-
-
-@read
-def preview_account_deletion(actor: Actor) -> AccountDeletionPreview:
-    """What ``delete_own_account`` would end. Raises Forbidden and FreshSignInRequired as that does."""
-    user = _require_allowed(actor)
-    known = effective_roles(get_organization_by_id(actor.organization_id).settings)
-    held = get_user_roles(user.organization_id, user.organization_id, user.id)
-    return AccountDeletionPreview(
-        user,
-        sessions=len(list_sessions(actor)),
-        apps=_count_apps(user),
-        roles=tuple(known[role].name if role in known else role for role in held),
-    )
-
-
-@transaction
-def delete_own_account(actor: Actor, *, email: str) -> UserDeletion:
-    """The actor's own account is gone at once, with all that hung from it, as when an administrator deletes it.
-
-    ``email`` is the account's address, typed by whoever means it. The person is told by mail. Raises Forbidden where
-    the organization does not allow it, FreshSignInRequired, InvalidInput naming ``email``, LastAdministrator. Audit:
-    ``user.deleted``, by the person.
-    """
-    user = _require_allowed(actor)
-    if canonical_email(email) != user.email_canonical:
-        raise InvalidInput(
-            "This is not your address. Type it as it stands above.", field="email", code="mismatch"
-        )
-    notify_user(actor, user.id, "account_deleted")
-    return erase_user(actor, user)
-
-
 def _count_apps(user: UserSnapshot) -> int:
-    mine = (Consent.organization_id == user.organization_id, Consent.user_id == user.id)
-    return db.session.scalar(select(func.count()).select_from(Consent).where(*mine)) or 0
+    conditions = (Consent.organization_id == user.organization_id, Consent.user_id == user.id)
+    return db.session.scalar(select(func.count()).select_from(Consent).where(*conditions)) or 0
 
 
 def _require_allowed(actor: Actor) -> UserSnapshot:
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
-        raise Forbidden("Only a person has an account.")
+        raise Forbidden("Only users have an account.")
     if not can_delete_account(actor):
         raise Forbidden("Your organization does not let members delete their account. Ask an administrator.")
     require_fresh_sign_in(actor)

@@ -1,7 +1,7 @@
-"""One's own e-mail address: proven by a link that goes to it, and changed by the proof of the new one.
+"""Verifying and changing the email of one's own account with a link sent to it.
 
-Nothing is said of whether somebody else has the address: whoever has it is told by mail, and whoever asked learns
-nothing.
+Nothing reveals whether another account has the email: its owner is notified by email, and the requester sees
+no difference.
 """
 
 from __future__ import annotations
@@ -38,32 +38,14 @@ from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION
 from app.rules.users.sign_up import is_domain_allowed
 
-
-def on_email_changed(
-    actor: Actor, user_id: UUID, *, old: str, new: str, keep: UUID | None = None
-) -> dict[str, int]:
-    """Every sign-in but ``keep`` and what apps could refresh have ended (SS-6), and the old address is told.
-
-    Part of the change that audits it; returns the counts for its event.
-    """
-    # The old address may be somebody else's by now, and a link that was sent there must not choose the password.
-    account_links.revoke_links(actor.organization_id, user_id)
-    ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
-    grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
-    by_themselves = actor.user_id == user_id
-    notice: Notice = "email_changed" if by_themselves else "email_changed_by_administrator"
-    notify_user(actor, user_id, notice, to=old, new=new)
-    return {"ended_sessions": ended, "ended_grants": grants}
-
-
 VERIFICATION_LINK_LIFETIME = timedelta(days=1)
 MAX_EMAILS_PER_HOUR = 3
-"""Mails that one person, and everybody together, can have sent to one mailbox."""
+"""Per requesting user, and per mailbox from all users."""
 _HOURLY = Lockout(MAX_EMAILS_PER_HOUR, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
 class EmailVerificationEnded(Conflict):
-    """It was used, replaced by a newer one, has expired, or the account is another by now."""
+    """The link was used or replaced or has expired, or the account has changed."""
 
     code = "proof_ended"
 
@@ -74,9 +56,9 @@ class EmailVerificationEnded(Conflict):
 
 
 class WrongAccount(Forbidden):
-    """The link belongs to an account that the one who opens it is not signed in to.
+    """The link belongs to another account than the one signed in.
 
-    Whoever reads a mailbox would otherwise lend it to the account of somebody who has asked for it.
+    Otherwise the owner of a mailbox could be tricked into verifying it for someone else's account.
     """
 
     code = "another_account"
@@ -87,7 +69,10 @@ class WrongAccount(Forbidden):
 
 @dataclass(frozen=True, slots=True)
 class EmailVerificationRecord:
-    """Which address of whose a link proves; ``is_change`` says that the account has another one now."""
+    """The email that a link verifies, and the account's current ``email``.
+
+    ``is_change`` says that they differ.
+    """
 
     address: str
     email: str
@@ -97,23 +82,40 @@ class EmailVerificationRecord:
 
 @dataclass(frozen=True, slots=True)
 class EmailVerificationResult:
-    """What was proven; ``has_ended`` says that something from before the first proof is no more."""
+    """The verified email. ``has_ended`` says that unverified state was revoked."""
 
-    proof: EmailVerificationRecord
+    verification: EmailVerificationRecord
     has_ended: bool
 
 
+def on_email_changed(
+    actor: Actor, user_id: UUID, *, old: str, new: str, keep: UUID | None = None
+) -> dict[str, int]:
+    """End the user's sessions except ``keep``, revoke their grants (SS-6), and notify the old email.
+
+    Call it in the transaction that audits the change. Returns the counts for its event.
+    """
+    # The old mailbox may belong to someone else by now, and links sent there must not set the password.
+    account_links.revoke_links(actor.organization_id, user_id)
+    ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
+    grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
+    by_themselves = actor.user_id == user_id
+    notice: Notice = "email_changed" if by_themselves else "email_changed_by_administrator"
+    notify_user(actor, user_id, notice, to=old, new=new)
+    return {"ended_sessions": ended, "ended_grants": grants}
+
+
 def can_verify_emails() -> bool:
-    """Whether there is a mail server: without one nobody can prove an address."""
+    """Return whether a mail server is configured, which verification needs."""
     return letters.is_possible()
 
 
 def request_email_verification(actor: Actor, email: str) -> None:
-    """A link goes to the address, with which it becomes, or is proven to be, that of the actor's account.
+    """Send a link that verifies the email and makes it that of the actor's account.
 
-    Asks for a fresh sign-in. Nothing is told of whether somebody else has it. Raises Forbidden where members may not
-    change their profile, or the organization does not take the domain, InvalidInput naming ``email``, Conflict without
-    a mail server, FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
+    Nothing reveals whether another account has it. Raises Forbidden if members may not change their profile
+    or the domain is not allowed, InvalidInput naming ``email``, Conflict without a mail server,
+    FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has an address.")
@@ -137,6 +139,90 @@ def request_email_verification(actor: Actor, email: str) -> None:
             Limit(bucket, _HOURLY),
         )
     _send(actor, organization, actor.user_id, email.strip(), canonical)
+
+
+@read
+def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord | None:
+    """Find what the link verifies, or None if it has ended or the account has changed.
+
+    Raises WrongAccount.
+    """
+    organization = get_organization_by_id(actor.organization_id)
+    lifetime_seconds = int(VERIFICATION_LINK_LIFETIME.total_seconds())
+    link = account_links.find_link(
+        organization.id, token, EMAIL_VERIFICATION, lifetime_seconds=lifetime_seconds
+    )
+    if link is None or not organization.is_active:
+        return None
+    if link.user_id != actor.user_id:
+        raise WrongAccount
+    row = db.session.execute(
+        select(User.email, User.email_canonical, AccountLink.address)
+        .join(
+            AccountLink,
+            (AccountLink.organization_id == User.organization_id) & (AccountLink.user_id == User.id),
+        )
+        .where(
+            User.organization_id == organization.id,
+            User.id == link.user_id,
+            User.status == ACTIVE,
+            AccountLink.purpose == EMAIL_VERIFICATION,
+        )
+    ).first()
+    if (
+        row is None
+        or row.address is None
+        or not link.is_bound_to(_bound_value(organization.id, link.user_id))
+    ):
+        return None
+    return EmailVerificationRecord(
+        row.address, row.email, canonical_email(row.address) != row.email_canonical, link
+    )
+
+
+@transaction
+def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> EmailVerificationResult:
+    """Set the account's email to the verified one; the actor has shown access to its mailbox (OI-5).
+
+    If the email changes, other sessions and grants end (SS-6) and the old email is notified. If it was
+    already the account's, the user is notified by email with the remaining second factors. The first
+    verification of an account that no administrator created also revokes the state that others set up in it.
+    ``known_cookie`` is the value of the known-browsers cookie. Raises EmailVerificationEnded, also when another
+    account has the email by now, WrongAccount, and FreshSignInRequired when the session has ended meanwhile.
+    Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
+    """
+    verification = find_email_verification(actor, token)
+    if verification is None or not account_links.consume_link(verification.link):
+        raise EmailVerificationEnded
+    organization = get_organization_by_id(actor.organization_id)
+    user_id = verification.link.user_id
+    _store_email(organization.id, user_id, verification)
+    revoked = revoke_unverified_state_elsewhere(actor, user_id, known_cookie=known_cookie)
+    if not verification.is_change:
+        audit.record(
+            actor,
+            "user.email_verified",
+            target_type="user",
+            target_id=public_id("usr", user_id),
+            after={"email": verification.address, **revoked},
+        )
+        remaining = count_factors(organization.id, user_id)
+        notify_user(actor, user_id, "address_confirmed", **remaining.email_values("left"))
+        require_active_session(actor)
+        return EmailVerificationResult(verification, bool(revoked))
+    ended = on_email_changed(
+        actor, user_id, old=verification.email, new=verification.address, keep=actor.session_id
+    )
+    audit.record(
+        actor,
+        "user.email_changed",
+        target_type="user",
+        target_id=public_id("usr", user_id),
+        before={"email": verification.email},
+        after={"email": verification.address, **revoked, **ended},
+    )
+    require_active_session(actor)
+    return EmailVerificationResult(verification, bool(revoked))
 
 
 @read
@@ -164,26 +250,27 @@ def _require_allowed(
 def _send(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
 ) -> None:
-    home = f"{organization.base_url}/organizations/{organization.slug}"
-    holder = find_user_by_email(organization.id, email)
-    if holder is not None and holder.id != user_id:
-        values = {"email": email, "link": f"{home}/login", "forgot": f"{home}/forgot"}
+    organization_url = f"{organization.base_url}/organizations/{organization.slug}"
+    existing_user = find_user_by_email(organization.id, email)
+    if existing_user is not None and existing_user.id != user_id:
+        values = {"email": email, "link": f"{organization_url}/login", "forgot": f"{organization_url}/forgot"}
         letters.send(organization, email, "account_exists", values)
-        # As a new link does: by whether the one before still works, the asker would learn of the account (EN-1).
+        # A new link would replace the previous one. If the previous link still worked, the requester would learn
+        # that another account has the email (EN-1).
         account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
         token, expires_at = account_links.create_link(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,
-            bound_to=_bound(organization.id, user_id),
-            life=VERIFICATION_LINK_LIFETIME,
+            bound_to=_bound_value(organization.id, user_id),
+            lifetime=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
             address=email,
         )
         values = {
             "email": email,
-            "link": f"{home}/confirm-address/{token}",
+            "link": f"{organization_url}/confirm-address/{token}",
             "until": expires_at.isoformat(),
         }
         letters.send(organization, email, "confirm_address", values, until=expires_at)
@@ -196,83 +283,7 @@ def _send(
     )
 
 
-@read
-def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord | None:
-    """What the link proves of the actor's account, or None when it has ended or the account is another by now.
-
-    Raises AnotherAccount.
-    """
-    organization = get_organization_by_id(actor.organization_id)
-    life = int(VERIFICATION_LINK_LIFETIME.total_seconds())
-    link = account_links.find_link(organization.id, token, EMAIL_VERIFICATION, life_seconds=life)
-    if link is None or not organization.is_active:
-        return None
-    if link.user_id != actor.user_id:
-        raise WrongAccount
-    row = db.session.execute(
-        select(User.email, User.email_canonical, AccountLink.address)
-        .join(
-            AccountLink,
-            (AccountLink.organization_id == User.organization_id) & (AccountLink.user_id == User.id),
-        )
-        .where(
-            User.organization_id == organization.id,
-            User.id == link.user_id,
-            User.status == ACTIVE,
-            AccountLink.purpose == EMAIL_VERIFICATION,
-        )
-    ).first()
-    if row is None or row.address is None or not link.is_bound_to(_bound(organization.id, link.user_id)):
-        return None
-    return EmailVerificationRecord(
-        row.address, row.email, canonical_email(row.address) != row.email_canonical, link
-    )
-
-
-@transaction
-def verify_email(actor: Actor, token: str, *, known: str = "") -> EmailVerificationResult:
-    """The address is the account's, and verified: the actor, whose account it is, reads its mailbox (OI-5).
-
-    Where it is another one than before, every other sign-in and what apps could refresh have ended (SS-6), and the old
-    address is told. Where it is the first proof of an account that nobody vouched for, what others set up in it has
-    ended (``first_proof``). Of an address that was there already the person is told by mail, with the second factors
-    that there are. ``known`` is the value of the cookie of known browsers. Raises ProofEnded, also when somebody else
-    has the address by now, AnotherAccount, and FreshSignInRequired when the sign-in has ended meanwhile. Audit:
-    ``user.email_changed`` or ``user.email_verified``, and that of ``end_elsewhere_from_before``.
-    """
-    proof = find_email_verification(actor, token)
-    if proof is None or not account_links.consume_link(proof.link):
-        raise EmailVerificationEnded
-    organization = get_organization_by_id(actor.organization_id)
-    user_id = proof.link.user_id
-    _store(organization.id, user_id, proof)
-    from_before = revoke_unverified_state_elsewhere(actor, user_id, known=known)
-    if not proof.is_change:
-        audit.record(
-            actor,
-            "user.email_verified",
-            target_type="user",
-            target_id=public_id("usr", user_id),
-            after={"email": proof.address, **from_before},
-        )
-        left = count_factors(organization.id, user_id)
-        notify_user(actor, user_id, "address_confirmed", **left.told("left"))
-        require_active_session(actor)
-        return EmailVerificationResult(proof, bool(from_before))
-    ended = on_email_changed(actor, user_id, old=proof.email, new=proof.address, keep=actor.session_id)
-    audit.record(
-        actor,
-        "user.email_changed",
-        target_type="user",
-        target_id=public_id("usr", user_id),
-        before={"email": proof.email},
-        after={"email": proof.address, **from_before, **ended},
-    )
-    require_active_session(actor)
-    return EmailVerificationResult(proof, bool(from_before))
-
-
-def _store(organization_id: str, user_id: UUID, proof: EmailVerificationRecord) -> None:
+def _store_email(organization_id: str, user_id: UUID, verification: EmailVerificationRecord) -> None:
     try:
         with db.session.begin_nested():
             stored = count_changed(
@@ -281,11 +292,11 @@ def _store(organization_id: str, user_id: UUID, proof: EmailVerificationRecord) 
                     User.organization_id == organization_id,
                     User.id == user_id,
                     User.status == ACTIVE,
-                    User.email_canonical == canonical_email(proof.email),
+                    User.email_canonical == canonical_email(verification.email),
                 )
                 .values(
-                    email=proof.address,
-                    email_canonical=canonical_email(proof.address),
+                    email=verification.address,
+                    email_canonical=canonical_email(verification.address),
                     email_verified=True,
                     updated_at=clock.now(),
                     version=User.version + 1,
@@ -300,8 +311,8 @@ def _store(organization_id: str, user_id: UUID, proof: EmailVerificationRecord) 
     db.session.expire_all()
 
 
-def _bound(organization_id: str, user_id: UUID) -> str:
-    """What must stand until the link is used: the password and the address of now."""
+def _bound_value(organization_id: str, user_id: UUID) -> str:
+    """Return what must not change until the link is used: the password hash and the email."""
     row = db.session.execute(
         select(User.password_hash, User.email_canonical).where(
             User.organization_id == organization_id, User.id == user_id

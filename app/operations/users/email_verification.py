@@ -1,9 +1,9 @@
-"""The first proof of an address: what was set up in an account before anybody proved whose mailbox it names.
+"""The first verification of an account's email: revoke what was set up before it.
 
-Whoever makes an account may type somebody else's address. Its owner comes by a mailed link, and must not share the
-account with the sign-ins, known browsers, second factors and consents of whoever was there before. An account that an
-administrator made, invited somebody to or gave a role was vouched for: what is in it stays, as a reset takes no second
-factor from its owner (RP-3, MF-6).
+Anyone can register an account with another person's email. When the owner of the mailbox follows a link, they
+must not share the account with the sessions, known browsers, second factors and consents of whoever
+registered it. Accounts that an administrator created, invited or gave a role to are trusted from the start
+and keep them, as a password reset keeps second factors (RP-3, MF-6).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from app.models.user import User
 from app.operations.authorization.consents import forget_consents_of_user
-from app.operations.grants.revocation import revoke_grants_elsewhere
+from app.operations.grants.revocation import revoke_grants_of_other_sessions
 from app.operations.mail.sealed_payloads import seal_payload
 from app.operations.sign_in import known_browsers
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
@@ -30,6 +30,14 @@ from app.rules.sign_in.second_factors import used_second_factor
 REGISTRATION_MESSAGE = "registration"
 
 
+@dataclass(frozen=True, slots=True)
+class RevokedState:
+    """What was revoked at the first verification."""
+
+    factors: FactorCount = NO_FACTORS
+    consents: int = 0
+
+
 @transaction
 def enqueue_registration(
     organization_id: str,
@@ -37,15 +45,15 @@ def enqueue_registration(
     email: str,
     name: str,
     password_hash: str,
-    address: str | None,
+    ip_address: str | None,
     request_id: str | None,
 ) -> None:
-    """The question waits for the dispatcher, sealed."""
+    """Queue a registration for the outbox, sealed."""
     values = {
         "email": email,
         "name": name,
         "password_hash": password_hash,
-        "address": address,
+        "address": ip_address,
         "request_id": request_id,
     }
     outbox.enqueue(
@@ -56,44 +64,36 @@ def enqueue_registration(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedState:
-    """What was set up before the first proof, and is no more."""
-
-    factors: FactorCount = NO_FACTORS
-    consents: int = 0
-
-
 @transaction
 def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
-    """No second factor and no consent from before the first proof counts any more.
+    """Revoke second factors and consents that were set up before the first verification.
 
-    Part of the unit in which a mailed link proved the address to somebody who is not signed in, and which ends the
-    sign-ins, grants and known browsers itself. Nothing changes in an account that was vouched for or proven before.
-    Audit: ``second_factors.ended`` where there were some.
+    Call it in the transaction in which a mailed link verified the email for someone who is not signed in, and
+    which ends sessions, grants and known browsers itself. Does nothing for accounts that are trusted or were
+    verified before. Audit: ``second_factors.ended`` if there were any.
     """
-    if not _is_first(actor.organization_id, user_id):
+    if not _claim_first_verification(actor.organization_id, user_id):
         return RevokedState()
     consents = forget_consents_of_user(actor.organization_id, user_id)
-    return RevokedState(_end_factors(actor, user_id), consents)
+    return RevokedState(_revoke_factors(actor, user_id), consents)
 
 
 @transaction
-def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known: str) -> dict[str, int]:
-    """How much from before the first proof has ended, which the actor's own sign-in gave; nothing where nothing was.
+def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cookie: str) -> dict[str, int]:
+    """Revoke what was set up before the first verification outside the actor's session, and return the
+    counts.
 
-    What apps were allowed in another sign-in ends too. That of the actor and the browser of ``known``, the cookie of
-    known browsers, stay; so do the second factors where it rests on one, for then it is the one that set them up.
-    Consents are asked for anew. Part of the unit that proved the address, whose event has the counts. Audit:
-    ``second_factors.ended``.
+    The actor's session and the browser of ``known_cookie``, the known-browsers cookie, stay, and so do second
+    factors if the session used one. Consents are asked for again. Call it in the transaction that verified
+    the email, whose audit event includes the counts. Audit: ``second_factors.ended``.
     """
-    if not _is_first(actor.organization_id, user_id):
+    if not _claim_first_verification(actor.organization_id, user_id):
         return {}
     consents = forget_consents_of_user(actor.organization_id, user_id)
-    factors = NO_FACTORS if used_second_factor(actor.amr) else _end_factors(actor, user_id)
-    browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known)
+    factors = NO_FACTORS if used_second_factor(actor.amr) else _revoke_factors(actor, user_id)
+    browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     sessions = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
-    grants = revoke_grants_elsewhere(actor, user_id, reason="email_verified")
+    grants = revoke_grants_of_other_sessions(actor, user_id, reason="email_verified")
     if not (factors or browsers or sessions or grants):
         return {}
     return {
@@ -104,8 +104,8 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known: str
     }
 
 
-def _is_first(organization_id: str, user_id: UUID) -> bool:
-    """Whether this proof is the first of an account that nobody vouched for: the row count decides."""
+def _claim_first_verification(organization_id: str, user_id: UUID) -> bool:
+    """Return whether this is the first verification of an untrusted account, which the row count decides."""
     first = count_changed(
         update(User)
         .where(User.organization_id == organization_id, User.id == user_id, User.made_unproven.is_(True))
@@ -114,10 +114,10 @@ def _is_first(organization_id: str, user_id: UUID) -> bool:
     return first == 1
 
 
-def _end_factors(actor: Actor, user_id: UUID) -> FactorCount:
-    had = count_factors(actor.organization_id, user_id)
+def _revoke_factors(actor: Actor, user_id: UUID) -> FactorCount:
+    removed = count_factors(actor.organization_id, user_id)
     methods = remove_all_factors(actor.organization_id, user_id)
-    if had:
+    if removed:
         audit.record(
             actor,
             "second_factors.ended",
@@ -125,4 +125,4 @@ def _end_factors(actor: Actor, user_id: UUID) -> FactorCount:
             target_id=public_id("usr", user_id),
             before={"methods": list(methods)},
         )
-    return had
+    return removed

@@ -1,4 +1,4 @@
-"""Second factors of others: what an administrator sees of them, and the way back in for who lost theirs."""
+"""Second factors of other users: what administrators see, and resetting them for a user who has lost them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
 from app.operations.store.transactions import read, transaction
-from app.operations.users.users import user_id_of
+from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
@@ -30,7 +30,7 @@ from app.rules.sign_in.second_factors import PASSKEY, TOTP
 
 @dataclass(frozen=True, slots=True)
 class FactorRecord:
-    """A second factor of a user, without anything that proves it; ``name`` tells passkeys apart."""
+    """A second factor of a user without its secrets. ``name`` distinguishes passkeys."""
 
     method: str
     name: str
@@ -40,7 +40,7 @@ class FactorRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserFactors:
-    """All second factors of a user, and how many recovery codes are left."""
+    """All second factors of a user, and the number of unused recovery codes."""
 
     factors: tuple[FactorRecord, ...]
     codes_left: int
@@ -48,7 +48,7 @@ class UserFactors:
 
 @dataclass(frozen=True, slots=True)
 class FactorResetResult:
-    """Which methods were taken away, and what ended with them."""
+    """The methods that were removed, and how many sessions and grants ended."""
 
     methods: tuple[str, ...]
     sessions: int
@@ -57,9 +57,9 @@ class FactorResetResult:
 
 @read
 def list_user_factors(actor: Actor, user_id: str) -> UserFactors:
-    """What the user proves a sign-in with beside the password. Raises Forbidden, NotFound."""
+    """List the user's second factors. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    user = get_user(actor.organization_id, user_id_of(user_id))
+    user = get_user(actor.organization_id, parse_user_id(user_id))
     app = totp.find_authenticator_app(user.organization_id, user.id)
     found = [] if app is None else [FactorRecord(TOTP, "", app.created_at, app.last_used_at)]
     found += [
@@ -71,20 +71,20 @@ def list_user_factors(actor: Actor, user_id: str) -> UserFactors:
 
 @transaction
 def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
-    """The user has no second factor and no recovery code any more, and is signed in nowhere (SS-6).
+    """Remove the user's second factors and recovery codes, and end their sessions and grants (SS-6).
 
-    The password stays what it is. The user is told by mail. Repeating changes nothing. Raises Forbidden (also when the
-    user holds a role that the actor lacks), NotFound, FreshSignInRequired for a person who signed in too long ago.
-    Audit: ``second_factors.reset``.
+    The password stays. The user is notified by email. A repeated call changes nothing. Raises Forbidden (also
+    when the user has a role that the actor lacks), NotFound, FreshSignInRequired for a user who signed in too
+    long ago. Audit: ``second_factors.reset``.
     """
     actor.require("users:write")
-    user = require_manageable_user(actor, user_id_of(user_id))
+    user = require_manageable_user(actor, parse_user_id(user_id))
     require_fresh_user_sign_in(actor)
-    here = user.organization_id
-    methods = remove_all_factors(here, user.id)
+    organization_id = user.organization_id
+    methods = remove_all_factors(organization_id, user.id)
     if not methods:
         return FactorResetResult((), 0, 0)
-    sessions = end_sessions_of_user(here, user.id)
+    sessions = end_sessions_of_user(organization_id, user.id)
     grants = revoke_grants_of_user(actor, user.id, reason="second_factors_reset")
     audit.record(
         actor,
@@ -100,7 +100,7 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
 
 @transaction
 def remove_all_factors(organization_id: str, user_id: UUID) -> tuple[str, ...]:
-    """The methods that the user had; nothing of them is left. Part of the change that audits it."""
+    """Remove the user's second factors and return their methods, in the transaction that audits it."""
     methods = find_methods_of_user(organization_id, user_id)
     totp.delete_authenticator_app(organization_id, user_id)
     passkeys.delete_passkeys_of_user(organization_id, user_id)
@@ -111,8 +111,8 @@ def remove_all_factors(organization_id: str, user_id: UUID) -> tuple[str, ...]:
 
 
 @read
-def count_users_without_factor(organization_id: str, *, admins_alone: bool = False) -> int:
-    """How many active users of the organization have no second factor, by one question."""
+def count_users_without_factor(organization_id: str, *, admins_only: bool = False) -> int:
+    """Count the organization's active users without a second factor."""
     has_app = exists().where(
         AuthenticatorApp.organization_id == User.organization_id, AuthenticatorApp.user_id == User.id
     )
@@ -120,7 +120,7 @@ def count_users_without_factor(organization_id: str, *, admins_alone: bool = Fal
     statement = select(func.count()).where(
         User.organization_id == organization_id, User.status == ACTIVE, ~has_app, ~has_passkey
     )
-    if admins_alone:
+    if admins_only:
         is_admin = exists().where(
             RoleAssignment.organization_id == organization_id,
             RoleAssignment.user_organization_id == organization_id,

@@ -1,7 +1,8 @@
-"""One part of an import: its people are checked outside of any transaction and brought in by one.
+"""Importing one part of a file: its rows are validated outside of any transaction and written in one.
 
-The position of the import advances in the transaction that brings the part in, and only from where it was read: who
-dies leaves whole parts behind, and of two who work on one part the second finds that it is done.
+The import's position advances in the transaction that writes the part, and only from the value that was read.
+A worker that dies leaves only complete parts behind, and of two workers on the same part the second finds it
+done.
 """
 
 from __future__ import annotations
@@ -41,12 +42,40 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER, effective_roles
 from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import new_id, public_id
-from app.rules.users.user_import import ImportedPerson, checked_person
+from app.rules.users.user_import import ImportedUser, validate_imported_user
+
+RowRefusal = tuple[int, dict[str, Any], tuple[FieldError, ...]]
+REFUSAL_RETENTION = timedelta(days=7)
+_MAX_ATTEMPTS = 5
+
+
+class ImportSuperseded(Conflict):
+    """Another worker has finished this part, or the import was cancelled."""
+
+
+class UploadExpired(Conflict):
+    """The uploaded rows were deleted."""
+
+
+@dataclass(slots=True)
+class ImportPart:
+    """A part of an import with its valid rows and its refused ones."""
+
+    job: UserImport
+    importer: Actor
+    organization: OrganizationSnapshot
+    imported_users: list[tuple[int, dict[str, Any], ImportedUser]] = field(default_factory=list)
+    refusals: list[RowRefusal] = field(default_factory=list)
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Return whether the import only checks the file."""
+        return self.job.status == CHECKING
 
 
 @read
 def find_users_by_email(organization_id: str, addresses: Sequence[str]) -> Mapping[str, UUID]:
-    """The users of the organization who have one of the addresses, by address."""
+    """Find the organization's users with these canonical emails, by email."""
     if not addresses:
         return {}
     rows = db.session.execute(
@@ -58,26 +87,27 @@ def find_users_by_email(organization_id: str, addresses: Sequence[str]) -> Mappi
 
 
 @transaction
-def update_existing_user(actor: Actor, user_id: UUID, person: ImportedPerson, *, is_dry_run: bool) -> bool:
-    """Name, status and claims that the row gives are the user's, and they hold its roles too; whether that is new.
+def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *, is_dry_run: bool) -> bool:
+    """Apply a row to an existing user, and return whether anything changes.
 
-    A password, an address and whether it is verified are the person's own: no import replaces them (PW-4, TN-12).
-    Raises Forbidden when the user holds a role that the actor lacks, Conflict for roles of somebody who has not
-    confirmed the address, LastAdministrator. Audit: as ``update_user`` and ``assign_role``.
+    Sets name, status and claims given in the row and adds its roles. An import never replaces a password, an
+    email or its verification (PW-4, TN-12). Raises Forbidden when the user has a role that the actor lacks,
+    Conflict for roles of a user with an unverified email, LastAdministrator. Audit: as ``update_user`` and
+    ``assign_role``.
     """
     user = require_manageable_user(actor, user_id)
     fields: dict[str, Any] = {
-        name: getattr(person, name) for name in ("name", "status") if name in person.given
+        name: getattr(imported, name) for name in ("name", "status") if name in imported.given
     }
-    if person.profile:
-        fields["profile"] = {**user.profile, **person.profile}
-    held = get_user_roles(actor.organization_id, actor.organization_id, user_id)
-    missing = [role for role in person.roles if role not in held]
+    if imported.profile:
+        fields["profile"] = {**user.profile, **imported.profile}
+    current_roles = get_user_roles(actor.organization_id, actor.organization_id, user_id)
+    missing = [role for role in imported.roles if role not in current_roles]
     if not user.email_verified and any(role != MEMBER for role in missing):
-        # Whoever signed up with somebody's address must not get the roles meant for its owner.
+        # Someone who registered with another person's email must not get the roles meant for its owner.
         raise Conflict(
-            "The user with this address has not confirmed it. If you know that it is theirs, give them the roles by "
-            f"their id: {user.public_id}.",
+            "The user with this email has not verified it. If you know that the mailbox is theirs, assign the roles "
+            f"to the user {user.public_id} directly.",
             field="roles",
             code="email_unverified",
         )
@@ -91,36 +121,12 @@ def update_existing_user(actor: Actor, user_id: UUID, person: ImportedPerson, *,
     return bool(differing or missing)
 
 
-RowRefusal = tuple[int, dict[str, Any], tuple[FieldError, ...]]
-
-
-class ImportSuperseded(Conflict):
-    """Somebody else has done this part, or ended the import."""
-
-
-class UploadExpired(Conflict):
-    """What was uploaded is there no more."""
-
-
-@dataclass(slots=True)
-class ImportPart:
-    """A part and what is known of its rows."""
-
-    job: UserImport
-    importer: Actor
-    organization: OrganizationSnapshot
-    people: list[tuple[int, dict[str, Any], ImportedPerson]] = field(default_factory=list)
-    refusals: list[RowRefusal] = field(default_factory=list)
-
-    @property
-    def is_dry_run(self) -> bool:
-        """Whether nobody is brought in."""
-        return self.job.status == CHECKING
-
-
 def load_next_part(job: UserImport) -> ImportPart:
-    """The part at the import's position. Raises Superseded, PartsGone, and Forbidden for who may not go on."""
-    sealed, organization, importer = _read(job)
+    """Load and validate the part at the import's position.
+
+    Raises ImportSuperseded, UploadExpired, and Forbidden if the importer may not continue.
+    """
+    sealed, organization, importer = _read_part(job)
     part = ImportPart(job, importer, organization)
     place = seal_context("part", job.id, job.position)
     for row in json.loads(keyring.unseal(job.organization_id, sealed, place)):
@@ -128,24 +134,46 @@ def load_next_part(job: UserImport) -> ImportPart:
         try:
             if row["problem"]:
                 raise InvalidInput(row["problem"], field="", code="unusable_row")
-            person = checked_person(fields)
-            _require_allowed(part, person)
-            part.people.append((number, fields, person))
-        except DomainError as refusal:
-            part.refusals.append(make_refusal(number, fields, refusal))
+            imported = validate_imported_user(fields)
+            _require_allowed(part, imported)
+            part.imported_users.append((number, fields, imported))
+        except DomainError as error:
+            part.refusals.append(make_refusal(number, fields, error))
     return part
 
 
-def make_refusal(number: int, fields: dict[str, Any], refusal: DomainError) -> RowRefusal:
-    """The row with why it is not brought in."""
-    return number, fields, refusal.errors or (FieldError("", refusal.code, refusal.description),)
+def make_refusal(number: int, fields: dict[str, Any], error: DomainError) -> RowRefusal:
+    """Return the row with its errors."""
+    return number, fields, error.errors or (FieldError("", error.code, error.description),)
+
+
+def import_superseded() -> ImportSuperseded:
+    """Return the error for a worker that comes too late."""
+    return ImportSuperseded("Another process is working on this import, or it was cancelled.", code="busy")
+
+
+def process_next_part(job: UserImport) -> bool:
+    """Import the next part, and return whether another one follows.
+
+    Raises ImportSuperseded when another worker did it, UploadExpired, and Forbidden if the importer may not
+    continue.
+    """
+    part = load_next_part(job)
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
+        try:
+            return _import_part(part)
+        except IntegrityError as error:
+            # A user was created concurrently. The next attempt finds them.
+            if attempt == _MAX_ATTEMPTS or not is_duplicate_key(error):
+                raise
+    raise AssertionError
 
 
 @read
-def _read(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
+def _read_part(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
     organization = get_organization_by_id(job.organization_id)
     if not organization.is_active:
-        raise Forbidden("The organization is closed.", permission="users:write")
+        raise Forbidden("The organization is suspended or deleted.", permission="users:write")
     sealed = db.session.scalar(
         select(UserImportPart.sealed_rows).where(
             UserImportPart.organization_id == job.organization_id,
@@ -154,96 +182,75 @@ def _read(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
         )
     )
     if sealed is None:
-        now = db.session.execute(
+        current = db.session.execute(
             select(UserImport.status, UserImport.position).where(
                 UserImport.organization_id == job.organization_id, UserImport.id == job.id
             )
         ).one_or_none()
-        if now is None or (now.status, now.position) != (job.status, job.position):
+        if current is None or (current.status, current.position) != (job.status, job.position):
             raise import_superseded()
-        raise UploadExpired("The uploaded rows are gone. Send the file again.", code="upload_ended")
+        raise UploadExpired("The uploaded rows have expired. Upload the file again.", code="upload_ended")
     return sealed, organization, load_importer(job)
 
 
-def _require_allowed(part: ImportPart, person: ImportedPerson) -> None:
-    """The importer may say so of anybody: nobody grants what they lack (TN-11), nor vouches for addresses."""
-    # Who may switch off that addresses are verified may vouch for them too; OI-5 leaves it to nobody else.
-    if person.email_verified and not part.importer.has_permission("settings:write"):
-        message = "Vouching for addresses needs the permission settings:write."
+def _require_allowed(part: ImportPart, imported: ImportedUser) -> None:
+    """Require that the importer may assign the row's roles (TN-11) and declare its email verified."""
+    # Only those who may turn off email verification may declare emails verified (OI-5).
+    if imported.email_verified and not part.importer.has_permission("settings:write"):
+        message = "Importing verified emails requires the permission settings:write."
         raise Forbidden(message, permission="settings:write", field="email_verified")
     known = effective_roles(part.organization.settings)
-    everybodys = part.organization.settings["authentication"]["registration"]["default_roles"]
-    for role in person.roles:
+    default_roles = part.organization.settings["authentication"]["registration"]["default_roles"]
+    for role in imported.roles:
         if role not in known:
-            message = f"There is no role {role[:64]!r}. There are: {', '.join(known)}."
+            message = f"There is no role {role[:64]!r}. Available roles: {', '.join(known)}."
             raise InvalidInput(message, field="roles", code="unknown_role")
-        # As at every other door; who comes in by themselves has the default ones anyway.
-        if role not in everybodys and not part.importer.has_permission("admins:write"):
-            message = f"Giving the role {role} needs the permission admins:write."
+        # As everywhere else. Users who register themselves get the default roles anyway.
+        if role not in default_roles and not part.importer.has_permission("admins:write"):
+            message = f"Assigning the role {role} requires the permission admins:write."
             raise Forbidden(message, permission="admins:write", field="roles")
         try:
             require_role_permissions(part.importer, part.organization, role)
-        except Forbidden as refusal:
-            raise Forbidden(refusal.description, permission=refusal.permission, field="roles") from None
-
-
-def import_superseded() -> ImportSuperseded:
-    """The refusal of who comes too late."""
-    return ImportSuperseded("Somebody else works on this import, or it was cancelled.", code="busy")
-
-
-REFUSAL_RETENTION = timedelta(days=7)
-_TRIES = 5
-
-
-def process_next_part(job: UserImport) -> bool:
-    """The next part of the import is done; whether another one follows.
-
-    Raises Superseded when somebody else did it, PartsGone, and Forbidden when the importer may not go on.
-    """
-    part = load_next_part(job)
-    for attempt in range(1, _TRIES + 1):
-        try:
-            return _bring_in(part)
-        except IntegrityError as error:
-            # Somebody came to be at the same moment: the next attempt sees them.
-            if attempt == _TRIES or not is_duplicate_key(error):
-                raise
-    raise AssertionError
+        except Forbidden as error:
+            raise Forbidden(error.description, permission=error.permission, field="roles") from None
 
 
 @transaction
-def _bring_in(part: ImportPart) -> bool:
+def _import_part(part: ImportPart) -> bool:
     job = part.job
     _advance(job)
-    there = find_users_by_email(job.organization_id, [person.canonical for _, _, person in part.people])
-    new = [entry for entry in part.people if entry[2].canonical not in there]
-    old = [entry for entry in part.people if entry[2].canonical in there]
+    existing = find_users_by_email(
+        job.organization_id, [imported.canonical for _, _, imported in part.imported_users]
+    )
+    new = [entry for entry in part.imported_users if entry[2].canonical not in existing]
+    known = [entry for entry in part.imported_users if entry[2].canonical in existing]
     if not part.is_dry_run:
-        _create(part, [person for _, _, person in new])
+        _create_users(part, [imported for _, _, imported in new])
     updated = skipped = 0
     refusals = list(part.refusals)
     if job.on_existing == "update":
-        for number, fields, person in old:
+        for number, fields, imported in known:
             try:
                 changed = update_existing_user(
-                    part.importer, there[person.canonical], person, is_dry_run=part.is_dry_run
+                    part.importer, existing[imported.canonical], imported, is_dry_run=part.is_dry_run
                 )
                 updated, skipped = updated + changed, skipped + (not changed)
-            except DomainError as refusal:
-                refusals.append(make_refusal(number, fields, refusal))
+            except DomainError as error:
+                refusals.append(make_refusal(number, fields, error))
     else:
-        skipped = len(old)
-    _keep_refusals(job, refusals)
+        skipped = len(known)
+    _store_refusals(job, refusals)
     is_last = job.position + 1 >= job.parts
-    _count(part, is_last, created=len(new), updated=updated, skipped=skipped, refused=len(refusals))
+    _update_counts(part, is_last, created=len(new), updated=updated, skipped=skipped, refused=len(refusals))
     if is_last and not part.is_dry_run:
-        _record_end(part)
+        _audit_end(part)
     return not is_last
 
 
 def _advance(job: UserImport) -> None:
-    """The part is this transaction's alone: whoever else works on it waits here, and then finds it done."""
+    """Advance the position, so that another worker on the same part waits for this transaction and then finds
+    it done.
+    """
     changed = count_changed(
         update(UserImport)
         .where(
@@ -258,80 +265,80 @@ def _advance(job: UserImport) -> None:
         raise import_superseded()
 
 
-def _create(part: ImportPart, people: Sequence[ImportedPerson]) -> None:
-    if not people:
+def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> None:
+    if not imported_users:
         return
-    now = clock.now()
-    here = part.job.organization_id
-    ids = [new_id() for _ in people]
+    current = clock.now()
+    organization_id = part.job.organization_id
+    ids = [new_id() for _ in imported_users]
     users = [
         {
-            "organization_id": here,
+            "organization_id": organization_id,
             "id": user_id,
-            "email": person.email,
-            "email_canonical": person.canonical,
-            "email_verified": person.email_verified,
-            # Whoever made it in the system before: nobody here knows them.
-            "made_unproven": not person.email_verified,
-            "name": person.name,
-            "profile": dict(person.profile),
-            "password_hash": person.password_hash,
-            "password_scheme": person.password_scheme,
-            "password_changed_at": now if person.password_hash else None,
-            "status": person.status,
-            "created_at": now,
-            "updated_at": now,
+            "email": imported.email,
+            "email_canonical": imported.canonical,
+            "email_verified": imported.email_verified,
+            # The account was created in another system, so its owner is unknown here unless the email is verified.
+            "made_unproven": not imported.email_verified,
+            "name": imported.name,
+            "profile": dict(imported.profile),
+            "password_hash": imported.password_hash,
+            "password_scheme": imported.password_scheme,
+            "password_changed_at": current if imported.password_hash else None,
+            "status": imported.status,
+            "created_at": current,
+            "updated_at": current,
         }
-        for user_id, person in zip(ids, people, strict=True)
+        for user_id, imported in zip(ids, imported_users, strict=True)
     ]
     db.session.execute(insert(User), users)
     roles = [
         {
-            "organization_id": here,
+            "organization_id": organization_id,
             "id": new_id(),
-            "user_organization_id": here,
+            "user_organization_id": organization_id,
             "user_id": user_id,
             "role": role,
-            "created_at": now,
+            "created_at": current,
             "created_by": part.importer.label[:200],
         }
-        for user_id, person in zip(ids, people, strict=True)
-        for role in person.roles
+        for user_id, imported in zip(ids, imported_users, strict=True)
+        for role in imported.roles
     ]
     if roles:
         db.session.execute(insert(RoleAssignment), roles)
     source = public_id("imp", part.job.id)
-    for user_id, person in zip(ids, people, strict=True):
+    for user_id, imported in zip(ids, imported_users, strict=True):
         audit.record(
             part.importer,
             "user.imported",
             target_type="user",
             target_id=public_id("usr", user_id),
             after={
-                "email": person.email,
-                "name": person.name,
-                "profile": dict(person.profile),
-                "email_verified": person.email_verified,
-                "status": person.status,
-                "roles": list(person.roles),
-                "has_password": person.password_hash is not None,
+                "email": imported.email,
+                "name": imported.name,
+                "profile": dict(imported.profile),
+                "email_verified": imported.email_verified,
+                "status": imported.status,
+                "roles": list(imported.roles),
+                "has_password": imported.password_hash is not None,
                 "import": source,
             },
         )
 
 
-def _keep_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
-    here = job.organization_id
+def _store_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
+    organization_id = job.organization_id
     rows = []
     for number, fields, errors in refusals:
-        kept = {"fields": fields, "errors": [(one.field, one.code, one.message) for one in errors]}
+        stored = {"fields": fields, "errors": [(error.field, error.code, error.message) for error in errors]}
         rows.append(
             {
-                "organization_id": here,
+                "organization_id": organization_id,
                 "import_id": job.id,
                 "number": number,
                 "sealed_row": keyring.seal(
-                    here, json.dumps(kept).encode(), seal_context("refusal", job.id, number)
+                    organization_id, json.dumps(stored).encode(), seal_context("refusal", job.id, number)
                 ),
                 "expires_at": clock.now() + REFUSAL_RETENTION,
             }
@@ -340,13 +347,13 @@ def _keep_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
         db.session.execute(insert(UserImportRefusal), rows)
 
 
-def _count(part: ImportPart, is_last: bool, **counts: int) -> None:
+def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
     job = part.job
-    now = clock.now()
+    current = clock.now()
     values: dict[Any, Any] = {name: UserImport.__table__.c[name] + count for name, count in counts.items()}
-    values["worked_at"] = now
+    values["worked_at"] = current
     if is_last:
-        values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": now}
+        values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": current}
     count_changed(
         update(UserImport)
         .where(UserImport.organization_id == job.organization_id, UserImport.id == job.id)
@@ -362,13 +369,13 @@ def _count(part: ImportPart, is_last: bool, **counts: int) -> None:
         )
 
 
-def _record_end(part: ImportPart) -> None:
+def _audit_end(part: ImportPart) -> None:
     db.session.expire_all()
-    ended = db.session.get_one(UserImport, (part.job.organization_id, part.job.id))
+    finished = db.session.get_one(UserImport, (part.job.organization_id, part.job.id))
     audit.record(
         part.importer,
         "user_import.ended",
         target_type="user_import",
         target_id=public_id("imp", part.job.id),
-        after={name: getattr(ended, name) for name in ("created", "updated", "skipped", "refused")},
+        after={name: getattr(finished, name) for name in ("created", "updated", "skipped", "refused")},
     )

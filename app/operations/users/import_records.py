@@ -1,4 +1,4 @@
-"""Imports as they are shown: how far each one is, and the rows that it refused."""
+"""Showing imports and their refused rows, and cancelling and deleting imports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.models.user import (
     CANCELLED,
     CHECKED,
     FAILED,
-    UNDER_WAY,
+    IN_PROGRESS,
     UPLOADING,
     UserImport,
     UserImportPart,
@@ -34,10 +34,13 @@ from app.rules.fields import MOST_UNKNOWN
 from app.rules.identifiers import encode_uuid, parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
 
+_DELETE_BATCH_SIZE = 50
+_CANCELLABLE: tuple[str, ...] = (*IN_PROGRESS, CHECKED)
+
 
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
-    """One import. Of a dry run the counts say what would happen."""
+    """An import. For a dry run the counts say what would happen."""
 
     organization_slug: str
     id: UUID
@@ -59,28 +62,28 @@ class ImportRecord:
 
     @property
     def public_id(self) -> str:
-        """``imp_…``."""
+        """Return the public id, ``imp_…``."""
         return public_id("imp", self.id)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether its rows are being looked at or brought in."""
-        return self.status in UNDER_WAY
+        """Return whether its rows are being checked or imported."""
+        return self.status in IN_PROGRESS
 
     @property
     def done(self) -> int:
-        """How many rows are done."""
+        """Return the number of processed rows."""
         return self.created + self.updated + self.skipped + self.refused
 
     @property
     def percent(self) -> int:
-        """Of the rows, those that are done."""
+        """Return the percentage of processed rows."""
         return self.done * 100 // self.total if self.total else 0
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRowRecord:
-    """A row of the file that was not brought in, as it stood there, and why."""
+    """A row of the file that was not imported, with its original fields and the errors."""
 
     number: int
     fields: Mapping[str, Any]
@@ -89,7 +92,7 @@ class RefusedRowRecord:
 
 @read
 def get_import(actor: Actor, import_id: str) -> ImportRecord:
-    """The import ``imp_…``. Raises Forbidden, NotFound."""
+    """Return the import ``imp_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
     return import_record(get_import_row(actor, import_id))
 
@@ -98,7 +101,7 @@ def get_import(actor: Actor, import_id: str) -> ImportRecord:
 def list_imports(
     actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[ImportRecord]:
-    """A page of the organization's imports, the newest first. Raises Forbidden."""
+    """Return a page of the organization's imports, newest first. Raises Forbidden."""
     actor.require("users:read")
     limit = min(limit, MAX_LIMIT)
     statement = select(UserImport).where(
@@ -113,22 +116,23 @@ def list_imports(
 def list_refused_rows(
     actor: Actor, import_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
 ) -> Page[RefusedRowRecord]:
-    """A page of the rows that the import refused, in the order of the file; kept for a week.
+    """Return a page of the import's refused rows in the order of the file. They are kept for a week.
 
-    Who may write users alone sees them: a row holds what was sent, a password's hash too. Raises Forbidden, NotFound.
+    Requires permission to write users, because a row contains what was uploaded, including password hashes.
+    Raises Forbidden, NotFound.
     """
     actor.require("users:write")
     row = get_import_row(actor, import_id)
     if after is not None and (len(after) != 1 or not after[0].isascii() or not after[0].isdigit()):
         raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    begin = min(int(after[0][:12]), 2**31 - 1) if after else 0
+    after_number = min(int(after[0][:12]), 2**31 - 1) if after else 0
     limit = min(limit, MAX_LIMIT)
     rows = db.session.scalars(
         select(UserImportRefusal)
         .where(
             UserImportRefusal.organization_id == row.organization_id,
             UserImportRefusal.import_id == row.id,
-            UserImportRefusal.number > begin,
+            UserImportRefusal.number > after_number,
         )
         .order_by(UserImportRefusal.number)
         .limit(limit + 1)
@@ -138,7 +142,7 @@ def list_refused_rows(
 
 
 def get_import_row(actor: Actor, import_id: str) -> UserImport:
-    """The row, after the permission was asked. Raises NotFound, for another organization's too."""
+    """Return the row without checking permissions. Raises NotFound."""
     row_id = parse_public_id("imp", import_id)
     row = db.session.get(UserImport, (actor.organization_id, row_id)) if row_id is not None else None
     if row is None or row.status == UPLOADING:
@@ -147,7 +151,7 @@ def get_import_row(actor: Actor, import_id: str) -> UserImport:
 
 
 def import_record(row: UserImport) -> ImportRecord:
-    """The row, to be shown."""
+    """Return the record of a row."""
     return ImportRecord(
         organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
         id=row.id,
@@ -170,71 +174,30 @@ def import_record(row: UserImport) -> ImportRecord:
 
 
 def seal_context(kind: str, import_id: UUID, number: int) -> str:
-    """Where sealed rows belong: moved elsewhere they do not open."""
+    """Return the context that sealed rows are bound to. They cannot be opened in another one."""
     return f"user-import|{kind}|{import_id}|{number}"
 
 
-def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
-    place = seal_context("refusal", refusal.import_id, refusal.number)
-    kept = json.loads(keyring.unseal(refusal.organization_id, refusal.sealed_row, place))
-    return RefusedRowRecord(
-        refusal.number, kept["fields"], tuple(FieldError(*error) for error in kept["errors"])
-    )
-
-
 def refusal_report(actor: Actor, import_id: str) -> Iterator[str]:
-    """Pieces of the report: its columns are those that some refused row fills, ``row`` and ``errors`` first.
+    """Return pieces of a CSV report of the refused rows. Its columns are ``row``, ``errors`` and those used
+    by any row.
 
-    Of those that no import knows, the first ones that it meets. Raises Forbidden, NotFound, before the first piece.
+    Includes the first unknown columns up to a limit. Raises Forbidden and NotFound before the first piece.
     """
     filled: set[str] = set()
     unknown: dict[str, None] = {}
-    for row in _all(actor, import_id):
+    for row in _all_refused_rows(actor, import_id):
         for name in as_cells(row.fields):
             if name in CSV_FIELDS:
                 filled.add(name)
             elif name not in REPORT_FIELDS and len(unknown) < MOST_UNKNOWN:
                 unknown[name] = None
     known = [name for name in CSV_FIELDS if name in filled or name == "email"]
-    return _pieces(actor, import_id, [*REPORT_FIELDS, *known, *unknown])
-
-
-def _pieces(actor: Actor, import_id: str, columns: Sequence[str]) -> Iterator[str]:
-    text = io.StringIO()
-    # A name in a JSON file is its author's, and stands in a cell like every value.
-    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
-    writer.writerow({name: as_cell(name) for name in columns})
-    for row in _all(actor, import_id):
-        writer.writerow(as_cells(row.fields) | as_cells({"row": str(row.number), "errors": _words(row)}))
-        if text.tell() > 1 << 16:
-            yield text.getvalue()
-            text.seek(0)
-            text.truncate()
-    yield text.getvalue()
-
-
-def _words(row: RefusedRowRecord) -> str:
-    return " ".join(
-        f"{error.field}: {error.message}" if error.field else error.message for error in row.errors
-    )
-
-
-def _all(actor: Actor, import_id: str) -> Iterator[RefusedRowRecord]:
-    after: CursorKey | None = None
-    while True:
-        page = list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after)
-        yield from page.items
-        after = page.next_cursor_key
-        if after is None:
-            return
-
-
-_AT_ONCE = 50
-_FROM: tuple[str, ...] = (*UNDER_WAY, CHECKED)
+    return _report_pieces(actor, import_id, [*REPORT_FIELDS, *known, *unknown])
 
 
 def cancel_import(actor: Actor, import_id: str) -> ImportRecord:
-    """Nothing more is brought in; who was brought in stays. What was uploaded is gone.
+    """Stop an import and delete the uploaded rows. Users already imported stay.
 
     Raises Forbidden, NotFound, Conflict when it has ended. Audit: ``user_import.cancelled``.
     """
@@ -244,18 +207,21 @@ def cancel_import(actor: Actor, import_id: str) -> ImportRecord:
 
 
 def discard_upload(actor: Actor, import_id: UUID) -> None:
-    """An upload that never became an import leaves nothing; one that did stays as it is."""
+    """Delete an upload that was not confirmed. One that became an import stays as it is."""
     actor.require("users:write")
-    if _take(actor.organization_id, import_id):
+    if _claim_upload(actor.organization_id, import_id):
         remove_parts(actor.organization_id, import_id)
-        _remove(actor.organization_id, import_id)
+        _delete_import(actor.organization_id, import_id)
 
 
 @transaction
 def fail_import(actor: Actor, import_id: UUID, reason: str) -> None:
-    """The import cannot go on, and says why; ``remove_parts`` follows. Audit: ``user_import.failed``."""
-    here = actor.organization_id
-    if _end(here, import_id, FAILED, UNDER_WAY, failure=reason[:300]):
+    """Mark the import as failed with the reason.
+
+    The caller then calls ``remove_parts``. Audit: ``user_import.failed``.
+    """
+    organization_id = actor.organization_id
+    if _end(organization_id, import_id, FAILED, IN_PROGRESS, failure=reason[:300]):
         target = public_id("imp", import_id)
         audit.record(
             actor, "user_import.failed", target_type="user_import", target_id=target, after={"reason": reason}
@@ -263,14 +229,14 @@ def fail_import(actor: Actor, import_id: UUID, reason: str) -> None:
 
 
 def remove_parts(organization_id: str, import_id: UUID) -> None:
-    """What was uploaded is gone, some of it at a time."""
-    while _remove_some(organization_id, import_id):
+    """Delete the uploaded rows in batches."""
+    while _delete_parts_batch(organization_id, import_id):
         pass
 
 
 @transaction
 def remove_refusals(organization_id: str, import_id: UUID) -> None:
-    """The refusals of a dry run make way for those of the import."""
+    """Delete the refused rows of a dry run when its import starts."""
     count_changed(
         delete(UserImportRefusal).where(
             UserImportRefusal.organization_id == organization_id, UserImportRefusal.import_id == import_id
@@ -278,12 +244,52 @@ def remove_refusals(organization_id: str, import_id: UUID) -> None:
     )
 
 
+def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
+    context = seal_context("refusal", refusal.import_id, refusal.number)
+    stored = json.loads(keyring.unseal(refusal.organization_id, refusal.sealed_row, context))
+    return RefusedRowRecord(
+        refusal.number, stored["fields"], tuple(FieldError(*error) for error in stored["errors"])
+    )
+
+
+def _report_pieces(actor: Actor, import_id: str, columns: Sequence[str]) -> Iterator[str]:
+    text = io.StringIO()
+    # Field names of a JSON file are untrusted and are escaped like values.
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
+    writer.writerow({name: as_cell(name) for name in columns})
+    for row in _all_refused_rows(actor, import_id):
+        writer.writerow(
+            as_cells(row.fields) | as_cells({"row": str(row.number), "errors": _format_errors(row)})
+        )
+        if text.tell() > 1 << 16:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()
+
+
+def _format_errors(row: RefusedRowRecord) -> str:
+    return " ".join(
+        f"{error.field}: {error.message}" if error.field else error.message for error in row.errors
+    )
+
+
+def _all_refused_rows(actor: Actor, import_id: str) -> Iterator[RefusedRowRecord]:
+    after: CursorKey | None = None
+    while True:
+        page = list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after)
+        yield from page.items
+        after = page.next_cursor_key
+        if after is None:
+            return
+
+
 @transaction
 def _cancel(actor: Actor, import_id: str) -> ImportRecord:
     actor.require("users:write")
     row = get_import_row(actor, import_id)
-    if not _end(row.organization_id, row.id, CANCELLED, _FROM):
-        raise Conflict("This import has ended already.", code="import_ended")
+    if not _end(row.organization_id, row.id, CANCELLED, _CANCELLABLE):
+        raise Conflict("This import has already ended.", code="import_ended")
     counts = {"created": row.created, "updated": row.updated, "refused": row.refused}
     target = public_id("imp", row.id)
     audit.record(actor, "user_import.cancelled", target_type="user_import", target_id=target, after=counts)
@@ -308,21 +314,23 @@ def _end(
 
 
 @transaction
-def _take(organization_id: str, import_id: UUID) -> bool:
+def _claim_upload(organization_id: str, import_id: UUID) -> bool:
     return _end(organization_id, import_id, CANCELLED, (UPLOADING,))
 
 
 @transaction
-def _remove(organization_id: str, import_id: UUID) -> None:
+def _delete_import(organization_id: str, import_id: UUID) -> None:
     count_changed(
         delete(UserImport).where(UserImport.organization_id == organization_id, UserImport.id == import_id)
     )
 
 
 @transaction
-def _remove_some(organization_id: str, import_id: UUID) -> int:
-    whose = (UserImportPart.organization_id == organization_id, UserImportPart.import_id == import_id)
-    numbers = db.session.scalars(select(UserImportPart.number).where(*whose).limit(_AT_ONCE)).all()
+def _delete_parts_batch(organization_id: str, import_id: UUID) -> int:
+    conditions = (UserImportPart.organization_id == organization_id, UserImportPart.import_id == import_id)
+    numbers = db.session.scalars(
+        select(UserImportPart.number).where(*conditions).limit(_DELETE_BATCH_SIZE)
+    ).all()
     if not numbers:
         return 0
-    return count_changed(delete(UserImportPart).where(*whose, UserImportPart.number.in_(numbers)))
+    return count_changed(delete(UserImportPart).where(*conditions, UserImportPart.number.in_(numbers)))

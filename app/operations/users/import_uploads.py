@@ -1,4 +1,6 @@
-"""Uploads: the file is read once, checked as a whole, and kept in sealed parts until its people are brought in."""
+"""Uploading import files: a file is read once, validated as a whole, and stored in sealed parts until it is
+imported.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from app.extensions import db
 from app.models.user import (
     CHECKED,
     CHECKING,
+    IN_PROGRESS,
     RUNNING,
-    UNDER_WAY,
     UNFINISHED,
     UPLOADING,
     UserImport,
@@ -48,11 +50,30 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
 
 import_ready = threading.Event()
-"""Set when this process has committed an import that has to be worked on."""
+"""Set when this process has committed an import that has to be processed."""
+PART_ROWS = 250
+PART_CHARACTERS = 1 << 20
+"""A part is stored in one value, and servers limit the size of a statement."""
+PIECE_BYTES = 64 * 1024
+MAX_UNFINISHED_IMPORTS = 10
+"""Imports of an organization that wait or run."""
+UPLOAD_LIFETIME = timedelta(hours=1)
+PART_RETENTION = timedelta(days=2)
+IMPORT_RETENTION = timedelta(days=30)
+Reader = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An uploaded file. It is deleted within an hour unless it is confirmed."""
+
+    id: UUID
+    digest: str
+    rows: int
 
 
 def serialize_actor(actor: Actor) -> dict[str, Any]:
-    """The actor, to be kept."""
+    """Return the actor as a JSON document to store with the import."""
     return {
         "kind": actor.kind,
         "home": actor.home_organization_id,
@@ -70,74 +91,42 @@ def serialize_actor(actor: Actor) -> dict[str, Any]:
 
 
 def load_importer(row: UserImport) -> Actor:
-    """Who the import acts for, with what both they might do when it began and may do now.
+    """Return the import's actor with the permissions that they had at its start and still have.
 
-    Raises Forbidden when they are gone, or may not administer users any more, or when the sign-in or the token that
-    began it was ended: whoever ends a stolen one ends what it set going.
+    Raises Forbidden if the user or client is gone or may not manage users any more, or if the session or
+    token that started the import was revoked: revoking a stolen one also stops its imports.
     """
-    kept = row.importer
-    _require_standing(kept)
-    held = frozenset(kept["permissions"])
-    user_id, client_id = (UUID(kept[name]) if kept[name] else None for name in ("user_id", "client_id"))
-    if kept["kind"] != "system":
-        held = intersect_permissions(held, _rights_now(row.organization_id, kept["home"], user_id, client_id))
+    document = row.importer
+    _require_active_credential(document)
+    permissions = frozenset(document["permissions"])
+    user_id, client_id = (
+        UUID(document[name]) if document[name] else None for name in ("user_id", "client_id")
+    )
+    if document["kind"] != "system":
+        permissions = intersect_permissions(
+            permissions, _current_permissions(row.organization_id, document["home"], user_id, client_id)
+        )
     actor = Actor(
-        kept["kind"],
+        document["kind"],
         row.organization_id,
-        kept["home"],
-        permissions=held,
-        is_root=kept["is_root"],
+        document["home"],
+        permissions=permissions,
+        is_root=document["is_root"],
         user_id=user_id,
         client_id=client_id,
-        label=kept["label"],
-        ip_address=kept["address"],
-        request_id=kept["request_id"],
+        label=document["label"],
+        ip_address=document["address"],
+        request_id=document["request_id"],
     )
     actor.require("users:write")
     return actor
 
 
-def _require_standing(kept: Mapping[str, Any]) -> None:
-    # Imports that a release before began kept neither.
-    session_id, token_id, until = (kept.get(name) for name in ("session_id", "token_id", "token_expires_at"))
-    try:
-        if session_id and sessions.is_session_revoked(get_organization_by_id(kept["home"]), UUID(session_id)):
-            raise _over("The sign-in that began this import has ended.")
-    except NotFound:
-        raise _over("The sign-in that began this import has ended.") from None
-    # A token that grew old while the import ran was ended by nobody.
-    is_young = until is not None and datetime.fromisoformat(until) > clock.now()
-    if token_id and is_young and tokens.has_been_ended(kept["home"], UUID(token_id)):
-        raise _over("The access token that began this import was revoked.")
-
-
-def _over(why: str) -> Forbidden:
-    return Forbidden(f"{why} Who came in stays; send the file again to go on.", permission="users:write")
-
-
-def _rights_now(
-    organization_id: str, home: str, user_id: UUID | None, client_id: UUID | None
-) -> frozenset[str]:
-    rights: frozenset[str] | None = None
-    try:
-        if user_id is not None and get_user(home, user_id).is_active:
-            rights = get_user_permissions(get_organization_by_id(organization_id), home, user_id)
-        if client_id is not None:
-            client = find_client_by_id(home, client_id, fresh=True)
-            scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
-            rights = scopes if user_id is None else intersect_permissions(scopes, rights or ())
-    except NotFound:
-        rights = None
-    if rights is None:
-        raise Forbidden("Whoever began this import may not do it any more.", permission="users:write")
-    return rights
-
-
 @transaction
 def start_import(actor: Actor, import_id: str) -> ImportRecord:
-    """What a dry run has checked is brought in, by the rights of who starts it.
+    """Start the import of a file that a dry run has checked, with the actor's permissions.
 
-    Raises Forbidden, NotFound, Conflict unless it is checked and waits. Audit: ``user_import.started``.
+    Raises Forbidden, NotFound, Conflict unless it is checked and waiting. Audit: ``user_import.started``.
     """
     actor.require("users:write")
     row = get_import_row(actor, import_id)
@@ -150,7 +139,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         )
         .values(
             status=RUNNING,
-            # Nobody sits in front of it now, even if it was the command line that checked it.
+            # It runs in the background, even if the command line checked it.
             is_foreground=False,
             importer=serialize_actor(actor),
             worked_at=clock.now(),
@@ -160,7 +149,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     )
     if not changed:
         raise Conflict(
-            "Only an import that was checked, and nothing else since, can begin.", code="not_checked"
+            "Only an import that was checked and not started yet can be started.", code="not_checked"
         )
     remove_refusals(row.organization_id, row.id)
     audit.record(
@@ -177,13 +166,16 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
 
 @read
 def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
-    """The import of the file with this SHA-256 that the command line began and did not end. Raises Forbidden."""
+    """Find the import of the file with this SHA-256 that the command line started but did not finish.
+
+    Raises Forbidden.
+    """
     actor.require("users:write")
     row = db.session.scalar(
         select(UserImport)
         .where(
             UserImport.organization_id == actor.organization_id,
-            UserImport.status.in_(UNDER_WAY),
+            UserImport.status.in_(IN_PROGRESS),
             UserImport.is_foreground,
             UserImport.digest == bytes.fromhex(digest),
         )
@@ -191,28 +183,6 @@ def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
         .limit(1)
     )
     return import_record(row) if row is not None else None
-
-
-PART_ROWS = 250
-PART_CHARACTERS = 1 << 20
-"""A part is one value of one row, and a server takes no statement of any length."""
-PIECE_BYTES = 64 * 1024
-MAX_UNFINISHED_IMPORTS = 10
-"""Imports of an organization that wait or run."""
-UPLOAD_LIFETIME = timedelta(hours=1)
-PART_RETENTION = timedelta(days=2)
-IMPORT_RETENTION = timedelta(days=30)
-
-Reader = Callable[[int], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A file that was taken; it counts once it is confirmed, and is gone within the hour otherwise."""
-
-    id: UUID
-    digest: str
-    rows: int
 
 
 def receive_upload(
@@ -225,25 +195,26 @@ def receive_upload(
     is_foreground: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Upload:
-    """The whole file is kept, sealed, in parts of PART_ROWS rows.
+    """Store an uploaded file, sealed, in parts of PART_ROWS rows.
 
-    ``read`` gives so many more bytes at most, and none at the end. ``progress`` is told how many rows are kept. Raises
-    Forbidden, InvalidInput for the options, Conflict where too many imports wait, UnreadableFile; after any of them
-    nothing is kept. Call it outside of a transaction: the bytes may come slowly.
+    ``read`` returns at most the given number of bytes, and none at the end. ``progress`` is called with the
+    number of stored rows. Raises Forbidden, InvalidInput for the options, Conflict when too many imports
+    wait, UnreadableFile, and stores nothing then. Call it outside of a transaction, because the bytes may
+    arrive slowly.
     """
     actor.require("users:write")
     validate_import_options(actor, name=name, file_format=file_format, on_existing=on_existing)
     digest = hashlib.sha256()
-    import_id = _open(actor, name, file_format, on_existing, is_foreground)
+    import_id = _create_import(actor, name, file_format, on_existing, is_foreground)
     try:
         rows = parts = 0
-        for part in _parts(read_rows(_pieces(read, digest.update), file_format)):
-            _keep_part(actor.organization_id, import_id, parts, f"[{','.join(part)}]".encode())
+        for part in _parts(read_rows(_equal_pieces(read, digest.update), file_format)):
+            _seal_part(actor.organization_id, import_id, parts, f"[{','.join(part)}]".encode())
             rows, parts = rows + len(part), parts + 1
             progress(rows)
         if not rows:
-            raise UnreadableFile("The file holds nobody.", field="file", code=UnreadableFile.code)
-        _close(actor.organization_id, import_id, digest.digest(), rows, parts)
+            raise UnreadableFile("The file contains no users.", field="file", code=UnreadableFile.code)
+        _complete_upload(actor.organization_id, import_id, digest.digest(), rows, parts)
     except BaseException:
         import_records.discard_upload(actor, import_id)
         raise
@@ -252,9 +223,9 @@ def receive_upload(
 
 @transaction
 def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportRecord:
-    """The import begins, or the dry run, which ends with what an import would do.
+    """Start the import of an upload, or its dry run, which reports what an import would do.
 
-    Raises Forbidden, Conflict when it has begun. Audit: ``user_import.started`` or ``user_import.checked``.
+    Raises Forbidden, Conflict when it has started. Audit: ``user_import.started`` or ``user_import.checked``.
     """
     actor.require("users:write")
     now = clock.now()
@@ -269,7 +240,7 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
         .values(status=CHECKING if is_dry_run else RUNNING, worked_at=now, expires_at=now + IMPORT_RETENTION)
     )
     if not changed:
-        raise Conflict("This upload has ended. Send the file again.", code="upload_ended")
+        raise Conflict("This upload has expired. Upload the file again.", code="upload_ended")
     db.session.expire_all()
     row = db.session.get_one(UserImport, (actor.organization_id, upload.id))
     audit.record(
@@ -286,7 +257,7 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
 def validate_import_options(
     actor: Actor, *, name: str = "", file_format: str = FORMATS[0], on_existing: str = ON_EXISTING[0]
 ) -> None:
-    """The options are such as an import takes. Raises Forbidden, InvalidInput naming each wrong one."""
+    """Validate the options of an import. Raises Forbidden, InvalidInput naming each wrong one."""
     actor.require("users:write")
     errors = []
     for field, value, allowed in (
@@ -302,12 +273,59 @@ def validate_import_options(
         raise InvalidInput.of(errors)
 
 
-def _pieces(read: Reader, note: Callable[[bytes], None]) -> Iterator[bytes]:
-    """The bytes in pieces of one size, however they come."""
+def _require_active_credential(document: Mapping[str, Any]) -> None:
+    # Imports that were started by an earlier release store neither.
+    session_id, token_id, expires_at = (
+        document.get(name) for name in ("session_id", "token_id", "token_expires_at")
+    )
+    try:
+        if session_id and sessions.is_session_revoked(
+            get_organization_by_id(document["home"]), UUID(session_id)
+        ):
+            raise _import_stopped("The session that started this import has ended.")
+    except NotFound:
+        raise _import_stopped("The session that started this import has ended.") from None
+    # A token that expired during the import was not revoked.
+    is_unexpired = expires_at is not None and datetime.fromisoformat(expires_at) > clock.now()
+    if token_id and is_unexpired and tokens.has_been_ended(document["home"], UUID(token_id)):
+        raise _import_stopped("The access token that started this import was revoked.")
+
+
+def _import_stopped(reason: str) -> Forbidden:
+    return Forbidden(
+        f"{reason} Users already imported stay. Upload the file again to continue.", permission="users:write"
+    )
+
+
+def _current_permissions(
+    organization_id: str, home_organization_id: str, user_id: UUID | None, client_id: UUID | None
+) -> frozenset[str]:
+    permissions: frozenset[str] | None = None
+    try:
+        if user_id is not None and get_user(home_organization_id, user_id).is_active:
+            permissions = get_user_permissions(
+                get_organization_by_id(organization_id), home_organization_id, user_id
+            )
+        if client_id is not None:
+            client = find_client_by_id(home_organization_id, client_id, fresh=True)
+            scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
+            permissions = scopes if user_id is None else intersect_permissions(scopes, permissions or ())
+    except NotFound:
+        permissions = None
+    if permissions is None:
+        raise Forbidden(
+            "The user or client that started this import no longer has permission for it.",
+            permission="users:write",
+        )
+    return permissions
+
+
+def _equal_pieces(read: Reader, on_read: Callable[[bytes], None]) -> Iterator[bytes]:
+    """Return the bytes in pieces of equal size."""
     pending = b""
     while True:
         more = read(PIECE_BYTES - len(pending))
-        note(more)
+        on_read(more)
         pending += more
         if pending and (not more or len(pending) >= PIECE_BYTES):
             yield pending
@@ -317,17 +335,21 @@ def _pieces(read: Reader, note: Callable[[bytes], None]) -> Iterator[bytes]:
 
 
 def _parts(rows: Iterator[Row]) -> Iterator[list[str]]:
-    """Rows in JSON by PART_ROWS, by fewer where they are long; with one address the later say which was first."""
+    """Group rows as JSON into parts, smaller where rows are long, and mark rows that repeat an earlier email."""
     first: dict[bytes, int] = {}
     part: list[str] = []
     size = 0
     for row in rows:
         email = row.fields.get("email")
         canonical = canonical_email(email) if isinstance(email, str) else None
-        same = row.number
+        first_number = row.number
         if canonical is not None:
-            same = first.setdefault(hashlib.blake2b(canonical.encode(), digest_size=12).digest(), row.number)
-        problem = row.problem or (f"Row {same} has the same address." if same != row.number else None)
+            first_number = first.setdefault(
+                hashlib.blake2b(canonical.encode(), digest_size=12).digest(), row.number
+            )
+        problem = row.problem or (
+            f"Row {first_number} has the same email." if first_number != row.number else None
+        )
         part.append(json.dumps({"number": row.number, "fields": dict(row.fields), "problem": problem}))
         size += len(part[-1])
         if len(part) == PART_ROWS or size >= PART_CHARACTERS:
@@ -338,7 +360,7 @@ def _parts(rows: Iterator[Row]) -> Iterator[list[str]]:
 
 
 @transaction
-def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foreground: bool) -> UUID:
+def _create_import(actor: Actor, name: str, file_format: str, on_existing: str, is_foreground: bool) -> UUID:
     unfinished = db.session.scalar(
         select(func.count()).where(
             UserImport.organization_id == actor.organization_id,
@@ -348,7 +370,10 @@ def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foregr
         )
     )
     if (unfinished or 0) >= MAX_UNFINISHED_IMPORTS:
-        message = f"{MAX_UNFINISHED_IMPORTS} imports wait or run already. Let them end, or cancel one."
+        message = (
+            f"{MAX_UNFINISHED_IMPORTS} imports are already waiting or running. "
+            "Wait for one to finish, or cancel one."
+        )
         raise Conflict(message, code="too_many_imports")
     now = clock.now()
     row_id = new_id()
@@ -373,7 +398,7 @@ def _open(actor: Actor, name: str, file_format: str, on_existing: str, is_foregr
     return row_id
 
 
-def _keep_part(organization_id: str, import_id: UUID, number: int, rows: bytes) -> None:
+def _seal_part(organization_id: str, import_id: UUID, number: int, rows: bytes) -> None:
     sealed = keyring.seal(organization_id, rows, seal_context("part", import_id, number))
     _store_part(organization_id, import_id, number, sealed)
 
@@ -393,7 +418,7 @@ def _store_part(organization_id: str, import_id: UUID, number: int, sealed: byte
 
 
 @transaction
-def _close(organization_id: str, import_id: UUID, digest: bytes, rows: int, parts: int) -> None:
+def _complete_upload(organization_id: str, import_id: UUID, digest: bytes, rows: int, parts: int) -> None:
     db.session.execute(
         update(UserImport)
         .where(UserImport.organization_id == organization_id, UserImport.id == import_id)

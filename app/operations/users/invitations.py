@@ -1,4 +1,4 @@
-"""Invitations: a link that lets its holder become a user with a role, once."""
+"""Invitations: a single-use link that makes its holder a user with a role."""
 
 from __future__ import annotations
 
@@ -27,22 +27,29 @@ from app.rules.identifiers import decode_uuid, encode_uuid, new_id, parse_public
 from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
-from app.rules.organizations.settings_effects import end_of_life
+from app.rules.organizations.settings_effects import earliest_expiry
 from app.rules.sign_in.passkeys import is_passwordless_enabled
 from app.rules.token_values import INVITATION, digest, new_token, parse_token
-from app.rules.users.sign_up import has_passwords, require_invitable, require_passwords_to_join
+from app.rules.users.sign_up import (
+    are_passwords_enabled,
+    require_invitation_by_password,
+    require_invitations_possible,
+)
 from app.rules.versions import compute_version
+
+MAX_OPEN_INVITATIONS = 1000
+"""Per organization, so that invitations cannot fill the table."""
 
 
 class InvitationEnded(Conflict):
-    """It was used, withdrawn or has expired."""
+    """The invitation was used or withdrawn or has expired."""
 
     code = "invitation_ended"
 
 
 @dataclass(frozen=True, slots=True)
 class InvitationRecord:
-    """An invitation, without its token."""
+    """An invitation without its token."""
 
     id: UUID
     organization_id: str
@@ -58,31 +65,34 @@ class InvitationRecord:
 
     @property
     def public_id(self) -> str:
-        """``inv_…``."""
+        """Return the public id, ``inv_…``."""
         return public_id("inv", self.id)
 
     @property
     def version(self) -> int:
-        """Another number once anything of it is another."""
+        """Return a number that changes when any field of the invitation changes."""
         return compute_version(self.id, self.email, self.name, self.role, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class NewInvitation:
-    """An invitation just made; ``link`` holds its token and is shown this once, or None when it went by mail."""
+    """A new invitation.
+
+    ``link`` contains its token and is available only here, or is None if it was emailed.
+    """
 
     invitation: InvitationRecord
     link: str | None
 
 
 def invitation_lifetime_seconds(organization: OrganizationSnapshot) -> int:
-    """How long an invitation can be accepted, as the organization's settings are now."""
+    """Return how long an invitation can be accepted under the organization's current settings."""
     seconds: int = organization.settings["authentication"]["registration"]["invitation_ttl_seconds"]
     return seconds
 
 
 def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnElement[bool]:
-    """Those of the organization that can be accepted now."""
+    """Return the SQL condition that an invitation of the organization can be accepted now."""
     now = clock.now()
     return and_(
         Invitation.organization_id == organization.id,
@@ -94,7 +104,7 @@ def open_invitation_condition(organization: OrganizationSnapshot) -> ColumnEleme
 
 
 def invitation_record(row: Invitation, organization: OrganizationSnapshot) -> InvitationRecord:
-    """The invitation of a row."""
+    """Return the record of a row."""
     return InvitationRecord(
         id=row.id,
         organization_id=organization.id,
@@ -105,37 +115,33 @@ def invitation_record(row: Invitation, organization: OrganizationSnapshot) -> In
         role=row.role,
         created_at=row.created_at,
         created_by=row.created_by,
-        expires_at=end_of_life(row.expires_at, row.created_at, invitation_lifetime_seconds(organization)),
+        expires_at=earliest_expiry(row.expires_at, row.created_at, invitation_lifetime_seconds(organization)),
         is_mailed=row.is_mailed,
     )
-
-
-# Open invitations an organization may have: whoever invites must not fill the table.
-MAX_OPEN_INVITATIONS = 1000
 
 
 @transaction
 def create_invitation(
     actor: Actor, slug: str, *, email: str, name: str = "", role: str = "member"
 ) -> NewInvitation:
-    """Whoever holds the link may become a user with the role, until it expires; earlier links to them are dead.
+    """Invite someone to become a user with the role. Their earlier invitations become invalid.
 
-    It goes to their mailbox alone; where there is no mail server, the answer holds it, to be handed over.
-    Raises InvalidInput naming the field, Forbidden when the actor lacks what the role holds, Conflict when the
-    organization has such a user or is closed. Audit: ``invitation.created``.
+    The link is emailed. Without a mail server it is returned for the actor to pass on. Raises InvalidInput
+    naming the field, Forbidden when the actor lacks a permission of the role, Conflict when the email has a
+    user or the organization does not accept users. Audit: ``invitation.created``.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:write")
-    require_invitable(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
+    acting_actor, organization = enter_organization(actor, slug)
+    acting_actor.require("admins:write")
+    require_invitations_possible(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
     found = Findings()
     parse_email_and_name({"email": email, "name": name or None}, found)
-    require_grantable(inside, organization, role, found)
+    require_grantable(acting_actor, organization, role, found)
     canonical = canonical_email(email) or ""
     if find_user_by_email(organization.id, email) is not None:
         raise Conflict("There is a user with this e-mail address already.", field="email", code="email_taken")
     now = clock.now()
-    _end_open_ones(organization.id, canonical, now)
-    if _open_ones(organization) >= MAX_OPEN_INVITATIONS:
+    _revoke_open_invitations(organization.id, canonical, now)
+    if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
         raise Conflict("Too many invitations are open. Withdraw some first.", code="too_many_invitations")
     unit = current_unit_of_work()
     token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
@@ -148,33 +154,34 @@ def create_invitation(
         name=name,
         role=role,
         created_at=now,
-        created_by=inside.label[:200],
+        created_by=acting_actor.label[:200],
         expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
         is_mailed=letters.is_possible(),
     )
     db.session.add(invitation)
-    view = invitation_record(invitation, organization)
+    record = invitation_record(invitation, organization)
     audit.record(
-        inside,
+        acting_actor,
         "invitation.created",
         target_type="invitation",
-        target_id=view.public_id,
-        after={"email": view.email, "role": role},
+        target_id=record.public_id,
+        after={"email": record.email, "role": role},
     )
     link = f"{organization.base_url}/organizations/{organization.slug}/invite/{token}"
-    if not view.is_mailed:
-        return NewInvitation(view, link)
-    until = view.expires_at.isoformat()
-    values = {"link": link, "by": inside.label or organization.name, "until": until}
-    letters.send(organization, view.email, "invitation", values, until=view.expires_at)
-    return NewInvitation(view, None)
+    if not record.is_mailed:
+        return NewInvitation(record, link)
+    until = record.expires_at.isoformat()
+    values = {"link": link, "by": acting_actor.label or organization.name, "until": until}
+    letters.send(organization, record.email, "invitation", values, until=record.expires_at)
+    return NewInvitation(record, None)
 
 
 @read
 def find_invitation(token: str) -> InvitationRecord | None:
-    """The open invitation that the token belongs to, or None when it was used, withdrawn, expired or never made.
+    """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    Raises Conflict while nobody could sign in by a password or a passkey: it stays open, and is of use when they can.
+    Raises Conflict while neither passwords nor passkeys are enabled. The invitation stays open until they
+    are.
     """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
@@ -188,9 +195,9 @@ def find_invitation(token: str) -> InvitationRecord | None:
         organization = get_organization_by_id(parsed.organization_id)
     except NotFound:
         return None
-    if row is None or not _is_open(row, organization) or not organization.is_active:
+    if row is None or not _is_open_row(row, organization) or not organization.is_active:
         return None
-    if not has_passwords(organization.settings) and not is_passkey_sign_in_available(organization):
+    if not are_passwords_enabled(organization.settings) and not is_passkey_sign_in_available(organization):
         raise Conflict(
             sentence(
                 "%(organization)s does not let people sign in with a password or a passkey at the moment, and an "
@@ -203,44 +210,44 @@ def find_invitation(token: str) -> InvitationRecord | None:
 
 
 def is_passkey_sign_in_available(organization: OrganizationSnapshot) -> bool:
-    """Whether a passkey alone signs in to the organization, at this address."""
+    """Return whether users can sign in to the organization with a passkey alone at the configured URL."""
     return is_passwordless_enabled(organization.settings) and find_relying_party() is not None
 
 
 @transaction
 def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UUID:
-    """The invitation is used and its holder is a user with the role.
+    """Accept an invitation: create the user with its role and return the id.
 
-    Without a ``password_hash`` it is part of the unit that stores a passkey (``passkeys.invited``).
-    The address is verified by it if the link came by mail alone; one that was shown to whoever invites proves no
-    mailbox. Raises InvitationEnded, for a role that is gone too, Conflict when such a user came to be meanwhile, and
-    for a password where nobody signs in with one. Audit: ``invitation.accepted``.
+    Without a ``password_hash``, call it in the transaction that stores a passkey. The email is verified only
+    if the link was emailed, not if the inviter received it. Raises InvitationEnded, also when the role is
+    gone, and Conflict when the email has a user by now, or for a password where passwords are disabled.
+    Audit: ``invitation.accepted``.
     """
-    view = find_invitation(token)
-    if view is None:
+    record = find_invitation(token)
+    if record is None:
         raise InvitationEnded("This invitation was used already, was withdrawn or has expired.")
-    settings = get_organization_by_id(view.organization_id).settings
+    settings = get_organization_by_id(record.organization_id).settings
     if password_hash is not None:
-        require_passwords_to_join(settings)
-    if view.role not in effective_roles(settings):
+        require_invitation_by_password(settings)
+    if record.role not in effective_roles(settings):
         raise InvitationEnded("The role of this invitation is there no more. Ask for a new one.")
-    if not _ended(view.organization_id, view.id, used_at=clock.now()):
+    if not _end_invitation(record.organization_id, record.id, used_at=clock.now()):
         raise InvitationEnded("This invitation was used already.")
     user_id = create_user(
-        view.organization_id,
-        email=view.email,
-        name=name or view.name,
+        record.organization_id,
+        email=record.email,
+        name=name or record.name,
         password_hash=password_hash,
-        email_verified=view.is_mailed,
+        email_verified=record.is_mailed,
     )
-    system = Actor.system(view.organization_id, view.email)
-    assign_role(system, view.organization_id, view.organization_id, user_id, view.role)
+    system = Actor.system(record.organization_id, record.email)
+    assign_role(system, record.organization_id, record.organization_id, user_id, record.role)
     audit.record(
         system,
         "invitation.accepted",
         target_type="invitation",
-        target_id=view.public_id,
-        after={"user_id": public_id("usr", user_id), "role": view.role},
+        target_id=record.public_id,
+        after={"user_id": public_id("usr", user_id), "role": record.role},
     )
     return user_id
 
@@ -249,18 +256,18 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 def list_invitations(
     actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: tuple[str, ...] | None = None
 ) -> Page[InvitationRecord]:
-    """The open invitations of the organization, oldest first."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:read")
+    """List the organization's open invitations, oldest first."""
+    acting_actor, organization = enter_organization(actor, slug)
+    acting_actor.require("admins:read")
     statement = (
         select(Invitation)
         .where(open_invitation_condition(organization))
         .order_by(Invitation.id)
         .limit(limit + 1)
     )
-    begin = decode_uuid(after[0]) if after else None
-    if begin is not None:
-        statement = statement.where(Invitation.id > begin)
+    after_id = decode_uuid(after[0]) if after else None
+    if after_id is not None:
+        statement = statement.where(Invitation.id > after_id)
     rows = db.session.scalars(statement).all()
     items = tuple(invitation_record(row, organization) for row in rows[:limit])
     return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
@@ -268,48 +275,51 @@ def list_invitations(
 
 @read
 def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationRecord:
-    """The open invitation. Raises NotFound, for one that has ended too."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:read")
-    return invitation_record(_open_row(organization, invitation_id), organization)
+    """Return the open invitation. Raises NotFound, also for one that has ended."""
+    acting_actor, organization = enter_organization(actor, slug)
+    acting_actor.require("admins:read")
+    return invitation_record(_get_open_row(organization, invitation_id), organization)
 
 
 @transaction
 def revoke_invitation(
     actor: Actor, slug: str, invitation_id: str, *, expected_version: int | None = None
 ) -> InvitationRecord:
-    """The link works no longer. Raises NotFound, for one that has ended too. Audit: ``invitation.revoked``."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:write")
-    view = invitation_record(_open_row(organization, invitation_id), organization)
-    if expected_version is not None and view.version != expected_version:
+    """Withdraw an open invitation.
+
+    Raises NotFound, also for one that has ended. Audit: ``invitation.revoked``.
+    """
+    acting_actor, organization = enter_organization(actor, slug)
+    acting_actor.require("admins:write")
+    record = invitation_record(_get_open_row(organization, invitation_id), organization)
+    if expected_version is not None and record.version != expected_version:
         raise PreconditionFailed("The invitation was changed since you read it. Read it again.")
-    if not _ended(organization.id, view.id, revoked_at=clock.now()):
-        raise _unknown()
+    if not _end_invitation(organization.id, record.id, revoked_at=clock.now()):
+        raise _invitation_not_found()
     audit.record(
-        inside,
+        acting_actor,
         "invitation.revoked",
         target_type="invitation",
-        target_id=view.public_id,
-        before={"email": view.email, "role": view.role},
+        target_id=record.public_id,
+        before={"email": record.email, "role": record.role},
     )
-    return view
+    return record
 
 
-def _open_row(organization: OrganizationSnapshot, invitation_id: str) -> Invitation:
+def _get_open_row(organization: OrganizationSnapshot, invitation_id: str) -> Invitation:
     row_id = parse_public_id("inv", invitation_id)
     row = db.session.get(Invitation, (organization.id, row_id)) if row_id is not None else None
-    if row is None or not _is_open(row, organization):
-        raise _unknown()
+    if row is None or not _is_open_row(row, organization):
+        raise _invitation_not_found()
     return row
 
 
-def _unknown() -> NotFound:
+def _invitation_not_found() -> NotFound:
     return NotFound("There is no such invitation.")
 
 
-def _ended(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:
-    """The invitation has the end given, if it had none: the row count decides between two who come at once."""
+def _end_invitation(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:
+    """Set the end if there is none yet. The row count decides between concurrent callers."""
     return bool(
         count_changed(
             update(Invitation)
@@ -324,7 +334,7 @@ def _ended(organization_id: str, invitation_id: UUID, **end: datetime) -> bool:
     )
 
 
-def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
+def _revoke_open_invitations(organization_id: str, canonical: str, now: datetime) -> None:
     count_changed(
         update(Invitation)
         .where(
@@ -337,7 +347,7 @@ def _end_open_ones(organization_id: str, canonical: str, now: datetime) -> None:
     )
 
 
-def _open_ones(organization: OrganizationSnapshot) -> int:
+def _count_open_invitations(organization: OrganizationSnapshot) -> int:
     return (
         db.session.scalar(
             select(func.count()).select_from(Invitation).where(open_invitation_condition(organization))
@@ -346,6 +356,6 @@ def _open_ones(organization: OrganizationSnapshot) -> int:
     )
 
 
-def _is_open(row: Invitation, organization: OrganizationSnapshot) -> bool:
-    is_undecided = row.used_at is None and row.revoked_at is None
-    return is_undecided and invitation_record(row, organization).expires_at > clock.now()
+def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
+    is_pending = row.used_at is None and row.revoked_at is None
+    return is_pending and invitation_record(row, organization).expires_at > clock.now()

@@ -1,7 +1,7 @@
-"""An invitation that is accepted with a passkey, where nobody signs in with a password: it is the only way in.
+"""Accepting an invitation with a passkey, where the organization has disabled passwords.
 
-The invited person has no account before, so what authenticators call them is made from the invitation, and kept once
-there is one.
+The invited user has no account yet, so their WebAuthn user handle is derived from the invitation and stored
+with the account.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from app.operations.users.invitations import InvitationRecord, accept_invitation
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sign_in.passkeys import creation_options, passkey_amr
-from app.rules.users.sign_up import has_passwords
+from app.rules.users.sign_up import are_passwords_enabled
 
 
 def begin_invited_passkey(
     actor: Actor, invitation: InvitationRecord, browser: Browser
 ) -> Mapping[str, Any] | None:
-    """What the browser is asked, as JSON, for the passkey of the invited person; None where they choose a password.
+    """Return the passkey creation options as JSON for an invitation, or None if users choose a password.
 
-    ``actor`` is the anonymous one.
+    ``actor`` is the anonymous actor.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if has_passwords(organization.settings) or not is_passkey_sign_in_available(organization):
+    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
         return None
     return creation_options(
         get_relying_party(),
@@ -47,35 +47,35 @@ def begin_invited_passkey(
         handle=_handle_of(organization, invitation),
         email=invitation.email,
         name=invitation.name,
-        known=(),
-        alone=True,
+        existing=(),
+        passwordless=True,
     )
 
 
 def accept_invitation_with_passkey(
-    actor: Actor, invitation: InvitationRecord, token: str, text: str, name: str, browser: Browser
+    actor: Actor, invitation: InvitationRecord, token: str, response_json: str, name: str, browser: Browser
 ) -> SignedIn | SecondStepRequired:
-    """The invited person has the account with the role and the passkey of the browser's answer, and is signed in.
+    """Create the invited user with the passkey of the browser's response, and sign them in.
 
-    ``actor`` is the anonymous one. Raises BadAnswer, NotVerified, ChallengeEnded, Conflict where the passkey could not
-    sign in alone or people choose passwords, and as ``accept_invitation``. Audit: that of ``accept_invitation``,
-    ``passkey.registered``, ``session.started``.
+    ``actor`` is the anonymous actor. Raises InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge,
+    Conflict if the passkey cannot sign in alone or users choose passwords, and as ``accept_invitation``.
+    Audit: as ``accept_invitation``, ``passkey.registered``, ``session.started``.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if has_passwords(organization.settings) or not is_passkey_sign_in_available(organization):
+    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
         raise Conflict("Choose a password to join.", code="passwords_on")
-    verified = verify_new_passkey(organization, INVITATION, invitation.public_id, text, "", browser)
-    if not (verified.made.was_verified and verified.answer.is_discoverable):
+    verified = verify_new_passkey(organization, INVITATION, invitation.public_id, response_json, "", browser)
+    if not (verified.created.was_verified and verified.response.is_discoverable):
         raise Conflict(
             "This passkey cannot sign in by itself: it did not ask who you are, or does not keep your account. Use "
             "another device.",
             code="passkey_not_alone",
         )
-    return _join(actor, organization, invitation, token, name, verified, browser)
+    return _accept(actor, organization, invitation, token, name, verified, browser)
 
 
 @transaction
-def _join(
+def _accept(
     actor: Actor,
     organization: OrganizationSnapshot,
     invitation: InvitationRecord,
@@ -85,8 +85,8 @@ def _join(
     browser: Browser,
 ) -> SignedIn | SecondStepRequired:
     user_id = accept_invitation(token, name=name, password_hash=None)
-    _keep_handle(organization, invitation, user_id)
-    person = Actor(
+    _store_handle(organization, invitation, user_id)
+    user_actor = Actor(
         "user",
         organization.id,
         organization.id,
@@ -95,12 +95,12 @@ def _join(
         ip_address=actor.ip_address,
         request_id=actor.request_id,
     )
-    store_passkey(person, organization, user_id, verified)
-    amr = passkey_amr(may_sync=verified.made.may_sync, alone=True)
+    store_passkey(user_actor, organization, user_id, verified)
+    amr = passkey_amr(may_sync=verified.created.may_sync, passwordless=True)
     return complete_first_factor(actor, organization, user_id, amr=amr, browser=browser)
 
 
-def _keep_handle(organization: OrganizationSnapshot, invitation: InvitationRecord, user_id: UUID) -> None:
+def _store_handle(organization: OrganizationSnapshot, invitation: InvitationRecord, user_id: UUID) -> None:
     handle = _handle_of(organization, invitation)
     db.session.execute(
         insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
@@ -108,7 +108,7 @@ def _keep_handle(organization: OrganizationSnapshot, invitation: InvitationRecor
 
 
 def _handle_of(organization: OrganizationSnapshot, invitation: InvitationRecord) -> str:
-    """256 bits that say nothing of the person (MF-5), the same on each page of the invitation."""
+    """Return 256 bits that reveal nothing about the user (MF-5) and are constant for the invitation."""
     key = keyring.derive_organization_key(organization.id, "passkey handles of invitations")
     made = hmac.new(key, invitation.id.bytes, hashlib.sha256).digest()
     return urlsafe_b64encode(made).rstrip(b"=").decode()

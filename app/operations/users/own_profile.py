@@ -1,4 +1,4 @@
-"""One's own profile: what apps that may see it are told (OpenID Connect Core 5.1)."""
+"""The actor's own profile, whose claims apps may receive (OpenID Connect Core 5.1)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.fields import Findings, text_problem
 from app.rules.identifiers import public_id
-from app.rules.users.profile import checked_profile
+from app.rules.users.profile import validate_profile
 
 
 def can_change_profile(actor: Actor) -> bool:
-    """Whether the organization lets the person change their profile."""
+    """Return whether the organization lets the actor change their profile."""
     settings = get_organization_by_id(actor.organization_id).settings
     return bool(settings["user_permissions"]["members_can_edit_profile"]) or actor.has_permission(
         "users:write"
@@ -30,19 +30,19 @@ def can_change_profile(actor: Actor) -> bool:
 
 @transaction
 def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> UserSnapshot:
-    """The actor's own name and profile are the given ones; claims left out are unknown from now on.
+    """Replace the actor's own name and profile. Claims left out are removed.
 
-    Raises Forbidden where the organization does not let members change their profile, InvalidInput naming every
-    wrong claim, Conflict when it was changed at the same moment. Audit: ``user.updated`` with what differs.
+    Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim, Conflict
+    after a concurrent change. Audit: ``user.updated`` with what differs.
     """
     if actor.user_id is None or actor.organization_id != actor.home_organization_id:
         raise Forbidden("Only a person has a profile.")
     if not can_change_profile(actor):
         raise Forbidden("Your organization does not let members change their profile. Ask an administrator.")
-    wanted = _checked(name.strip(), profile)
+    new = _validate(name.strip(), profile)
     user = get_user(actor.organization_id, actor.user_id)
-    standing = {"name": user.name, **user.profile}
-    changed = sorted(key for key in {*standing, *wanted} if standing.get(key) != wanted.get(key))
+    current = {"name": user.name, **user.profile}
+    changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
         return user
     stored = count_changed(
@@ -51,8 +51,8 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
             User.organization_id == actor.organization_id, User.id == user.id, User.version == user.version
         )
         .values(
-            name=wanted["name"],
-            profile={key: value for key, value in wanted.items() if key != "name"},
+            name=new["name"],
+            profile={key: value for key, value in new.items() if key != "name"},
             updated_at=clock.now(),
             version=user.version + 1,
         )
@@ -64,19 +64,19 @@ def change_profile(actor: Actor, *, name: str, profile: Mapping[str, Any]) -> Us
         "user.updated",
         target_type="user",
         target_id=public_id("usr", user.id),
-        before={key: standing.get(key) for key in changed},
-        after={key: wanted.get(key) for key in changed},
+        before={key: current.get(key) for key in changed},
+        after={key: new.get(key) for key in changed},
     )
     db.session.expire_all()
     return get_user(actor.organization_id, actor.user_id)
 
 
-def _checked(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
+def _validate(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
     findings = Findings()
     findings.add_problem("name", text_problem(name, longest=MAX_NAME_LENGTH))
     try:
-        checked = checked_profile(profile)
-    except InvalidInput as wrong:
-        raise InvalidInput.of((*findings.errors, *wrong.errors)) from wrong
+        checked = validate_profile(profile)
+    except InvalidInput as error:
+        raise InvalidInput.of((*findings.errors, *error.errors)) from error
     findings.raise_if_any()
     return {"name": name, **checked}

@@ -1,8 +1,9 @@
-"""Registrations that wait: the account is made when its address is proven, and nobody signs in before (OI-5).
+"""Pending registrations: the account is created when its email is verified, and no one can sign in before
+(OI-5).
 
-Whoever opens the link has the mailbox, and types the password that was chosen when the account was asked for: so
-neither somebody who registers a stranger's address nor a stranger who finds the mail has an account by it. Where there
-is no mail server, an administrator lets people in (``waiting``).
+Confirming needs both the emailed link and the password chosen at registration. So neither someone who
+registers another person's email nor a stranger who finds the message gets an account. Without a mail server,
+an administrator approves registrations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from app.operations.store.pagination import DEFAULT_LIMIT, CursorKey, Page, pagi
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.email_verification import REGISTRATION_MESSAGE
-from app.operations.users.sign_up import make_account
+from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
@@ -35,17 +36,17 @@ from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.lockout import Lockout
 from app.rules.token_values import EMAIL_VERIFICATION, digest, new_token, parse_token
-from app.rules.users.sign_up import is_open
+from app.rules.users.sign_up import is_registration_open
 
 REGISTRATION_LIFETIME = timedelta(days=7)
 MAX_PENDING_PER_EMAIL = 5
-"""That wait at a time; the oldest go. Those who ask with somebody else's address do not end the owner's at once."""
+"""The oldest are deleted, so that registrations by others do not immediately replace the owner's."""
 MAX_PENDING_PER_ORGANIZATION = 10_000
-"""In an organization: strangers must not fill the table."""
+"""Keeps strangers from filling the table."""
 
 
 class RegistrationEnded(Conflict):
-    """It was confirmed, refused or replaced, its time is over, or the address has an account by now."""
+    """It was confirmed, rejected or replaced or has expired, or the email has an account by now."""
 
     code = "registration_ended"
 
@@ -55,7 +56,7 @@ class RegistrationEnded(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRecord:
-    """An account that somebody asked for, without password and token."""
+    """A pending registration without password and token."""
 
     organization_id: str
     id: UUID
@@ -68,55 +69,59 @@ class RegistrationRecord:
 
     @property
     def public_id(self) -> str:
-        """``reg_…``."""
+        """Return the public id, ``reg_…``."""
         return public_id("reg", self.id)
 
 
-def register() -> None:
-    """The outbox answers those who asked for an account."""
-    outbox.register_delivery(REGISTRATION_MESSAGE, answer, receiver_type="registration")
+def register_registration_delivery() -> None:
+    """Register the processing of registrations with the outbox."""
+    outbox.register_delivery(REGISTRATION_MESSAGE, process_registration, receiver_type="registration")
 
 
 @transaction
-def answer(message: Message) -> None:
-    """The account waits for its address to be proven, or the one who has it already is told.
+def process_registration(message: Message) -> None:
+    """Store the pending registration and email its link, or notify the owner of an existing account.
 
-    Raises Refused when the organization has gone, takes nobody any more, or has too many waiting. Audit:
-    ``registration.asked`` or ``user.registration_refused``.
+    Raises Refused when the organization was deleted, is closed to registrations, or has too many pending
+    ones. Audit: ``registration.asked`` or ``user.registration_refused``.
     """
-    organization = _still_open(message.organization_id)
-    asked = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
-    stranger = Actor.anonymous(organization.id, asked["address"], asked["request_id"])
-    home = f"{organization.base_url}/organizations/{organization.slug}"
-    if find_user_by_email(organization.id, asked["email"]) is not None:
-        values = {"email": asked["email"], "link": f"{home}/login", "forgot": f"{home}/forgot"}
-        letters.send(organization, asked["email"], "account_exists", values)
+    organization = _require_still_open(message.organization_id)
+    request = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
+    anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
+    organization_url = f"{organization.base_url}/organizations/{organization.slug}"
+    if find_user_by_email(organization.id, request["email"]) is not None:
+        values = {
+            "email": request["email"],
+            "link": f"{organization_url}/login",
+            "forgot": f"{organization_url}/forgot",
+        }
+        letters.send(organization, request["email"], "account_exists", values)
         audit.record(
-            stranger, "user.registration_refused", target_type="user", after={"email": asked["email"]}
+            anonymous, "user.registration_refused", target_type="user", after={"email": request["email"]}
         )
         return
-    token, view = _keep(organization, asked)
+    token, record = _store(organization, request)
     audit.record(
-        stranger,
+        anonymous,
         "registration.asked",
         target_type="registration",
-        target_id=view.public_id,
-        after={"email": view.email, "name": view.name},
+        target_id=record.public_id,
+        after={"email": record.email, "name": record.name},
     )
     values = {
-        "name": view.name,
-        "email": view.email,
-        "link": f"{home}/confirm/{token}",
-        "until": view.expires_at.isoformat(),
+        "name": record.name,
+        "email": record.email,
+        "link": f"{organization_url}/confirm/{token}",
+        "until": record.expires_at.isoformat(),
     }
-    letters.send(organization, view.email, "confirm_registration", values, until=view.expires_at)
+    letters.send(organization, record.email, "confirm_registration", values, until=record.expires_at)
 
 
 @read
 def find_registration(organization: OrganizationSnapshot, token: str) -> RegistrationRecord | None:
-    """What the link is about, or None when it has ended or the organization takes nobody any more."""
+    """Find the pending registration of a link, or None if it has ended or registration was closed."""
     row = _find_row(organization, token)
-    return None if row is None else view_of(row)
+    return None if row is None else registration_record(row)
 
 
 def confirm_registration(
@@ -124,19 +129,19 @@ def confirm_registration(
     token: str,
     password: str,
     *,
-    address: str | None = None,
+    ip_address: str | None = None,
     request_id: str | None = None,
 ) -> RegistrationRecord:
-    """The account stands, with an address that is verified by a mailed link; nobody is signed in.
+    """Create the account with a verified email. The user is not signed in.
 
-    Needs the password that was chosen when it was asked for, whose wrong guesses are counted. Raises
-    RegistrationEnded, InvalidInput naming ``password``, TooManyRequests, Unavailable. Audit: ``user.registered``.
+    Needs the password chosen at registration, with a limit on wrong guesses. Raises RegistrationEnded,
+    InvalidInput naming ``password``, TooManyRequests, Unavailable. Audit: ``user.registered``.
     """
-    found = _read(organization, token)
-    if found is None:
+    pending = _find_with_password_hash(organization, token)
+    if pending is None:
         raise RegistrationEnded
-    view, password_hash = found
-    limit = Limit(bucket_key("registration password", view.public_id), Lockout.of(organization.settings))
+    record, password_hash = pending
+    limit = Limit(bucket_key("registration password", record.public_id), Lockout.of(organization.settings))
     claim = rate_limits.record_attempt(organization.id, limit)
     if claim.retry_after:
         raise TooManyRequests(
@@ -145,7 +150,7 @@ def confirm_registration(
         )
     try:
         is_right, _ = verify_password(
-            password_hash, password, organization_id=organization.id, address=address
+            password_hash, password, organization_id=organization.id, ip_address=ip_address
         )
     except Unavailable:
         rate_limits.withdraw_attempts(organization.id, claim.attempts)
@@ -157,20 +162,20 @@ def confirm_registration(
             code="wrong_password",
         )
     rate_limits.clear_attempts(organization.id, limit.bucket)
-    complete(
-        Actor.anonymous(organization.id, address, request_id),
+    complete_registration(
+        Actor.anonymous(organization.id, ip_address, request_id),
         organization,
-        view.id,
-        email_verified=view.is_mailed,
+        record.id,
+        email_verified=record.is_mailed,
     )
-    return view
+    return record
 
 
 @transaction
-def complete(
+def complete_registration(
     actor: Actor, organization: OrganizationSnapshot, registration_id: UUID, *, email_verified: bool
 ) -> UUID:
-    """The account stands and nothing else waits for its address; returns the user's id.
+    """Create the account, delete the other registrations of its email, and return the user's id.
 
     Raises RegistrationEnded. Audit: ``user.registered`` in the actor's name.
     """
@@ -180,12 +185,12 @@ def complete(
     email, name, password_hash = row.email, row.name, row.password_hash
     canonical = row.email_canonical
     db.session.expunge(row)
-    # The row count decides between two who come at once.
-    if not _remove(organization.id, Registration.id == registration_id):
+    # The row count decides between concurrent callers.
+    if not _delete(organization.id, Registration.id == registration_id):
         raise RegistrationEnded
-    _remove(organization.id, Registration.email_canonical == canonical)
+    _delete(organization.id, Registration.email_canonical == canonical)
     try:
-        return make_account(
+        return create_registered_user(
             actor,
             organization,
             email=email,
@@ -197,8 +202,8 @@ def complete(
         raise RegistrationEnded from taken
 
 
-def view_of(row: Registration) -> RegistrationRecord:
-    """The row, without the password's hash."""
+def registration_record(row: Registration) -> RegistrationRecord:
+    """Return the record of a row."""
     return RegistrationRecord(
         row.organization_id,
         row.id,
@@ -212,16 +217,92 @@ def view_of(row: Registration) -> RegistrationRecord:
 
 
 @read
-def _read(organization: OrganizationSnapshot, token: str) -> tuple[RegistrationRecord, str] | None:
+def list_registrations(
+    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+) -> Page[RegistrationRecord]:
+    """Return a page of the organization's pending registrations, newest first. Raises Forbidden."""
+    actor.require("users:read")
+    statement = paginate(_select_pending(actor.organization_id).limit(limit + 1), [Registration.id], after)
+    rows = db.session.scalars(statement).all()
+    items = tuple(registration_record(row) for row in rows[:limit])
+    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
+
+
+@read
+def count_registrations(actor: Actor) -> int:
+    """Count the pending registrations, 0 if the actor may not see them."""
+    if not actor.has_permission("users:read"):
+        return 0
+    statement = select(func.count()).select_from(
+        _select_pending(actor.organization_id).limit(1000).subquery()
+    )
+    return db.session.scalar(statement) or 0
+
+
+@read
+def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
+    """Return a pending registration. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    row_id = parse_public_id("reg", registration_id)
+    row = db.session.scalar(_select_pending(actor.organization_id).where(Registration.id == row_id))
+    if row_id is None or row is None:
+        raise _registration_not_found()
+    return registration_record(row)
+
+
+@transaction
+def approve_registration(actor: Actor, registration_id: str) -> UserSnapshot:
+    """Create the account of a pending registration, with an unverified email. The user signs in with their
+    password.
+
+    Raises Forbidden, NotFound, RegistrationEnded when the email has an account by now. Audit:
+    ``user.registered``.
+    """
+    actor.require("users:write")
+    pending = get_registration(actor, registration_id)
+    organization = get_organization_by_id(actor.organization_id)
+    user_id = complete_registration(actor, organization, pending.id, email_verified=False)
+    return get_user(organization.id, user_id)
+
+
+@transaction
+def reject_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
+    """Delete a pending registration without notifying anyone.
+
+    Raises Forbidden, NotFound. Audit: ``registration.refused``.
+    """
+    actor.require("users:write")
+    pending = get_registration(actor, registration_id)
+    deleted = count_changed(
+        delete(Registration).where(
+            Registration.organization_id == actor.organization_id, Registration.id == pending.id
+        )
+    )
+    if not deleted:
+        raise _registration_not_found()
+    audit.record(
+        actor,
+        "registration.refused",
+        target_type="registration",
+        target_id=pending.public_id,
+        before={"email": pending.email, "name": pending.name},
+    )
+    return pending
+
+
+@read
+def _find_with_password_hash(
+    organization: OrganizationSnapshot, token: str
+) -> tuple[RegistrationRecord, str] | None:
     row = _find_row(organization, token)
-    return None if row is None else (view_of(row), row.password_hash)
+    return None if row is None else (registration_record(row), row.password_hash)
 
 
 def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | None:
     parsed = parse_token(token)
     if parsed is None or (parsed.kind, parsed.organization_id) != (EMAIL_VERIFICATION, organization.id):
         return None
-    if not organization.is_active or not is_open(organization.settings):
+    if not organization.is_active or not is_registration_open(organization.settings):
         return None
     row = db.session.scalar(
         select(Registration).where(
@@ -231,131 +312,61 @@ def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | 
     return None if row is None or row.expires_at <= clock.now() else row
 
 
-def _still_open(organization_id: str) -> OrganizationSnapshot:
+def _require_still_open(organization_id: str) -> OrganizationSnapshot:
     try:
         organization = get_organization_by_id(organization_id)
     except NotFound:
-        raise DeliveryRejected("its organization is gone") from None
-    if not organization.is_active or not is_open(organization.settings):
-        raise DeliveryRejected("nobody makes accounts for themselves any more")
+        raise DeliveryRejected("the organization was deleted") from None
+    if not organization.is_active or not is_registration_open(organization.settings):
+        raise DeliveryRejected("registration is closed")
     waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization_id))
     if (waiting or 0) >= MAX_PENDING_PER_ORGANIZATION:
-        raise DeliveryRejected("too many wait already")
+        raise DeliveryRejected("too many registrations are pending")
     return organization
 
 
-def _keep(organization: OrganizationSnapshot, asked: dict[str, Any]) -> tuple[str, RegistrationRecord]:
+def _store(organization: OrganizationSnapshot, request: dict[str, Any]) -> tuple[str, RegistrationRecord]:
     unit = current_unit_of_work()
     token: str = unit.stable_value("registration", lambda: new_token(EMAIL_VERIFICATION, organization.id))
     now = clock.now()
-    canonical = canonical_email(asked["email"]) or ""
-    standing = db.session.scalars(
+    canonical = canonical_email(request["email"]) or ""
+    excess = db.session.scalars(
         select(Registration.id)
         .where(Registration.organization_id == organization.id, Registration.email_canonical == canonical)
         .order_by(Registration.id.desc())
         .offset(MAX_PENDING_PER_EMAIL - 1)
         .limit(100)
     ).all()
-    if standing:
-        _remove(organization.id, Registration.id.in_(standing))
+    if excess:
+        _delete(organization.id, Registration.id.in_(excess))
     row = Registration(
         organization_id=organization.id,
         id=unit.stable_value("registration id", new_id),
         digest=digest(token),
-        email=asked["email"].strip(),
+        email=request["email"].strip(),
         email_canonical=canonical,
-        name=asked["name"],
-        password_hash=asked["password_hash"],
+        name=request["name"],
+        password_hash=request["password_hash"],
         is_mailed=letters.is_possible(),
-        address=(asked["address"] or "")[:64] or None,
+        address=(request["address"] or "")[:64] or None,
         created_at=now,
         expires_at=now + REGISTRATION_LIFETIME,
     )
     db.session.add(row)
-    return token, view_of(row)
+    return token, registration_record(row)
 
 
-def _remove(organization_id: str, condition: Any) -> int:
+def _delete(organization_id: str, condition: Any) -> int:
     return count_changed(
         delete(Registration).where(Registration.organization_id == organization_id, condition)
     )
 
 
-@read
-def list_registrations(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[RegistrationRecord]:
-    """Who waits in the organization, the newest first. Raises Forbidden."""
-    actor.require("users:read")
-    statement = paginate(_waiting(actor.organization_id).limit(limit + 1), [Registration.id], after)
-    rows = db.session.scalars(statement).all()
-    items = tuple(view_of(row) for row in rows[:limit])
-    return Page(items, (encode_uuid(items[-1].id),) if len(rows) > limit else None)
-
-
-@read
-def count_registrations(actor: Actor) -> int:
-    """How many wait; none for who may not see them."""
-    if not actor.has_permission("users:read"):
-        return 0
-    statement = select(func.count()).select_from(_waiting(actor.organization_id).limit(1000).subquery())
-    return db.session.scalar(statement) or 0
-
-
-@read
-def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
-    """One that waits. Raises Forbidden, NotFound."""
-    actor.require("users:read")
-    row_id = parse_public_id("reg", registration_id)
-    row = db.session.scalar(_waiting(actor.organization_id).where(Registration.id == row_id))
-    if row_id is None or row is None:
-        raise _unknown()
-    return view_of(row)
-
-
-@transaction
-def admit_registration(actor: Actor, registration_id: str) -> UserSnapshot:
-    """The person has the account, and signs in with the password that they chose; their address stays unproven.
-
-    Raises Forbidden, NotFound, RegistrationEnded when the address has an account by now. Audit: ``user.registered``.
-    """
-    actor.require("users:write")
-    found = get_registration(actor, registration_id)
-    organization = get_organization_by_id(actor.organization_id)
-    user_id = complete(actor, organization, found.id, email_verified=False)
-    return get_user(organization.id, user_id)
-
-
-@transaction
-def refuse_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
-    """Nobody has that account, and its link is of use no more; nobody is told.
-
-    Raises Forbidden, NotFound. Audit: ``registration.refused``.
-    """
-    actor.require("users:write")
-    found = get_registration(actor, registration_id)
-    gone = count_changed(
-        delete(Registration).where(
-            Registration.organization_id == actor.organization_id, Registration.id == found.id
-        )
-    )
-    if not gone:
-        raise _unknown()
-    audit.record(
-        actor,
-        "registration.refused",
-        target_type="registration",
-        target_id=found.public_id,
-        before={"email": found.email, "name": found.name},
-    )
-    return found
-
-
-def _waiting(organization_id: str) -> Select[Registration]:
+def _select_pending(organization_id: str) -> Select[Registration]:
     return select(Registration).where(
         Registration.organization_id == organization_id, Registration.expires_at > clock.now()
     )
 
 
-def _unknown() -> NotFound:
+def _registration_not_found() -> NotFound:
     return NotFound("Nobody waits under this id.")

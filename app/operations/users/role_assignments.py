@@ -1,4 +1,7 @@
-"""Role assignments: who holds which role in an organization. Nobody grants what they lack, and one admin remains."""
+"""Role assignments.
+
+Actors can only assign roles whose permissions they have, and one administrator must remain.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,26 @@ from app.rules.errors import Conflict
 from app.rules.fields import Findings, suggestion, text_problem
 from app.rules.identifiers import new_id, public_id
 
-# Roles one person may hold in one organization.
-MOST_ROLES = 20
+MAX_ROLES_PER_USER = 20
+"""Within one organization."""
 
 
 class LastAdministrator(Conflict):
-    """The organization would be left without an administrator who can sign in."""
+    """The organization would have no active administrator left."""
 
     code = "last_administrator"
 
 
 class AlreadyAssigned(Conflict):
-    """The person holds the role."""
+    """The user already has the role."""
 
     code = "already_administrator"
 
 
 def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: str, found: Findings) -> None:
-    """The role exists in the organization, and the actor holds all that it holds (TN-11).
+    """Require that the role exists in the organization and the actor has all its permissions (TN-11).
 
-    Raises InvalidInput with everything ``found`` so far, Forbidden naming the first permission that is lacking.
+    Raises InvalidInput with everything in ``found`` so far, Forbidden with the first missing permission.
     """
     problem = text_problem(role, longest=64)
     roles = effective_roles(organization.settings)
@@ -56,19 +59,19 @@ def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: st
 def assign_role(
     actor: Actor, organization_id: str, user_organization_id: str, user_id: UUID, role: str
 ) -> UUID:
-    """The user holds the role; part of adding an administrator, of an invitation, and of sign-up.
+    """Assign a role to a user. Used for new administrators, invitations and registrations.
 
-    Raises AlreadyAssigned, Conflict when the person has too many roles. Audit: ``administrator.added``.
+    Raises AlreadyAssigned, and Conflict when the user has too many roles. Audit: ``administrator.added``.
     """
-    held = db.session.scalar(
+    role_count = db.session.scalar(
         select(func.count()).where(
             RoleAssignment.organization_id == organization_id,
             RoleAssignment.user_organization_id == user_organization_id,
             RoleAssignment.user_id == user_id,
         )
     )
-    if (held or 0) >= MOST_ROLES:
-        raise Conflict("This person has too many roles.", code="too_many_roles")
+    if (role_count or 0) >= MAX_ROLES_PER_USER:
+        raise Conflict(f"A user can have at most {MAX_ROLES_PER_USER} roles.", code="too_many_roles")
     row_id: UUID = current_unit_of_work().stable_value(f"assignment {user_id} {role}", new_id)
     try:
         with db.session.begin_nested():
@@ -86,7 +89,7 @@ def assign_role(
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise AlreadyAssigned(f"This person has the role {role} already.") from error
+        raise AlreadyAssigned(f"This user already has the role {role}.") from error
     audit.record(
         actor,
         "administrator.added",
@@ -99,10 +102,10 @@ def assign_role(
 
 @transaction
 def require_other_administrator(organization_id: str, user_organization_id: str, user_id: UUID) -> None:
-    """Somebody else is an active administrator; call it before the user is removed, demoted or disabled.
+    """Require another active administrator before the user is removed, demoted or disabled.
 
-    The organization's row is written first, so that two administrators who remove each other at the same moment
-    come one after the other, on a cluster too: the second sees that only one is left. Raises LastAdministrator.
+    The organization's row is written first, so that two administrators who remove each other at the same time
+    are serialized, also on a cluster, and the second one fails. Raises LastAdministrator.
     """
     touch_organization(organization_id)
     others = db.session.scalar(
@@ -126,16 +129,16 @@ def require_other_administrator(organization_id: str, user_organization_id: str,
     if not others:
         slug = db.session.scalar(select(Organization.slug).where(Organization.id == organization_id))
         raise LastAdministrator(
-            f"This is the last administrator of the organization {slug}. Add another one first."
+            f"This is the last administrator of the organization {slug}. Add another administrator first."
         )
 
 
 @transaction
-def require_no_last_administrator(user_organization_id: str, user_id: UUID) -> None:
-    """Wherever the user administers, somebody else does too: at home, and for root's people anywhere.
+def require_other_administrators_everywhere(user_organization_id: str, user_id: UUID) -> None:
+    """Require another administrator in every organization that the user administers.
 
-    Call it before the user is disabled or deleted. In the order of the organizations' keys, so that two who go at the
-    same moment wait for each other and not in a circle. Raises LastAdministrator naming the organization.
+    Call it before the user is disabled or deleted. Organizations are locked in the order of their keys, so
+    that concurrent calls cannot deadlock. Raises LastAdministrator naming the organization.
     """
     administered = db.session.scalars(
         select(RoleAssignment.organization_id)

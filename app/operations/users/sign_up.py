@@ -1,4 +1,4 @@
-"""Registration: people make accounts for themselves, where the organization lets them."""
+"""Registration: users create their own accounts where the organization allows it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from app.rules.languages.sentences import sentence
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
 from app.rules.sign_in.lockout import Lockout
-from app.rules.users.sign_up import is_domain_allowed, is_open
+from app.rules.users.sign_up import is_domain_allowed, is_registration_open
 
-MOST_PER_NETWORK = 20
-"""Accounts that one network may ask for in an hour: each one tells, by its sign-in, whether an address was free."""
-MOST_PER_ADDRESS = 3
-"""Mails in an hour that strangers can have sent to one mailbox."""
-_WAITS = Lockout(MOST_PER_NETWORK, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15))
-_PER_ADDRESS = Lockout(MOST_PER_ADDRESS, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
+MAX_REGISTRATIONS_PER_NETWORK = 20
+"""Per hour. Registering and then signing in reveals whether an email already had an account."""
+MAX_EMAILS_PER_MAILBOX = 3
+"""Per hour, so that strangers cannot flood a mailbox."""
+_PER_NETWORK = Lockout(
+    MAX_REGISTRATIONS_PER_NETWORK, timedelta(hours=1), timedelta(minutes=1), timedelta(minutes=15)
+)
+_PER_MAILBOX = Lockout(MAX_EMAILS_PER_MAILBOX, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
-def require_open(organization: OrganizationSnapshot) -> None:
-    """The organization lets people make accounts for themselves. Raises Forbidden."""
-    if not organization.is_active or not is_open(organization.settings):
+def require_registration_open(organization: OrganizationSnapshot) -> None:
+    """Require that the organization allows registration. Raises Forbidden."""
+    if not organization.is_active or not is_registration_open(organization.settings):
         raise Forbidden(
             sentence(
                 "%(organization)s does not let people make accounts for themselves.",
@@ -44,8 +46,8 @@ def require_open(organization: OrganizationSnapshot) -> None:
         )
 
 
-def what_follows(organization: OrganizationSnapshot) -> Literal["mail", "administrator", "sign_in"]:
-    """What whoever registered waits for: a link by mail, to be let in where there is no mail server, or nothing."""
+def next_registration_step(organization: OrganizationSnapshot) -> Literal["mail", "administrator", "sign_in"]:
+    """Return what follows a registration: an emailed link, an administrator's approval, or signing in."""
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         return "sign_in"
     return "mail" if letters.is_possible() else "administrator"
@@ -57,19 +59,19 @@ def register_user(
     email: str,
     name: str,
     password: str,
-    address: str | None,
+    ip_address: str | None,
     request_id: str | None,
 ) -> None:
-    """The person has asked for an account with the address, or has it where addresses are not verified.
+    """Register a user, or create the account at once if emails are not verified.
 
-    Nothing is told of whether somebody has one already (EN-1): the same work is done, the same is returned, and the
-    password counts only for an account made now. Where ``authentication.registration.verify_email`` is on, the outbox
-    goes on with it (``addresses.registrations``), and an address that was asked for too often in this hour is passed
-    over in silence. Raises Forbidden where registration is not open, InvalidInput naming every wrong field,
-    TooManyRequests, Unavailable. Audit, when the account is made here: ``user.registered`` or
+    Nothing reveals whether the email has an account already (EN-1): the work and the result are the same, and
+    the password is used only for a new account. If ``authentication.registration.verify_email`` is on, the
+    outbox continues (``registrations.process_registration``), and requests beyond the hourly limit of a
+    mailbox are ignored silently. Raises Forbidden if registration is not open, InvalidInput naming every
+    wrong field, TooManyRequests, Unavailable. Audit, if the account is created here: ``user.registered`` or
     ``user.registration_refused``.
     """
-    require_open(organization)
+    require_registration_open(organization)
     found = Findings()
     parse_email_and_name({"email": email, "name": name}, found)
     if not found.touches("email") and not is_domain_allowed(email, organization.settings):
@@ -80,32 +82,32 @@ def register_user(
         password,
         personal=(email, name, organization.name, organization.slug),
         organization_id=organization.id,
-        address=address,
+        ip_address=ip_address,
     )
     rate_limits.require_attempt_allowed(
         organization.id,
         "Too many accounts were made from your network.",
-        *network_limits(_WAITS, address, "registration"),
+        *network_limits(_PER_NETWORK, ip_address, "registration"),
     )
     if not organization.settings["authentication"]["registration"]["verify_email"]:
-        _store(
-            organization, email, name, password_hash, Actor.anonymous(organization.id, address, request_id)
+        _create_or_record_refusal(
+            organization, email, name, password_hash, Actor.anonymous(organization.id, ip_address, request_id)
         )
         return
-    mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_ADDRESS)
-    if not rate_limits.record_attempt(organization.id, mailbox).wait:
+    mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_MAILBOX)
+    if not rate_limits.record_attempt(organization.id, mailbox).retry_after:
         enqueue_registration(
             organization.id,
             email=email,
             name=name,
             password_hash=password_hash,
-            address=address,
+            ip_address=ip_address,
             request_id=request_id,
         )
 
 
 @transaction
-def make_account(
+def create_registered_user(
     actor: Actor,
     organization: OrganizationSnapshot,
     *,
@@ -114,9 +116,9 @@ def make_account(
     password_hash: str,
     email_verified: bool,
 ) -> UUID:
-    """Who registered has the account, with the organization's default roles; returns the user's id.
+    """Create the user of a registration with the organization's default roles and return the id.
 
-    Raises Conflict for an address that is taken. Audit: ``user.registered`` in the actor's name.
+    Raises Conflict if the email is taken. Audit: ``user.registered`` in the actor's name.
     """
     user_id = create_user(
         organization.id,
@@ -140,12 +142,12 @@ def make_account(
 
 
 @transaction
-def _store(
-    organization: OrganizationSnapshot, email: str, name: str, password_hash: str, stranger: Actor
+def _create_or_record_refusal(
+    organization: OrganizationSnapshot, email: str, name: str, password_hash: str, anonymous: Actor
 ) -> None:
     try:
-        make_account(
-            stranger,
+        create_registered_user(
+            anonymous,
             organization,
             email=email,
             name=name,
@@ -153,4 +155,4 @@ def _store(
             email_verified=False,
         )
     except Conflict:
-        audit.record(stranger, "user.registration_refused", target_type="user", after={"email": email})
+        audit.record(anonymous, "user.registration_refused", target_type="user", after={"email": email})

@@ -1,4 +1,4 @@
-"""Disabling people and letting them in again."""
+"""Disabling and enabling users."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, transaction
-from app.operations.users.role_assignments import require_no_last_administrator
+from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
 
 
 @transaction
 def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
-    """The user cannot sign in; sign-ins and everything that apps hold of them are dead at once (SS-6).
+    """Disable a user and end their sessions and grants at once (SS-6).
 
-    Raises NotFound, Forbidden when the user holds a role that the actor lacks, LastAdministrator. Repeating
-    changes nothing. Audit: ``user.disabled``.
+    A repeated call changes nothing. Raises NotFound, Forbidden when the user has a role that the actor lacks,
+    LastAdministrator. Audit: ``user.disabled``.
     """
     user = require_manageable_user(actor, user_id)
-    require_no_last_administrator(actor.organization_id, user_id)
+    require_other_administrators_everywhere(actor.organization_id, user_id)
     if _set_status(actor, user_id, DISABLED):
         ended = end_sessions_of_user(actor.organization_id, user_id)
         grants = revoke_grants_of_user(actor, user_id, reason="user_disabled")
@@ -38,7 +38,10 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
 
 @transaction
 def enable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
-    """The user may sign in again; nothing that ended comes back. Raises as above. Audit: ``user.enabled``."""
+    """Enable a user again, without restoring sessions or grants.
+
+    Raises NotFound, Forbidden. Audit: ``user.enabled``.
+    """
     require_manageable_user(actor, user_id)
     if _set_status(actor, user_id, ACTIVE):
         target = public_id("usr", user_id)
@@ -52,7 +55,7 @@ def _set_status(actor: Actor, user_id: UUID, status: str) -> bool:
         .where(
             User.organization_id == actor.organization_id,
             User.id == user_id,
-            # Whoever was deleted since they were read stays so.
+            # A user who was deleted in the meantime stays deleted.
             User.status.not_in((status, DELETED)),
         )
         .values(status=status, updated_at=clock.now(), version=User.version + 1)

@@ -1,4 +1,4 @@
-"""The list of users: searched, narrowed, ordered, one bounded page at a time."""
+"""Listing users: search, filters, order and pagination."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from app.rules.errors import FieldError, InvalidInput, NotFound
 from app.rules.identifiers import encode_uuid, parse_public_id
 from app.rules.users.profile import STATUSES
 
+# Ids are time-ordered, so ordering by id is ordering by creation.
+SORTS = ("email", "-email", "created_at", "-created_at")
+FILTERS = ("status", "role")
+
 
 @dataclass(frozen=True, slots=True)
-class UserDetailRecord:
-    """A user with the names of their roles and the methods of their second factors.
-
-    ``organization_slug`` is where they belong.
-    """
+class UserRecord:
+    """A user with their roles and second-factor methods. ``organization_slug`` is their home organization."""
 
     user: UserSnapshot
     organization_slug: str
@@ -38,31 +39,34 @@ class UserDetailRecord:
 
 
 @read
-def get_user_record(actor: Actor, user_id: str) -> UserDetailRecord:
-    """The user with the id ``usr_…``. Raises Forbidden, NotFound."""
+def get_user_record(actor: Actor, user_id: str) -> UserRecord:
+    """Return the user with the id ``usr_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    return record_of(actor, user_id_of(user_id))
+    return load_user_record(actor, parse_user_id(user_id))
 
 
 @read
-def find_user_record(actor: Actor, user: str) -> UserDetailRecord:
-    """The user with the id ``usr_…`` or the address, in any spelling. Raises Forbidden, NotFound."""
+def find_user_record(actor: Actor, user: str) -> UserRecord:
+    """Return the user with the id ``usr_…`` or the email, in any spelling. Raises Forbidden, NotFound."""
     actor.require("users:read")
     found = find_user_by_email(actor.organization_id, user) if "@" in user else None
-    return record_of(actor, found.id if found else user_id_of(user))
+    return load_user_record(actor, found.id if found else parse_user_id(user))
 
 
 @read
-def record_of(actor: Actor, user_id: UUID) -> UserDetailRecord:
-    """The user of the actor's organization, after the permission was asked. Raises NotFound."""
-    here = actor.organization_id
-    view = get_user(here, user_id)
-    roles, methods = get_user_roles(here, here, user_id), find_methods_of_user(here, user_id)
-    return UserDetailRecord(view, get_organization_by_id(here).slug, roles, methods)
+def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
+    """Return a user of the actor's organization without checking permissions. Raises NotFound."""
+    organization_id = actor.organization_id
+    view = get_user(organization_id, user_id)
+    roles, methods = (
+        get_user_roles(organization_id, organization_id, user_id),
+        find_methods_of_user(organization_id, user_id),
+    )
+    return UserRecord(view, get_organization_by_id(organization_id).slug, roles, methods)
 
 
-def user_id_of(text: str) -> UUID:
-    """The id behind ``usr_…``. Raises NotFound for anything else."""
+def parse_user_id(text: str) -> UUID:
+    """Return the id behind ``usr_…``. Raises NotFound for anything else."""
     found = parse_public_id("usr", text)
     if found is None:
         raise NotFound("There is no such user.")
@@ -71,7 +75,7 @@ def user_id_of(text: str) -> UUID:
 
 @read
 def roles_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[UUID, tuple[str, ...]]:
-    """The roles of each of at most a page of users, by one question."""
+    """Return the roles of each user of a page with a single query."""
     roles: dict[UUID, tuple[str, ...]] = {}
     if not user_ids:
         return roles
@@ -89,11 +93,6 @@ def roles_of_users(organization_id: str, user_ids: Collection[UUID]) -> Mapping[
     return roles
 
 
-# The id is time-ordered, as in the list of clients.
-SORTS = ("email", "-email", "created_at", "-created_at")
-FILTERS = ("status", "role")
-
-
 @read
 def list_users(
     actor: Actor,
@@ -103,34 +102,32 @@ def list_users(
     query: str | None = None,
     filters: Mapping[str, str] | None = None,
     sort: str = "email",
-) -> Page[UserDetailRecord]:
-    """A page of the organization's users, without the deleted ones.
+) -> Page[UserRecord]:
+    """Return a page of the organization's users without the deleted ones.
 
-    ``query`` is a part of an address or a name, or a whole ``usr_…``; ``filters`` are ``status`` and ``role``;
-    ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or order, Forbidden.
+    ``query`` is a part of an email or name, or a whole ``usr_…``. ``filters`` are ``status`` and ``role``,
+    ``sort`` is one of SORTS. Raises Forbidden, and InvalidInput for an unknown filter, value or order.
     """
     actor.require("users:read")
     organization = get_organization_by_id(actor.organization_id)
-    _check(filters or {}, sort, tuple(effective_roles(organization.settings)))
+    _validate_query(filters or {}, sort, tuple(effective_roles(organization.settings)))
     statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
-    statement = _narrowed(statement, organization.id, filters or {})
+    statement = _filter(statement, organization.id, filters or {})
     if query:
         statement = _search(statement, query)
     limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, _columns(sort), after, descending=sort.startswith("-"))
+    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
     rows = db.session.scalars(ordered.limit(limit + 1)).all()
     roles = roles_of_users(organization.id, [row.id for row in rows[:limit]])
     methods = find_methods_of_users(organization.id, [row.id for row in rows[:limit]])
     items = tuple(
-        UserDetailRecord(
-            to_user_snapshot(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ())
-        )
+        UserRecord(to_user_snapshot(row), organization.slug, roles.get(row.id, ()), methods.get(row.id, ()))
         for row in rows[:limit]
     )
-    return Page(items, _key(rows[limit - 1], sort) if len(rows) > limit else None)
+    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
 
 
-def _check(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> None:
+def _validate_query(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> None:
     errors = []
     allowed = {"status": STATUSES, "role": roles}
     for name, value in filters.items():
@@ -145,17 +142,17 @@ def _check(filters: Mapping[str, str], sort: str, roles: tuple[str, ...]) -> Non
         raise InvalidInput.of(errors)
 
 
-def _narrowed(statement: Select[Any], organization_id: str, filters: Mapping[str, str]) -> Select[Any]:
+def _filter(statement: Select[Any], organization_id: str, filters: Mapping[str, str]) -> Select[Any]:
     if "status" in filters:
         statement = statement.where(User.status == filters["status"])
     if "role" in filters:
-        held = exists().where(
+        has_role = exists().where(
             RoleAssignment.organization_id == organization_id,
             RoleAssignment.user_organization_id == User.organization_id,
             RoleAssignment.user_id == User.id,
             RoleAssignment.role == filters["role"],
         )
-        statement = statement.where(held)
+        statement = statement.where(has_role)
     return statement
 
 
@@ -164,7 +161,7 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     if user_id is not None:
         return statement.where(User.id == user_id)
     part = query.strip().lower()
-    # INSTR compares bytes on both engines and knows no wildcards to escape.
+    # INSTR compares bytes on every engine and has no wildcards to escape.
     return statement.where(
         or_(
             func.instr(User.email_canonical, literal(part, User.email_canonical.type)) > 0,
@@ -173,9 +170,9 @@ def _search(statement: Select[Any], query: str) -> Select[Any]:
     )
 
 
-def _columns(sort: str) -> tuple[Any, ...]:
+def _sort_columns(sort: str) -> tuple[Any, ...]:
     return (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
 
 
-def _key(row: User, sort: str) -> CursorKey:
+def _cursor_key(row: User, sort: str) -> CursorKey:
     return (row.email_canonical, encode_uuid(row.id)) if sort.endswith("email") else (encode_uuid(row.id),)

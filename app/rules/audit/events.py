@@ -1,4 +1,6 @@
-"""Event types: what webhooks may be told. The names are public and stay; what each is about stands beside it."""
+"""Event types of webhooks and account activity, and the difference between two documents. Event type names are public
+and stable.
+"""
 
 from __future__ import annotations
 
@@ -8,119 +10,121 @@ from typing import Any
 
 from app.rules.languages.sentences import sentence
 
-TEST = "webhook.test"
-"""What an endpoint is told when somebody tries it out; it cannot be chosen."""
+TEST_EVENT = "webhook.test"
+"""The event of a test delivery. Webhooks cannot subscribe to it."""
 
 EVENT_TYPES: Mapping[str, str] = {
-    "administrator.added": "Somebody got a role in the organization.",
-    "administrator.removed": "Somebody lost a role in the organization.",
-    "browser.forgotten": "A browser that was known is asked anew.",
-    "client.deleted": "A client was deleted, with its secrets and tokens.",
-    "client.registered": "A client was registered, by a person or by itself.",
+    "administrator.added": "A user was given a role in the organization.",
+    "administrator.removed": "A user's role in the organization was removed.",
+    "browser.forgotten": "A known browser was removed.",
+    "client.deleted": "A client was deleted with its secrets and tokens.",
+    "client.registered": "A client was registered by a user or dynamically.",
     "client.updated": "A client was changed.",
     "client_request.approved": "A member's request for an app was approved.",
-    "client_request.created": "A member asked for an app.",
+    "client_request.created": "A member requested an app.",
     "client_request.declined": "A member's request for an app was declined.",
-    "code.replayed": "An authorization code came twice; what it gave was revoked.",
-    "consent.denied": "A person denied a client access.",
-    "consent.given": "A person allowed a client access.",
-    "consent.withdrawn": "A person took a client's access away.",
-    "credential.created": "A client got a secret.",
-    "credential.kept": "A secret that was to end keeps working.",
-    "credential.leaked": "A secret or token was reported as leaked and is dead since.",
-    "credential.retired": "A secret got an end.",
-    "credential.revealed": "Somebody viewed a secret.",
-    "credential.revoked": "A secret was revoked.",
-    "credential.tokens_revoked": "The tokens of a secret that had ended were revoked.",
-    "device_code.allowed": "A person let a device in.",
-    "device_code.denied": "A person turned a device away.",
-    "grant.created": "A person signed in to a client.",
-    "grant.revoked": "What a person allowed a client was ended by somebody else.",
-    "invitation.accepted": "Somebody accepted an invitation.",
-    "invitation.created": "Somebody was invited.",
-    "invitation.revoked": "An invitation was withdrawn.",
-    "mail.refused": "The mail server refused a letter for good.",
-    "organization.exported": "The organization was written into a file.",
-    "organization.restored": "The organization was deleted and is back.",
-    "organization.resumed": "The organization works again.",
-    "organization.suspended": "The organization was suspended; told once it works again.",
+    "code.replayed": "An authorization code was used twice, and the tokens issued for it were revoked.",
+    "consent.denied": "A user denied access to a client.",
+    "consent.given": "A user allowed access to a client.",
+    "consent.withdrawn": "A user withdrew access from a client.",
+    "credential.created": "A client secret was created.",
+    "credential.kept": "The expiry of a client secret was cancelled.",
+    "credential.leaked": "A secret or token was reported as leaked and revoked.",
+    "credential.retired": "A client secret was scheduled to expire.",
+    "credential.revealed": "A client secret was viewed.",
+    "credential.revoked": "A client secret was revoked.",
+    "credential.tokens_revoked": "The tokens issued with an expired or revoked secret were revoked.",
+    "device_code.allowed": "A user approved a device.",
+    "device_code.denied": "A user denied a device.",
+    "grant.created": "A user signed in to a client.",
+    "grant.revoked": "A user's grant to a client was revoked by someone else.",
+    "invitation.accepted": "An invitation was accepted.",
+    "invitation.created": "A user was invited.",
+    "invitation.revoked": "An invitation was revoked.",
+    "mail.refused": "The mail server permanently rejected an email.",
+    "organization.exported": "The organization was exported to a file.",
+    "organization.restored": "The organization was restored after deletion.",
+    "organization.resumed": "The organization was resumed.",
+    "organization.suspended": "The organization was suspended. Sent after it is resumed.",
     "organization.updated": "The organization was renamed.",
-    "passkey.counter_went_back": "A passkey may have been copied: its counter went back.",
-    "passkey.registered": "A person added a passkey.",
+    "passkey.counter_went_back": "The signature counter of a passkey decreased, so it may have been cloned.",
+    "passkey.registered": "A user added a passkey.",
     "passkey.removed": "A passkey was removed.",
     "passkey.renamed": "A passkey was renamed.",
     "recovery_code.used": "A recovery code was used.",
-    "recovery_codes.renewed": "A person made new recovery codes.",
-    "refresh_token.reused": "A refresh token came twice; the app lost its access.",
-    "registration_token.created": "An initial access token was made.",
+    "recovery_codes.renewed": "A user generated new recovery codes.",
+    "refresh_token.reused": "A refresh token was reused, and the grant was revoked.",
+    "registration_token.created": "An initial access token was created.",
     "registration_token.revoked": "An initial access token was revoked.",
-    "resource.defined": "An API was defined.",
+    "resource.defined": "An API was added.",
     "resource.deleted": "An API was deleted.",
     "resource.updated": "An API was changed.",
     "scope.added": "A scope was added.",
-    "scope.updated": "The words of a scope were changed.",
-    "second_factor.added": "A person added a second factor.",
-    "second_factor.failed": "A second factor was wrong.",
+    "scope.updated": "The description of a scope was changed.",
+    "second_factor.added": "A user added a second factor.",
+    "second_factor.failed": "A second factor was incorrect.",
     "second_factor.removed": "A second factor was removed.",
-    "second_factors.ended": "The first proof of an address ended the second factors from before.",
-    "second_factors.reset": "An administrator reset a person's second factors.",
-    "session.ended": "A person signed out.",
-    "session.others_ended": "A person signed out everywhere else.",
-    "session.started": "A person signed in.",
+    "second_factors.ended": "Verifying the email address removed earlier second factors.",
+    "second_factors.reset": "An administrator reset a user's second factors.",
+    "session.ended": "A user signed out.",
+    "session.others_ended": "A user signed out of all other sessions.",
+    "session.started": "A user signed in.",
     "settings.updated": "The settings were changed.",
-    "sign_in.failed": "Somebody failed to sign in.",
-    "sign_in.first_proof_given": "The first proof of a sign-in was given; the second is awaited.",
-    "signing_key.activated": "A key began to sign.",
-    "signing_key.created": "A signing key was made.",
+    "sign_in.failed": "A sign-in failed.",
+    "sign_in.first_proof_given": "The first step of a sign-in succeeded, and the second is pending.",
+    "signing_key.activated": "A signing key was activated.",
+    "signing_key.created": "A signing key was created.",
     "signing_key.removed": "A signing key was removed.",
     "signing_key.retired": "A signing key was retired.",
-    "token.exchanged": "A client exchanged a token for another.",
+    "token.exchanged": "A client exchanged a token.",
     "token.revoked": "A token was revoked.",
-    "tokens.revoked": "Tokens of a client, a user, a secret or everybody were revoked, up to a moment.",
-    "user.created": "An account was made by an administrator.",
-    "user.deleted": "An account was deleted.",
-    "user.disabled": "An account was disabled.",
-    "user.email_changed": "A person changed the e-mail address.",
-    "user.email_proof_requested": "A link that proves an e-mail address was asked for.",
-    "user.email_verified": "A person proved the e-mail address.",
-    "user.enabled": "An account may be used again.",
-    "user.password_changed": "A person changed the password.",
-    "user.password_reset": "A person chose a new password by a link.",
-    "user.password_reset_requested": "A link for a new password was asked for.",
-    "user.registered": "A person made an account.",
-    "user.registration_refused": "Somebody asked for an account with an address that has one.",
-    "user.signed_out": "An administrator signed a person out everywhere.",
-    "user.updated": "A profile was changed.",
+    "tokens.revoked": "Tokens of a client, user, secret or organization were revoked up to a point in time.",
+    "user.created": "An administrator created a user.",
+    "user.deleted": "A user was deleted.",
+    "user.disabled": "A user was disabled.",
+    "user.email_changed": "A user changed their email address.",
+    "user.email_proof_requested": "A link to verify an email address was requested.",
+    "user.email_verified": "A user verified their email address.",
+    "user.enabled": "A user was enabled.",
+    "user.password_changed": "A user changed their password.",
+    "user.password_reset": "A user reset their password with a link.",
+    "user.password_reset_requested": "A password reset link was requested.",
+    "user.registered": "A user signed up.",
+    "user.registration_refused": "A sign-up used an email address that already has an account.",
+    "user.signed_out": "An administrator signed a user out of all sessions.",
+    "user.updated": "A user's profile was changed.",
     "user_import.cancelled": "An import of users was cancelled.",
-    "user_import.ended": "An import of users ended.",
+    "user_import.ended": "An import of users finished.",
     "user_import.failed": "An import of users failed.",
-    "user_import.started": "An import of users began.",
-    "webhook.created": "A webhook was added.",
+    "user_import.started": "An import of users started.",
+    "webhook.created": "A webhook was created.",
     "webhook.deleted": "A webhook was deleted.",
-    "webhook.disabled": "A webhook was disabled because it could not be reached.",
-    "webhook.secret_rotated": "A webhook got a new signing secret.",
+    "webhook.disabled": "A webhook was disabled because its endpoint could not be reached.",
+    "webhook.secret_rotated": "The signing secret of a webhook was rotated.",
     "webhook.updated": "A webhook was changed.",
 }
-_OF_ACTIONS: Mapping[str, str] = {"secret.leak_reported": "credential.leaked"}
-EVERYTHING = "*"
+_EVENT_TYPES_OF_ACTIONS: Mapping[str, str] = {"secret.leak_reported": "credential.leaked"}
+ALL_EVENTS = "*"
 GROUPS = tuple(sorted({f"{name.split('.')[0]}.*" for name in EVENT_TYPES}))
-CHOICES = (EVERYTHING, *GROUPS, *EVENT_TYPES)
+SUBSCRIPTION_CHOICES = (ALL_EVENTS, *GROUPS, *EVENT_TYPES)
 
 
-def type_of_action(action: str) -> str | None:
-    """The event type that an action of the audit log is told as, or None when webhooks do not hear of it."""
-    name = _OF_ACTIONS.get(action, action)
+def event_type_for_action(action: str) -> str | None:
+    """Return the event type for an audit action, or None if webhooks do not receive it."""
+    name = _EVENT_TYPES_OF_ACTIONS.get(action, action)
     return name if name in EVENT_TYPES else None
 
 
-def action_of_type(event_type: str) -> str:
-    """The action of the audit log that the event type tells of."""
-    return next((action for action, name in _OF_ACTIONS.items() if name == event_type), event_type)
+def action_for_event_type(event_type: str) -> str:
+    """Return the audit action of the event type."""
+    return next(
+        (action for action, name in _EVENT_TYPES_OF_ACTIONS.items() if name == event_type), event_type
+    )
 
 
-def is_chosen(event_type: str, chosen: Collection[str]) -> bool:
-    """Whether the names, groups and ``*`` that were chosen include the event type."""
-    return event_type in chosen or EVERYTHING in chosen or f"{event_type.split('.')[0]}.*" in chosen
+def is_subscribed(event_type: str, chosen: Collection[str]) -> bool:
+    """Return whether the chosen names, groups and ``*`` include the event type."""
+    return event_type in chosen or ALL_EVENTS in chosen or f"{event_type.split('.')[0]}.*" in chosen
 
 
 ACCOUNT_EVENTS: Mapping[str, str] = {
@@ -157,8 +161,8 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "consent.denied": sentence("An app was refused"),
     "consent.withdrawn": sentence("An app’s access was removed"),
 }
-# What the owner should look at: nobody does these by accident every day.
-ALARMING = frozenset(
+# Events that the owner of the account should check.
+SUSPICIOUS_EVENTS = frozenset(
     {
         "sign_in.failed",
         "second_factor.failed",
@@ -171,8 +175,8 @@ ALARMING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One field. ``is_new``: it was not there before, which is more than ``null``; ``is_gone``: it is not any more."""
+class FieldChange:
+    """A changed field. ``is_new``: it did not exist before. ``is_gone``: it does not exist any more."""
 
     path: str
     before: Any
@@ -181,11 +185,13 @@ class Change:
     is_gone: bool
 
 
-def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[Change, ...]:
-    """The fields that differ, sorted by path (``oauth.require_par``); a list is one value."""
+def diff_documents(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> tuple[FieldChange, ...]:
+    """Return the fields that differ, sorted by path (``oauth.require_par``). A list counts as one value."""
     old, new = dict(_leaves(before or {})), dict(_leaves(after or {}))
     return tuple(
-        Change(path, old.get(path), new.get(path), path not in old, path not in new)
+        FieldChange(path, old.get(path), new.get(path), path not in old, path not in new)
         for path in sorted(old.keys() | new.keys())
         if path not in old or path not in new or not _is_same(old[path], new[path])
     )
@@ -201,5 +207,5 @@ def _leaves(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    # To Python true is 1; in a document it is not.
+    # In Python True equals 1, but not in JSON.
     return type(one) is type(other) and one == other

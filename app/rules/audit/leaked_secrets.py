@@ -1,4 +1,4 @@
-"""Leak reports: secrets that somebody found where they should not be, in the form that secret scanners send."""
+"""Leak reports: the format in which secret scanners report secrets that were found in public."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from urllib.parse import urlsplit
 from app.rules.fields import Findings, type_name
 from app.rules.redaction import redact
 
-MOST = 100
-LONGEST_TOKEN = 8_192
-"""A signed access token is longer than any other string of ours."""
+MAX_REPORTS = 100
+MAX_TOKEN_LENGTH = 8_192
+"""Signed access tokens are the longest secrets of this server."""
 
-_LONGEST_URL, _LONGEST_WORD = 500, 64
+_MAX_URL_LENGTH, _MAX_WORD_LENGTH = 500, 64
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """One string that was found; ``url``, ``source`` and ``type`` are what the finder says, made harmless."""
+    """A reported string. ``url``, ``source`` and ``type`` come from the reporter and are sanitized."""
 
     token: str
     url: str | None
@@ -28,46 +28,49 @@ class LeakReport:
     type: str | None
 
 
-def read_reports(sent: Any) -> tuple[LeakReport, ...]:
-    """The reports in a body: an array of objects, or one of them. Raises InvalidInput naming every wrong field.
+def parse_leak_reports(sent: Any) -> tuple[LeakReport, ...]:
+    """Parse a body with an array of reports or a single one. Raises InvalidInput naming every invalid field.
 
-    Fields that are not known are left alone: the form is that of other people's scanners.
+    Unknown fields are ignored, because the format belongs to the scanners.
     """
     findings = Findings()
     items = sent if isinstance(sent, list) else [sent]
-    if not 1 <= len(items) <= MOST:
-        findings.add("", "out_of_range", f"Send 1 to {MOST} reports.")
+    if not 1 <= len(items) <= MAX_REPORTS:
+        findings.add("", "out_of_range", f"Send 1 to {MAX_REPORTS} reports.")
         findings.raise_if_any()
     reports = [_report(findings, item, f"[{number}]") for number, item in enumerate(items)]
     findings.raise_if_any()
     return tuple(report for report in reports if report is not None)
 
 
-def _report(findings: Findings, item: Any, place: str) -> LeakReport | None:
+def _report(findings: Findings, item: Any, path: str) -> LeakReport | None:
     if not isinstance(item, dict):
-        findings.add(place, "wrong_type", f"This must be an object, not {type_name(item)}.")
+        findings.add(path, "wrong_type", f"This must be an object, not {type_name(item)}.")
         return None
     values = {}
     for name in ("token", "url", "source", "type"):
         value = item.get(name)
         if value is not None and not isinstance(value, str):
             message = f"This must be a string, not {type_name(value)}."
-            findings.add(f"{place}.{name}", "wrong_type", message)
+            findings.add(f"{path}.{name}", "wrong_type", message)
         values[name] = value
     if not values["token"]:
-        findings.add(f"{place}.token", "required", "Send the string that was found.")
+        findings.add(f"{path}.token", "required", "Send the string that was found.")
         return None
-    if not isinstance(values["token"], str) or len(values["token"]) > LONGEST_TOKEN:
-        # Too long to be one of ours: taken like every other string that is none.
+    if not isinstance(values["token"], str) or len(values["token"]) > MAX_TOKEN_LENGTH:
+        # Too long to be a secret of this server. Accept it like any other unknown string.
         return LeakReport("", None, None, None)
     return LeakReport(
-        values["token"].strip(), _address(values["url"]), _word(values["source"]), _word(values["type"])
+        values["token"].strip(),
+        _sanitize_url(values["url"]),
+        _sanitize_word(values["source"]),
+        _sanitize_word(values["type"]),
     )
 
 
-def _address(value: Any) -> str | None:
-    """A web address without what may be secret in it; None for anything else."""
-    if not isinstance(value, str) or len(value) > 4 * _LONGEST_URL or not value.isprintable():
+def _sanitize_url(value: Any) -> str | None:
+    """Return the URL without parts that may be secret, or None if it is not a web URL."""
+    if not isinstance(value, str) or len(value) > 4 * _MAX_URL_LENGTH or not value.isprintable():
         return None
     try:
         parts = urlsplit(value)
@@ -77,10 +80,10 @@ def _address(value: Any) -> str | None:
     if parts.scheme not in {"http", "https"} or not host:
         return None
     authority = host if port is None else f"{host}:{port}"
-    return redact(f"{parts.scheme}://{authority}{parts.path}")[:_LONGEST_URL]
+    return redact(f"{parts.scheme}://{authority}{parts.path}")[:_MAX_URL_LENGTH]
 
 
-def _word(value: Any) -> str | None:
-    if not isinstance(value, str) or len(value) > _LONGEST_WORD or _WORD.fullmatch(value) is None:
+def _sanitize_word(value: Any) -> str | None:
+    if not isinstance(value, str) or len(value) > _MAX_WORD_LENGTH or _WORD.fullmatch(value) is None:
         return None
     return redact(value)

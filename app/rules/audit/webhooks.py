@@ -1,4 +1,4 @@
-"""Webhooks (Standard Webhooks 1.0): what may be set of one, its secret, its signature, and when trying ends."""
+"""Webhooks (Standard Webhooks 1.0): validation of their fields, their secrets and signatures, and limits of retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
 
-from app.rules.audit.events import CHOICES
+from app.rules.audit.events import SUBSCRIPTION_CHOICES
 from app.rules.fields import Findings, find_unknown, suggestion, text_problem, type_name
 from app.rules.redaction import redact
 from app.rules.store.outgoing_http import OutgoingRequestBlocked, parse_target, require_public_addresses
@@ -22,32 +22,34 @@ READ_ONLY = (
     "created_by", "updated_at",
 )  # fmt: skip
 STATUSES = ("enabled", "disabled")
-MOST_OF_AN_ORGANIZATION = 20
-LONGEST_URL = 2048
-LARGEST_BODY = 20_000
+MAX_WEBHOOKS_PER_ORGANIZATION = 20
+MAX_URL_LENGTH = 2048
+MAX_BODY_BYTES = 20_000
 
-GIVEN_UP_AFTER = timedelta(days=3)
-DISABLED_AFTER = timedelta(days=5)
-"""Of failures alone, without one success between."""
-MOST_WAITING = 10_000
+DELIVERY_TIMEOUT = timedelta(days=3)
+DISABLE_AFTER = timedelta(days=5)
+"""Disable a webhook after this time without any success."""
+MAX_PENDING_DELIVERIES = 10_000
 
 DEFAULT_OVERLAP = timedelta(days=1)
-LONGEST_OVERLAP = timedelta(days=7)
+MAX_OVERLAP = timedelta(days=7)
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
 _LOOPBACK = "127.0.0.1"
-_KEPT_HEADERS = ("content-type", "date", "location", "retry-after", "server")
-_LONGEST_HEADER = 200
-# Refusals of this one message: others may go on (RFC 9110 sections 15.5.1, .10, .14, .21).
-_ABOUT_THE_MESSAGE = frozenset({400, 409, 413, 422})
+_STORED_HEADERS = ("content-type", "date", "location", "retry-after", "server")
+_MAX_HEADER_LENGTH = 200
+# Statuses that reject only this message, so that others can continue (RFC 9110 sections 15.5.1, .10, .14, .21).
+_MESSAGE_REJECTIONS = frozenset({400, 409, 413, 422})
 
 
-def check_fields(sent: Mapping[str, Any], *, is_new: bool, allowed_hosts: frozenset[str]) -> dict[str, Any]:
-    """The values to store: every field of a new webhook, those sent of one that stands; null is the default.
+def validate_webhook_fields(
+    sent: Mapping[str, Any], *, is_new: bool, allowed_hosts: frozenset[str]
+) -> dict[str, Any]:
+    """Return the values to store: all fields of a new webhook, or the sent fields of an existing one. null is the
+    default.
 
-    ``allowed_hosts`` are those that the operator lets be reached although they are private. Raises InvalidInput
-    naming every wrong field at once.
+    ``allowed_hosts`` are private hosts that the operator allows. Raises InvalidInput naming every invalid field.
     """
     findings = Findings()
     find_unknown(findings, sent, FIELDS, read_only=READ_ONLY)
@@ -64,73 +66,75 @@ def check_fields(sent: Mapping[str, Any], *, is_new: bool, allowed_hosts: frozen
     return values
 
 
-def check_overlap(sent: Mapping[str, Any]) -> timedelta:
-    """How long the secret before signs beside a new one. Raises InvalidInput."""
+def parse_overlap(sent: Mapping[str, Any]) -> timedelta:
+    """Return how long the previous secret also signs. Raises InvalidInput."""
     findings = Findings()
     find_unknown(findings, sent, ("overlap_seconds",))
-    value, most = sent.get("overlap_seconds"), int(LONGEST_OVERLAP.total_seconds())
+    value, maximum = sent.get("overlap_seconds"), int(MAX_OVERLAP.total_seconds())
     if value is not None:
         if not isinstance(value, int) or isinstance(value, bool):
             message = f"This must be a whole number, not {type_name(value)}."
             findings.add("overlap_seconds", "wrong_type", message)
-        elif not 0 <= value <= most:
-            findings.add("overlap_seconds", "out_of_range", f"This must be from 0 to {most}.")
+        elif not 0 <= value <= maximum:
+            findings.add("overlap_seconds", "out_of_range", f"This must be from 0 to {maximum}.")
     findings.raise_if_any()
     return DEFAULT_OVERLAP if value is None else timedelta(seconds=value)
 
 
 def new_secret() -> str:
-    """A fresh signing secret: ``whsec_`` and 256 random bits in base64."""
+    """Return a new signing secret: ``whsec_`` and 256 random bits in base64."""
     return _SECRET_PREFIX + b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
-def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """``v1,`` and the HMAC-SHA256 of id, time in Unix seconds and body, joined by full stops."""
+def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return ``v1,`` and the HMAC-SHA256 of id, Unix time in seconds and body, joined by full stops."""
     key = b64decode(secret.removeprefix(_SECRET_PREFIX))
     content = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + b64encode(hmac.digest(key, content, "sha256")).decode()
 
 
-def body_of(event_type: str, timestamp: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent: bounded, and without anything that looks like a secret, whatever the event holds.
+def build_body(event_type: str, timestamp: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body to send, limited in size and with secrets redacted.
 
-    Of an event that is too large ``before`` and ``after`` are left out, and ``truncated`` says so.
+    If the event is too large, ``before`` and ``after`` are left out and ``truncated`` is true.
     """
     shown: dict[str, Any] = _redacted(data)
     body = {"type": event_type, "timestamp": timestamp, "data": {**shown, "truncated": False}}
-    if len(json.dumps(body).encode()) > LARGEST_BODY:
+    if len(json.dumps(body).encode()) > MAX_BODY_BYTES:
         body["data"] = {**shown, "before": None, "after": None, "truncated": True}
     return body
 
 
-def is_delivered(status: int) -> bool:
-    """Whether the answer says that the endpoint has the event; a redirect does not, for none is followed."""
+def is_success(status: int) -> bool:
+    """Return whether the endpoint accepted the event. Redirects are not followed and do not count."""
     return 200 <= status < 300
 
 
-def is_about_the_message(status: int) -> bool:
-    """Whether the endpoint refuses this event alone, so that others need not wait for it."""
-    return status in _ABOUT_THE_MESSAGE
+def is_message_rejected(status: int) -> bool:
+    """Return whether the endpoint rejects only this event, so that others need not wait."""
+    return status in _MESSAGE_REJECTIONS
 
 
-def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The few headers of an answer that help whoever looks for a fault, cut short and without secrets."""
+def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the few response headers that help to find a fault, truncated and with secrets redacted."""
     return {
-        name: redact("".join(char if char.isprintable() else " " for char in headers[name]))[:_LONGEST_HEADER]
-        for name in _KEPT_HEADERS
+        name: redact("".join(char if char.isprintable() else " " for char in headers[name]))[
+            :_MAX_HEADER_LENGTH
+        ]
+        for name in _STORED_HEADERS
         if name in headers
     }
 
 
 def _url(findings: Findings, value: Any, allowed_hosts: frozenset[str]) -> str:
     if value is None:
-        findings.add("url", "required", "Say which address is told.")
+        findings.add("url", "required", "Enter the URL that receives the events.")
     elif not isinstance(value, str):
         findings.add("url", "wrong_type", f"This must be a string, not {type_name(value)}.")
     else:
         try:
             target = parse_target(value)
-            if _is_address(target.host):
+            if _is_ip_address(target.host):
                 require_public_addresses(target, [target.host], allowed_hosts)
             elif _is_loopback(target.host):
                 require_public_addresses(target, [_LOOPBACK], allowed_hosts)
@@ -140,11 +144,11 @@ def _url(findings: Findings, value: Any, allowed_hosts: frozenset[str]) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    # RFC 6761 section 6.3: such names never lead anywhere else.
+    # Such names always resolve to the loopback interface (RFC 6761 section 6.3).
     return host == "localhost" or host.endswith(".localhost")
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         ip_address(host)
     except ValueError:
@@ -161,22 +165,22 @@ def _description(findings: Findings, value: Any) -> str:
 
 def _event_types(findings: Findings, value: Any) -> list[str]:
     if value is None:
-        findings.add("event_types", "required", 'Say what it is told of, such as ["user.*"].')
+        findings.add("event_types", "required", 'Choose the event types, such as ["user.*"].')
         return []
     if not isinstance(value, list):
         findings.add("event_types", "wrong_type", f"This must be an array, not {type_name(value)}.")
         return []
-    if not 1 <= len(value) <= len(CHOICES):
-        findings.add("event_types", "out_of_range", f"Choose 1 to {len(CHOICES)} event types.")
+    if not 1 <= len(value) <= len(SUBSCRIPTION_CHOICES):
+        findings.add("event_types", "out_of_range", f"Choose 1 to {len(SUBSCRIPTION_CHOICES)} event types.")
         return []
     for number, name in enumerate(value):
         field = f"event_types[{number}]"
         if not isinstance(name, str):
             findings.add(field, "wrong_type", f"This must be a string, not {type_name(name)}.")
-        elif name not in CHOICES:
-            message = f"There is no such event type.{suggestion(name, CHOICES)}"
+        elif name not in SUBSCRIPTION_CHOICES:
+            message = f"There is no such event type.{suggestion(name, SUBSCRIPTION_CHOICES)}"
             findings.add(field, "unknown_event_type", message)
-    return [name for name in CHOICES if name in value]
+    return [name for name in SUBSCRIPTION_CHOICES if name in value]
 
 
 def _status(findings: Findings, value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from app.rules.authorization.claims_parameter import parse_claims, scopes_of, wanted_contexts, within
 from app.rules.clients.dpop import is_thumbprint
-from app.rules.clients.redirect_uris import origin_of
+from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.oauth_errors import AuthorizationError, InvalidTarget
 from app.rules.scopes import disallowed_scopes, parse_scope
@@ -82,7 +82,7 @@ def mode_of(sent: Mapping[str, str]) -> str:
 
 
 def checked_mode(sent: Mapping[str, str]) -> str:
-    """The mode of a good request. Raises AuthorizationRefusal for one that is not offered, or not to this address."""
+    """The mode of a good request. Raises AuthorizationError for one that is not offered, or not to this address."""
     asked = sent.get("response_mode", QUERY)
     if asked not in RESPONSE_MODES:
         raise AuthorizationError("invalid_request", "The response_mode must be query or form_post.")
@@ -93,7 +93,7 @@ def checked_mode(sent: Mapping[str, str]) -> str:
 
 def _takes_forms(redirect_uri: str) -> bool:
     # A form can be posted to a web origin alone.
-    return origin_of(redirect_uri) is not None
+    return get_web_origin(redirect_uri) is not None
 
 
 PROMPTS = ("none", "login", "consent", "select_account", "create")
@@ -162,7 +162,7 @@ class AuthorizationParameters:
 def checked(
     sent: Mapping[str, str], repeated: Collection[str], *, redirect_uri: str, client: Mapping[str, Any]
 ) -> AuthorizationParameters:
-    """The request, or AuthorizationRefusal with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
+    """The request, or AuthorizationError with the code that RFC 6749 4.1.2.1 or OpenID Connect 3.1.2.6 gives it.
 
     ``sent`` holds each parameter once, ``repeated`` the names that came twice; ``client`` is the client's document.
     """

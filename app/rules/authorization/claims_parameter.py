@@ -26,7 +26,7 @@ _LONGEST_VALUE = 255
 def parse_claims(text: str) -> dict[str, Any] | None:
     """What is understood of the parameter; None when that is nothing.
 
-    Raises AuthorizationRefusal (``invalid_request``) for what is no JSON object of the form of section 5.5.
+    Raises AuthorizationError (``invalid_request``) for what is no JSON object of the form of section 5.5.
     """
     if len(text.encode()) > LONGEST:
         raise _malformed(f"is longer than {LONGEST} bytes")

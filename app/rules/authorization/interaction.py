@@ -90,7 +90,7 @@ def next_step(
 ) -> Step:
     """The next step.
 
-    Raises AuthorizationRefusal when ``prompt=none`` forbids to take it (OIDC Core 3.1.2.6), when somebody else signed
+    Raises AuthorizationError when ``prompt=none`` forbids to take it (OIDC Core 3.1.2.6), when somebody else signed
     in than the request is about, and when the sign-in reaches none of the context classes that it insists on.
     """
     silent = "none" in parameters.prompts

@@ -32,7 +32,7 @@ class InvalidRequestObject(AuthorizationError):
 def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     """The parts of a request object, believed by nobody yet; ``must_be_signed`` when the client has promised it.
 
-    Raises InvalidRequestObject, and AuthorizationRefusal with ``request_not_supported`` (OpenID Connect Core section
+    Raises InvalidRequestObject, and AuthorizationError with ``request_not_supported`` (OpenID Connect Core section
     3.1.2.6) for an encrypted one, and for an unsigned one of a client that promised nothing.
     """
     if text.count(".") == 4:

@@ -8,8 +8,8 @@ from typing import Any
 
 from app.rules.clients.client_types import APPROVALS, AUTH_METHODS, CLIENT_TYPES, GRANT_TYPES, POLICIES
 from app.rules.clients.public_keys import jwks_problem
-from app.rules.clients.redirect_uris import web_address_problem
-from app.rules.clients.resource_indicators import MOST as MOST_RESOURCES
+from app.rules.clients.redirect_uris import web_url_problem
+from app.rules.clients.resource_indicators import MAX_RESOURCES as MOST_RESOURCES
 from app.rules.clients.resource_indicators import identifier_problem
 from app.rules.fields import Findings, Problem, text_problem, type_name
 from app.rules.mail.email_addresses import is_email
@@ -150,17 +150,17 @@ CHECKS: dict[str, Check] = {
     "response_types": _choices(("code",)),
     "token_endpoint_auth_method": _one_of(AUTH_METHODS),
     "jwks": _of(jwks_problem),
-    "jwks_uri": _of(web_address_problem),
-    "client_uri": _of(web_address_problem),
-    "logo_uri": _of(web_address_problem),
-    "policy_uri": _of(web_address_problem),
-    "tos_uri": _of(web_address_problem),
+    "jwks_uri": _of(web_url_problem),
+    "client_uri": _of(web_url_problem),
+    "logo_uri": _of(web_url_problem),
+    "policy_uri": _of(web_url_problem),
+    "tos_uri": _of(web_url_problem),
     "contacts": _list_of(_contact_problem, 10),
-    "backchannel_logout_uri": _of(web_address_problem),
+    "backchannel_logout_uri": _of(web_url_problem),
     "backchannel_logout_session_required": _boolean,
-    "initiate_login_uri": _of(web_address_problem),
+    "initiate_login_uri": _of(web_url_problem),
     "subject_type": _one_of(SUBJECT_TYPES),
-    "sector_identifier_uri": _of(web_address_problem),
+    "sector_identifier_uri": _of(web_url_problem),
     "default_max_age": _seconds,
     "require_auth_time": _boolean,
     "default_acr_values": _list_of(_acr_problem, 10),

@@ -9,10 +9,10 @@ from typing import Any
 
 from app.rules.clients.client_coherence import check_coherence
 from app.rules.clients.client_fields import CHECKS, check_list
-from app.rules.clients.client_requirements import fits_profile
+from app.rules.clients.client_requirements import profile_allows_auth_method
 from app.rules.clients.client_types import AUTHORIZATION_CODE, CLIENT_TYPES, NONE, SECRET_METHODS, derive_type
 from app.rules.clients.redirect_uris import redirect_uri_problem
-from app.rules.clients.resource_indicators import is_own_address
+from app.rules.clients.resource_indicators import is_service_url
 from app.rules.fields import Findings, Problem, find_unknown
 
 _SYNONYMS = {
@@ -216,7 +216,7 @@ def _check_resources(findings: Findings, given: Mapping[str, Any], policy: Clien
     if not policy.base_url or findings.touches("resources"):
         return
     for position, resource in enumerate(given.get("resources", ())):
-        if is_own_address(resource, policy.base_url):
+        if is_service_url(resource, policy.base_url):
             message = "This is an address of the service itself: its tokens are for it alone."
             findings.add(f"resources[{position}]", "own_resource", message)
 
@@ -239,7 +239,7 @@ def _fill_defaults(findings: Findings, merged: dict[str, Any], policy: ClientPol
         merged["grant_types"] = allowed if kind.grant_types[0] in allowed else kind.grant_types
     if "token_endpoint_auth_method" not in merged:
         fitting = [
-            method for method in kind.auth_methods if fits_profile(method, merged)
+            method for method in kind.auth_methods if profile_allows_auth_method(method, merged)
         ] or kind.auth_methods
         usable = [method for method in fitting if method in policy.auth_methods]
         merged["token_endpoint_auth_method"] = (usable or fitting)[0]

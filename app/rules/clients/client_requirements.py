@@ -1,7 +1,8 @@
-"""What is demanded of a client: its own fields, its security profile and its organization's settings, as one answer.
+"""Requirements that a client must meet.
 
-Whoever enforces a demand asks ``requires`` and never a single field: ``security_profile`` is one switch that turns on
-several demands, and the organization can make some of them of all its clients.
+They come from its metadata, its security profile and its organization's settings. Code that enforces a
+requirement calls ``get_client_requirements`` instead of reading single fields, because ``security_profile``
+implies several requirements, and the organization can set some for all clients.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ FAPI2_ALGORITHMS = ("PS256", "ES256", "EdDSA")
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """What this client must do.
+class ClientRequirements:
+    """What the client must do.
 
-    ``algorithms`` are the JWS algorithms of all that it signs (assertions, request objects, DPoP proofs) and of all
-    that is signed for it. ``issuer_audience``: the one ``aud`` of its assertions and request objects is the issuer,
-    as a string. ``pushed_requests``: RFC 9126; ``request_objects``: RFC 9101, signed; ``dpop``: RFC 9449, with
-    ``dpop_nonce`` where proofs must hold a nonce of ours. ``fapi2``: the FAPI 2.0 Security Profile, which is the
-    cause of some of the others.
+    ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
+    and everything signed for it. ``issuer_audience``: its assertions and request objects must have the issuer
+    as their only ``aud``, a string. ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
+    ``dpop``: RFC 9449, with ``dpop_nonce`` if proofs must contain a nonce from this server. ``fapi2``: the
+    FAPI 2.0 Security Profile, which implies some of the others.
     """
 
     fapi2: bool
@@ -39,25 +40,25 @@ class Demands:
     algorithms: tuple[str, ...]
 
 
-def requires(document: Mapping[str, Any], settings: Mapping[str, Any]) -> Demands:
-    """What the client with this document must do in an organization with these effective settings."""
+def get_client_requirements(document: Mapping[str, Any], settings: Mapping[str, Any]) -> ClientRequirements:
+    """Return the requirements of a client in an organization with these effective settings."""
     oauth = settings["oauth"]
     fapi2 = document.get("security_profile") == FAPI2
-    return Demands(
+    return ClientRequirements(
         fapi2=fapi2,
         pushed_requests=(
             fapi2 or bool(document.get("require_pushed_authorization_requests")) or oauth["require_par"]
         ),
         request_objects=bool(document.get("require_signed_request_object")),
-        dpop=needs_dpop(document, settings),
-        dpop_nonce=needs_dpop_nonce(document),
+        dpop=requires_dpop(document, settings),
+        dpop_nonce=requires_dpop_nonce(document),
         issuer_audience=fapi2,
         algorithms=FAPI2_ALGORITHMS if fapi2 else SIGNING_ALGORITHMS,
     )
 
 
-def needs_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether every token of the client must be bound to a key (RFC 9449 section 5.2); asked on each token request."""
+def requires_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether every token of the client must be bound to a key (RFC 9449 section 5.2)."""
     return bool(
         document.get("dpop_bound_access_tokens")
         or document.get("security_profile") == FAPI2
@@ -65,19 +66,20 @@ def needs_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool
     )
 
 
-def needs_dpop_nonce(document: Mapping[str, Any]) -> bool:
-    """Whether the client's proofs must hold a nonce of ours (RFC 9449 section 8).
+def requires_dpop_nonce(document: Mapping[str, Any]) -> bool:
+    """Return whether the client's proofs must contain a nonce from this server (RFC 9449 section 8).
 
-    A FAPI client may not prepare proofs for later: its proofs name a moment that we chose.
+    A FAPI client must not be able to prepare proofs for later use.
     """
     return document.get("security_profile") == FAPI2
 
 
 def rotates_refresh_tokens(document: Mapping[str, Any], settings: Mapping[str, Any], *, bound: bool) -> bool:
-    """Whether a refresh token changes at each use (RFC 9700 section 4.14.2).
+    """Return whether a refresh token changes at each use (RFC 9700 section 4.14.2).
 
-    ``bound`` says that the tokens are bound to a key: a confidential client's refresh token is then worth nothing to
-    a thief, and a lost answer must not end its grant (FAPI 2.0 Security Profile section 5.3.2.1).
+    ``bound`` is set if the tokens are bound to a key. A thief cannot use a confidential client's refresh
+    token then, and without rotation a lost response does not revoke the grant (FAPI 2.0 Security Profile
+    section 5.3.2.1).
     """
     if document["token_endpoint_auth_method"] == NONE:
         return True
@@ -86,8 +88,13 @@ def rotates_refresh_tokens(document: Mapping[str, Any], settings: Mapping[str, A
     return bool(settings["oauth"]["refresh_token"]["rotation"] == "always")
 
 
-def algorithm_for(document: Mapping[str, Any], settings: Mapping[str, Any], chosen: str | None = None) -> str:
-    """The algorithm of what is signed for the client: ``chosen``, or the organization's where the profile takes it."""
+def signing_algorithm_for(
+    document: Mapping[str, Any], settings: Mapping[str, Any], chosen: str | None = None
+) -> str:
+    """Return the algorithm of JWTs for the client.
+
+    It is ``chosen``, or the organization's, or the first of the profile if the profile excludes that one.
+    """
     algorithm = str(chosen or settings["oauth"]["signing"]["algorithm"])
     if document.get("security_profile") == FAPI2 and algorithm not in FAPI2_ALGORITHMS:
         return FAPI2_ALGORITHMS[0]
@@ -98,47 +105,51 @@ Client = Mapping[str, Any]
 Rule = Callable[[Client], Problem | None]
 
 
-def fits_profile(auth_method: str, client: Client) -> bool:
-    """Whether the profile, if the client has one, lets it authenticate so (FAPI 2.0 section 5.3.2.1)."""
+def profile_allows_auth_method(auth_method: str, client: Client) -> bool:
+    """Return whether the client's profile, if any, allows the method (FAPI 2.0 section 5.3.2.1)."""
     return client.get("security_profile") != FAPI2 or auth_method == PRIVATE_KEY_JWT
 
 
-def _of_profile(rule: Rule) -> Rule:
+def _if_fapi2(rule: Rule) -> Rule:
     return lambda client: rule(client) if client.get("security_profile") == FAPI2 else None
 
 
-def _authenticates_by_key(client: Client) -> Problem | None:
-    """FAPI 2.0 section 5.3.2.1; mutual TLS is not offered here."""
-    if fits_profile(client["token_endpoint_auth_method"], client):
+def _require_private_key_jwt(client: Client) -> Problem | None:
+    """Require private_key_jwt (FAPI 2.0 section 5.3.2.1). Mutual TLS is not supported here."""
+    if profile_allows_auth_method(client["token_endpoint_auth_method"], client):
         return None
     return Problem(
         "inconsistent",
-        "The security profile fapi2 needs private_key_jwt, which clients of type web and machine can use.",
+        "The security profile fapi2 requires private_key_jwt, which clients of type web and machine can use.",
     )
 
 
-def _grants_of_profile(client: Client) -> Problem | None:
-    """Its attacker model is that of the code flow; nothing binds a device's code to the browser that allows it."""
+def _exclude_device_grant(client: Client) -> Problem | None:
+    """Exclude the device grant.
+
+    The profile's attacker model covers the code flow. A device code is not bound to the browser that approves
+    it.
+    """
     if DEVICE_CODE not in client["grant_types"]:
         return None
-    return Problem("inconsistent", "The security profile fapi2 does not cover the device grant.")
+    return Problem("inconsistent", "The security profile fapi2 does not allow the device grant.")
 
 
-def _redirects_by_https(client: Client) -> Problem | None:
-    """FAPI 2.0 section 5.3.2.2."""
+def _require_https_redirects(client: Client) -> Problem | None:
+    """Require https redirect URIs (FAPI 2.0 section 5.3.2.2)."""
     if all(uri.startswith("https://") for uri in client.get("redirect_uris") or ()):
         return None
-    return Problem("inconsistent", "The security profile fapi2 takes redirect URIs with https alone.")
+    return Problem("inconsistent", "The security profile fapi2 allows only https redirect URIs.")
 
 
-def _signed_by(name: str) -> Rule:
-    """FAPI 2.0 section 5.4.1."""
+def _require_algorithm(name: str) -> Rule:
+    """Require an algorithm of the profile (FAPI 2.0 section 5.4.1)."""
 
     def rule(client: Client) -> Problem | None:
         if client.get(name) in (None, *FAPI2_ALGORITHMS):
             return None
         return Problem(
-            "inconsistent", f"The security profile fapi2 takes {', '.join(FAPI2_ALGORITHMS)} alone."
+            "inconsistent", f"The security profile fapi2 allows only {', '.join(FAPI2_ALGORITHMS)}."
         )
 
     return rule
@@ -151,10 +162,10 @@ _ALGORITHM_FIELDS = (
     "request_object_signing_alg",
     "token_endpoint_auth_signing_alg",
 )
-# As in client_coherence: the field to blame, the others that are read, the rule.
+# As in client_coherence: the field to report, the other fields that the rule reads, and the rule.
 PROFILE_RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
-    ("token_endpoint_auth_method", ("security_profile",), _of_profile(_authenticates_by_key)),
-    ("grant_types", ("security_profile",), _of_profile(_grants_of_profile)),
-    ("redirect_uris", ("security_profile",), _of_profile(_redirects_by_https)),
-    *((name, ("security_profile",), _of_profile(_signed_by(name))) for name in _ALGORITHM_FIELDS),
+    ("token_endpoint_auth_method", ("security_profile",), _if_fapi2(_require_private_key_jwt)),
+    ("grant_types", ("security_profile",), _if_fapi2(_exclude_device_grant)),
+    ("redirect_uris", ("security_profile",), _if_fapi2(_require_https_redirects)),
+    *((name, ("security_profile",), _if_fapi2(_require_algorithm(name))) for name in _ALGORITHM_FIELDS),
 )

@@ -7,14 +7,14 @@ from typing import Any
 
 from app.rules.clients.client_types import TOKEN_EXCHANGE
 
-# What a client gets by what it is itself; one that cannot prove who it is gets nothing by that (CC-1).
+# Grants that rely on the client's own identity, which a public client cannot authenticate (CC-1).
 _FOR_CONFIDENTIAL_CLIENTS = frozenset({"client_credentials", TOKEN_EXCHANGE})
 
 
-def may_use_grant(
+def can_use_grant(
     grant_type: str, *, document: Mapping[str, Any], settings: Mapping[str, Any], is_public: bool
 ) -> bool:
-    """Whether client and organization both allow it, and the client is one that it is made for."""
+    """Return whether client and organization allow the grant type and it suits the client."""
     if is_public and grant_type in _FOR_CONFIDENTIAL_CLIENTS:
         return False
     return grant_type in document["grant_types"] and grant_type in settings["oauth"]["grant_types"]

@@ -1,41 +1,41 @@
-"""Pictures of strangers: read within limits and made anew, so that no byte of theirs reaches a browser (PO-2)."""
+"""Logos from untrusted sources, re-encoded so that no original byte reaches a browser (PO-2)."""
 
 from __future__ import annotations
 
 import io
 import struct
 
-MOST_BYTES = 256 * 1024
-MOST_PIXELS = 2048 * 2048
-SIDE = 256
-# No SVG: it is a program. What else Pillow could read is not tried.
+MAX_BYTES = 256 * 1024
+MAX_PIXELS = 2048 * 2048
+MAX_SIDE = 256
+# No SVG, because it can contain scripts. Pillow tries no other formats.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
 
-class NoPicture(ValueError):
-    """The bytes are no picture of the kinds and sizes that are taken."""
+class InvalidImage(ValueError):
+    """The content is not an image of an accepted format and size."""
 
 
-def as_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: int = MOST_BYTES) -> bytes:
-    """A PNG of at most 256x256 pixels, with nothing of the original but its first frame's colours.
+def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return a PNG of at most 256x256 pixels with the image's first frame and nothing else of the original.
 
-    Raises NoPicture for anything but the ``formats``, more than ``max_bytes``, and more than four million pixels,
-    which are counted before a single one is unpacked.
+    Raises InvalidImage for another format, more than ``max_bytes``, or more than four million pixels, which
+    are counted before decoding.
     """
-    # Read when there is a picture at last: it is megabytes of memory that most workers never need.
+    # Imported on first use, because it takes megabytes of memory that most workers never need.
     from PIL import Image
 
     if len(content) > max_bytes:
-        raise NoPicture(f"it is larger than {max_bytes // 1024} KiB")
+        raise InvalidImage(f"it is larger than {max_bytes // 1024} KiB")
     try:
-        with Image.open(io.BytesIO(content), formats=formats) as found:
-            width, height = found.size
-            if width * height > MOST_PIXELS:
-                raise NoPicture(f"it has {width}x{height} pixels")
-            drawn = found.convert("RGBA")
-    except NoPicture:
+        with Image.open(io.BytesIO(content), formats=formats) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise InvalidImage(f"it has {width}x{height} pixels")
+            frame = image.convert("RGBA")
+    except InvalidImage:
         raise
-    # What Pillow's readers raise for broken files.
+    # Pillow's decoders raise these for broken files.
     except (
         OSError,
         SyntaxError,
@@ -48,16 +48,16 @@ def as_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: in
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:
-        raise NoPicture(f"it cannot be read as {_listed(formats)}") from error
-    drawn.thumbnail((SIDE, SIDE))
-    # A new canvas: whatever the reader noted of the file, colour profile and comments too, stays behind.
-    logo = Image.new("RGBA", drawn.size)
-    logo.paste(drawn)
-    made = io.BytesIO()
-    logo.save(made, "PNG", optimize=True)
-    return made.getvalue()
+        raise InvalidImage(f"it cannot be read as {_join_formats(formats)}") from error
+    frame.thumbnail((MAX_SIDE, MAX_SIDE))
+    # A new image drops everything read from the file's metadata, such as colour profile and comments.
+    logo = Image.new("RGBA", frame.size)
+    logo.paste(frame)
+    png = io.BytesIO()
+    logo.save(png, "PNG", optimize=True)
+    return png.getvalue()
 
 
-def _listed(formats: tuple[str, ...]) -> str:
+def _join_formats(formats: tuple[str, ...]) -> str:
     words = ["WebP" if name == "WEBP" else name for name in formats]
     return f"{', '.join(words[:-1])} or {words[-1]}"

@@ -8,22 +8,22 @@ from typing import Any
 
 from app.rules.fields import Problem, type_name
 
-MOST_KEYS = 10
+MAX_KEYS = 10
 _PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
-# What each kind must hold, and how long its members are: bytes of P-256 and Ed25519, RSA from 2048 to 8192 bits.
+# The length of each coordinate in base64url, by key type and curve.
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _CURVES = {"EC": {"P-256": 43, "P-384": 64, "P-521": 88}, "OKP": {"Ed25519": 43}}
 
 
 def jwks_problem(value: Any) -> Problem | None:
-    """Why the value cannot be a client's key set, or None. Private and symmetric keys are refused."""
+    """Return why the value cannot be a client's key set, or None. Private and symmetric keys are rejected."""
     if not isinstance(value, dict):
         return Problem("wrong_type", f'This must be an object {{"keys": […]}}, not {type_name(value)}.')
     keys = value.get("keys")
     if not isinstance(keys, list) or set(value) != {"keys"}:
         return Problem("invalid_jwks", 'A key set is an object with one member "keys", an array.')
-    if not 1 <= len(keys) <= MOST_KEYS:
-        return Problem("invalid_jwks", f"A key set holds 1 to {MOST_KEYS} keys.")
+    if not 1 <= len(keys) <= MAX_KEYS:
+        return Problem("invalid_jwks", f"A key set holds 1 to {MAX_KEYS} keys.")
     kids = [key["kid"] for key in keys if isinstance(key, dict) and "kid" in key]
     if len(kids) != len({str(kid) for kid in kids}):
         return Problem("invalid_jwks", "Two keys have the same kid.")
@@ -35,20 +35,20 @@ def jwks_problem(value: Any) -> Problem | None:
 
 
 def usable_keys(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The keys of a set fetched from its address that can verify signatures of the client.
+    """Return the keys of a fetched key set that can verify the client's signatures.
 
-    Such a set may also hold keys for other ends, which are passed by; of the rest the first ``MOST_KEYS`` count.
+    Such a set may contain other keys, which are ignored. At most ``MAX_KEYS`` are returned.
     """
     keys = document.get("keys")
     found = [key for key in keys if _key_message(key) is None] if isinstance(keys, list) else []
-    return found[:MOST_KEYS]
+    return found[:MAX_KEYS]
 
 
 def _key_message(key: Any) -> str | None:
     if not isinstance(key, dict):
-        return "this is no object."
+        return "this is not an object."
     if any(member in key for member in _PRIVATE_MEMBERS):
-        return "this is a private or symmetric key. Register the public part, and renew the key: it was sent."
+        return "this is a private or symmetric key. Replace it, because you disclosed it, and register the public key."
     for member in ("kty", "kid", "use", "alg", "crv", "x", "y", "n", "e"):
         if member in key and not (isinstance(key[member], str) and len(key[member]) <= 2000):
             return f"{member} must be a string."
@@ -68,7 +68,7 @@ def _rsa_message(key: dict[str, Any]) -> str | None:
         return "n and e must be base64url."
     if not 342 <= len(modulus) <= 1366:
         return "an RSA key has 2048 to 8192 bits."
-    # A long exponent would make us compute for a stranger.
+    # A long exponent would make every verification slow.
     return None if 2 <= len(exponent) <= 6 else "e has at most four bytes."
 
 
@@ -81,5 +81,5 @@ def _curve_message(kind: str, key: dict[str, Any]) -> str | None:
     for member in members:
         text = key.get(member, "")
         if not _BASE64URL.fullmatch(text) or len(text) != lengths[curve]:
-            return f"{member} is no coordinate on {curve}."
+            return f"{member} is not a coordinate on {curve}."
     return None

@@ -1,6 +1,7 @@
-"""Redirect URIs: which may be registered (RU-3, RU-6), and which one a request names (RU-1, RU-2).
+"""Redirect URIs: which can be registered (RU-3, RU-6), and which one a request matches (RU-1, RU-2).
 
-An allowlist of our own: Authlib's check takes ``javascript://``, wildcards and a trailing line feed.
+This is an allowlist of our own, because Authlib's check accepts ``javascript://``, wildcards and a trailing
+line feed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from app.rules.fields import Problem
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-def with_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
-    """The URI with the parameters in its query; its own query stays byte for byte (RFC 6749 section 3.1.2, RU-6).
+def add_query_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
+    """Add parameters to the URI's query (RFC 6749 section 3.1.2).
 
-    Parameters that are None are left out. Values are encoded so that they come back as the UTF-8 they were (ST-1).
+    The existing query stays byte for byte (RU-6). Parameters that are None are left out. Values are encoded
+    so that they decode to the same UTF-8 (ST-1).
     """
     pairs = [
         f"{quote(name, safe='')}={quote(value, safe='')}"
@@ -29,24 +31,24 @@ def with_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
     return f"{uri}{separator}{'&'.join(pairs)}" if pairs else uri
 
 
-def host_of(uri: str) -> str:
-    """What a person is told of where the browser goes: the host, or the scheme of an app's own address."""
+def get_display_host(uri: str) -> str:
+    """Return where the browser goes, for display: the host, or the scheme of an app's own URI."""
     scheme, _, rest = uri.partition("://")
     if scheme in {"http", "https"}:
         return rest.split("/", 1)[0].split("?", 1)[0]
     return uri.partition(":")[0]
 
 
-def origin_of(uri: str) -> str | None:
-    """The web origin of an http or https URI (RFC 6454), or None for an app's own address."""
+def get_web_origin(uri: str) -> str | None:
+    """Return the web origin of an http or https URI (RFC 6454), or None for an app's own scheme."""
     scheme = uri.partition("://")[0]
     if scheme not in _DEFAULT_PORTS:
         return None
-    # Browsers leave the default port out of Origin.
-    return f"{scheme}://{host_of(uri).removesuffix(_DEFAULT_PORTS[scheme])}"
+    # Browsers omit the default port in Origin.
+    return f"{scheme}://{get_display_host(uri).removesuffix(_DEFAULT_PORTS[scheme])}"
 
 
-LONGEST = 2000
+MAX_URI_LENGTH = 2000
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "[::1]", "localhost")
 _DANGEROUS_SCHEMES = {
@@ -61,7 +63,7 @@ _DANGEROUS_SCHEMES = {
     "wss",
     "ftp",
 }
-# What our own answer adds to the query; a registered one would make two of it (RU-6).
+# The authorization response adds these to the query. A registered one would appear twice (RU-6).
 _RESERVED_PARAMETERS = {
     "code", "state", "iss", "error", "error_description", "error_uri", "id_token", "response",
     "access_token", "token_type", "session_state",
@@ -81,30 +83,30 @@ _LOOPBACK = re.compile(
 )
 
 
-def find_match(sent: str, registered: Iterable[str], *, client_type: str) -> str | None:
-    """The registered redirect URI that the sent one is, or None.
+def match_redirect_uri(sent: str, registered: Iterable[str], *, client_type: str) -> str | None:
+    """Return the registered redirect URI that matches the requested one, or None.
 
-    Code point for code point (RFC 9700 section 4.1.3); a native client alone may vary the port of a loopback
-    address (RFC 8252 section 7.3), where path and query stay exact.
+    The match is exact (RFC 9700 section 4.1.3). Only a native client can use another port with a loopback URI
+    (RFC 8252 section 7.3). Path and query must still be equal.
     """
-    known = tuple(registered)
-    if sent in known:
+    registered_uris = tuple(registered)
+    if sent in registered_uris:
         return sent
     if client_type != "native":
         return None
     without_port = _without_loopback_port(sent)
     if without_port is None:
         return None
-    return next((uri for uri in known if _without_loopback_port(uri) == without_port), None)
+    return next((uri for uri in registered_uris if _without_loopback_port(uri) == without_port), None)
 
 
 def is_loopback(uri: str) -> bool:
-    """Whether the URI leads to this very device by http, where no name proves who listens."""
+    """Return whether the URI leads to the user's own device by http, where any local process may listen."""
     return _LOOPBACK.fullmatch(uri) is not None
 
 
 def is_private_scheme(uri: str) -> bool:
-    """Whether the URI leads to an app by its own scheme (RFC 8252 section 7.1)."""
+    """Return whether the URI leads to an app by a private-use scheme (RFC 8252 section 7.1)."""
     scheme = uri.partition(":")[0]
     return _PRIVATE_SCHEME.fullmatch(scheme) is not None
 
@@ -112,10 +114,10 @@ def is_private_scheme(uri: str) -> bool:
 def redirect_uri_problem(
     value: object, *, client_type: str, allowed_hosts: Sequence[str] = ()
 ) -> Problem | None:
-    """Why the value cannot be registered as a redirect URI, or None when it can.
+    """Return why the value cannot be registered as a redirect URI, or None.
 
-    ``allowed_hosts`` are the organization's (exact, or ``*.example.com``); empty allows every host. Loopback
-    and app schemes are exempt: they stay on the user's device.
+    ``allowed_hosts`` are the organization's (exact, or ``*.example.com``). An empty list allows every host.
+    Loopback and private-use schemes are exempt, because they stay on the user's device.
     """
     if not isinstance(value, str):
         return Problem("wrong_type", "A redirect URI must be a string.")
@@ -124,7 +126,7 @@ def redirect_uri_problem(
         return problem
     match = _URI.fullmatch(value)
     if match is None:
-        return Problem("not_absolute", "Write the whole address, beginning with https://.")
+        return Problem("not_absolute", "Enter the complete URL, beginning with https://.")
     scheme, authority, path, query = match[1], match[2], match[3], match[4]
     problem = _scheme_problem(scheme, authority, client_type)
     if problem is None and authority is not None:
@@ -134,43 +136,49 @@ def redirect_uri_problem(
     return problem
 
 
-def web_address_problem(value: object) -> Problem | None:
-    """Why the value is no https address of a named host (client_uri, policy_uri, jwks_uri …), or None."""
+def web_url_problem(value: object) -> Problem | None:
+    """Return why the value is not an https URL with a host name (client_uri, jwks_uri …), or None."""
     if not isinstance(value, str):
-        return Problem("wrong_type", "An address must be a string.")
+        return Problem("wrong_type", "A URL must be a string.")
     problem = _characters_problem(value)
     match = _URI.fullmatch(value)
     if problem is None and (match is None or match[1] != "https" or not match[2]):
-        problem = Problem("not_https", "Write the whole address, beginning with https://.")
+        problem = Problem("not_https", "Enter the complete URL, beginning with https://.")
     if problem is None and match is not None:
         problem = _authority_problem("https", match[2], ()) or _path_problem(match[3])
         if problem is None and match[2].partition(":")[0] in ("localhost", "127.0.0.1", "["):
-            problem = Problem("loopback", "This address leads to the visitor's own device.")
+            problem = Problem("loopback", "This URL leads to the visitor's own device.")
     return problem
 
 
 def _characters_problem(uri: str) -> Problem | None:
     if not uri:
         return Problem("required", "This must not be empty.")
-    if len(uri) > LONGEST:
-        return Problem("too_long", f"This has {len(uri)} characters; at most {LONGEST} are allowed.")
+    if len(uri) > MAX_URI_LENGTH:
+        return Problem(
+            "too_long", f"This has {len(uri)} characters, and at most {MAX_URI_LENGTH} are allowed."
+        )
     if not uri.isascii():
-        return Problem("not_ascii", "Only ASCII is allowed: write an international host in its xn-- form.")
+        return Problem(
+            "not_ascii", "Only ASCII is allowed. Write an international host name in its xn-- form."
+        )
     if any(char <= " " or char == "\x7f" for char in uri):
-        return Problem("forbidden_character", "This holds a space, a line break or a control character.")
+        return Problem("forbidden_character", "This contains a space, a line break or a control character.")
     for char, code, message in (
-        ("\\", "backslash", "Use / in place of \\: browsers read both as the same."),
-        ("#", "fragment", "Remove the part from # on: a fragment is not allowed (RFC 6749 section 3.1.2)."),
-        ("*", "wildcard", "Wildcards are not allowed: register each address."),
+        ("\\", "backslash", "Use / instead of \\. Browsers treat both as the same."),
+        ("#", "fragment", "Remove the part from # on. A fragment is not allowed (RFC 6749 section 3.1.2)."),
+        ("*", "wildcard", "Wildcards are not allowed. Register each URI."),
     ):
         if char in uri:
             return Problem(code, message)
     if _CHARACTERS.fullmatch(uri) is None:
-        return Problem("forbidden_character", "This holds a character that must be percent-encoded in a URI.")
+        return Problem(
+            "forbidden_character", "This contains a character that must be percent-encoded in a URI."
+        )
     if _BROKEN_ESCAPE.search(uri):
-        return Problem("broken_escape", "After each % two hexadecimal digits must follow.")
+        return Problem("broken_escape", "Each % must be followed by two hexadecimal digits.")
     if _ESCAPED_CONTROL.search(uri):
-        return Problem("forbidden_character", "This holds a percent-encoded control character.")
+        return Problem("forbidden_character", "This contains a percent-encoded control character.")
     return None
 
 
@@ -187,7 +195,7 @@ def _scheme_problem(scheme: str, authority: str | None, client_type: str) -> Pro
     if _PRIVATE_SCHEME.fullmatch(scheme) is None:
         return Problem(
             "forbidden_scheme",
-            "Use https, or for an app a scheme made from a domain of yours, like com.example.app:/callback.",
+            "Use https, or for an app a scheme based on your domain, like com.example.app:/callback.",
         )
     if client_type != "native":
         return Problem("forbidden_scheme", "Only a client of type native may use an app's own scheme.")
@@ -201,20 +209,26 @@ def _authority_problem(scheme: str, authority: str, allowed_hosts: Sequence[str]
     if port is not None and (_PORT.fullmatch(port) is None or int(port) > 65535):
         return Problem("bad_port", "The port must be a number from 1 to 65535.")
     if scheme not in ("https", "http"):
-        return None if host == "" or _HOST.fullmatch(host) else Problem("bad_host", "This is no host name.")
+        return (
+            None
+            if host == "" or _HOST.fullmatch(host)
+            else Problem("bad_host", "This is not a valid host name.")
+        )
     if host in _LOOPBACK_HOSTS:
         return None
     if host.startswith("[") or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
-        return Problem("ip_address", "Use a host name: of IP addresses only 127.0.0.1 and [::1] are allowed.")
+        return Problem(
+            "ip_address", "Use a host name. The only IP addresses allowed are 127.0.0.1 and [::1]."
+        )
     if host != host.lower():
         return Problem("upper_case", "Write scheme and host in lower case, as browsers send them.")
     if len(host) > 253 or _HOST.fullmatch(host) is None:
-        return Problem("bad_host", "This is no host name.")
+        return Problem("bad_host", "This is not a valid host name.")
     if scheme == "http":
-        return Problem("not_https", "Use https; http is for 127.0.0.1, [::1] and localhost alone.")
+        return Problem("not_https", "Use https. Only 127.0.0.1, [::1] and localhost can use http.")
     if allowed_hosts and not any(_host_allows(pattern, host) for pattern in allowed_hosts):
         return Problem(
-            "host_not_allowed", f"This organization allows these hosts alone: {', '.join(allowed_hosts)}."
+            "host_not_allowed", f"This organization allows only these hosts: {', '.join(allowed_hosts)}."
         )
     return None
 
@@ -239,7 +253,7 @@ def _host_allows(pattern: str, host: str) -> bool:
 def _path_problem(path: str) -> Problem | None:
     segments = re.split(r"[/\\]", unquote(path, "latin-1"))
     if any(segment in (".", "..") for segment in segments):
-        return Problem("dot_segment", "Remove the . and .. segments: browsers resolve them to another path.")
+        return Problem("dot_segment", "Remove the . and .. segments. Browsers resolve them to another path.")
     if "\\" in unquote(path, "latin-1"):
         return Problem("backslash", "An encoded backslash is not allowed in the path.")
     return None
@@ -250,7 +264,7 @@ def _query_problem(query: str | None) -> Problem | None:
         name = unquote_plus(part.partition("=")[0]).strip().lower()
         if name in _RESERVED_PARAMETERS:
             return Problem(
-                "reserved_parameter", f'The query must not hold "{name}": the answer brings its own.'
+                "reserved_parameter", f'The query must not contain "{name}", because the response adds it.'
             )
     return None
 
@@ -265,38 +279,38 @@ def _without_loopback_port(uri: str) -> str | None:
 PAIRWISE = "pairwise"
 
 
-def sector_of(document: Mapping[str, Any]) -> str | None:
-    """The host that names the client's sector: of its ``sector_identifier_uri``, or the one of all its redirect URIs.
+def find_sector(document: Mapping[str, Any]) -> str | None:
+    """Return the host that identifies the client's sector, or None.
 
-    None when neither tells one.
+    It is the host of its ``sector_identifier_uri``, or else the common host of its redirect URIs.
     """
-    address = document.get("sector_identifier_uri")
-    if address:
-        return urlsplit(str(address)).hostname
+    uri = document.get("sector_identifier_uri")
+    if uri:
+        return urlsplit(str(uri)).hostname
     hosts = {
-        urlsplit(uri).hostname if origin_of(uri) else None for uri in document.get("redirect_uris") or ()
+        urlsplit(uri).hostname if get_web_origin(uri) else None for uri in document.get("redirect_uris") or ()
     }
     return hosts.pop() if len(hosts) == 1 else None
 
 
 def sector_problem(document: Mapping[str, Any]) -> Problem | None:
-    """Why a pairwise client's sector cannot be told, or None."""
-    if document.get("subject_type") != PAIRWISE or sector_of(document) is not None:
+    """Return why a pairwise client's sector cannot be determined, or None."""
+    if document.get("subject_type") != PAIRWISE or find_sector(document) is not None:
         return None
     return Problem(
         "inconsistent",
-        "The redirect URIs of a pairwise client have one host, or it names a sector_identifier_uri.",
+        "A pairwise client needs redirect URIs with one common host, or a sector_identifier_uri.",
     )
 
 
-def listing_problem(listed: Any, document: Mapping[str, Any]) -> Problem | None:
-    """Why the document at ``sector_identifier_uri`` does not vouch for the client, or None.
+def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> Problem | None:
+    """Return why the sector document does not cover the client's redirect URIs, or None.
 
-    ``listed`` is what it holds: an array of redirect URIs, each of the client's among them.
+    ``listed`` is the document's content, which must be an array that contains each of them.
     """
     if not isinstance(listed, list):
-        return Problem("bad_document", "There is no JSON array of redirect URIs at this address.")
+        return Problem("bad_document", "There is no JSON array of redirect URIs at this URL.")
     missing = [uri for uri in document.get("redirect_uris") or () if uri not in listed]
     if missing:
-        return Problem("not_listed", f"The array at this address does not hold {missing[0]}.")
+        return Problem("not_listed", f"The array at this URL does not contain {missing[0]}.")
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
-from app.rules.clients.resource_indicators import identifier_problem, is_own_address
+from app.rules.clients.resource_indicators import identifier_problem, is_service_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import Findings, Problem, find_unknown, text_problem, type_name
 from app.rules.scopes import IDENTITY_SCOPES, is_scope
@@ -139,7 +139,7 @@ def _checked(
 
 def _check_identifier(findings: Findings, identifier: Any, base_url: str) -> None:
     is_uri = not findings.add_problem("identifier", identifier_problem(identifier))
-    if is_uri and is_own_address(identifier, base_url):
+    if is_uri and is_service_url(identifier, base_url):
         message = "This is an address of the service itself: its tokens are for it alone."
         findings.add("identifier", "own_resource", message)
 

@@ -1,4 +1,4 @@
-"""Colours: an organization's accent made readable on light and on dark pages (WCAG 2.2, 1.4.3 and 1.4.11)."""
+"""Colors: make an organization's accent color readable on light and dark pages (WCAG 2.2, 1.4.3 and 1.4.11)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 DEFAULT_ACCENT = "#3347c9"
 MIN_CONTRAST = 4.5
-# The surfaces of static/app.css that stand nearest to an accent: the darkest of the light ones, and the reverse.
+# The surfaces of static/app.css with the least contrast: the darkest light one and the lightest dark one.
 _LIGHT_SURFACE, _DARK_SURFACE = "#f6f7f9", "#1d222a"
-_INK, _PAPER = "#14181f", "#ffffff"
-_FORM = re.compile(r"#[0-9a-f]{6}")
+_DARK_TEXT, _LIGHT_TEXT = "#14181f", "#ffffff"
+_HEX_COLOR = re.compile(r"#[0-9a-f]{6}")
 _STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Accent:
-    """The accent, and the text upon it, on light and on dark pages."""
+    """The accent color and the text color on it, for light and dark pages."""
 
     light: str
     on_light: str
@@ -25,16 +25,18 @@ class Accent:
 
 
 def readable_accent(color: str) -> Accent:
-    """The colour as it is where it can be read, else the nearest that can. Raises ValueError for what is none."""
-    if _FORM.fullmatch(color) is None:
-        raise ValueError("a colour is # and six lower-case hexadecimal digits")
+    """Return the color, or the nearest readable one for each theme. Raises ValueError unless it is ``#`` and six
+    digits.
+    """
+    if _HEX_COLOR.fullmatch(color) is None:
+        raise ValueError("a color is # and six lower-case hexadecimal digits")
     light = _readable(color, _LIGHT_SURFACE, "#000000")
     dark = _readable(color, _DARK_SURFACE, "#ffffff")
     return Accent(light, _text_on(light), dark, _text_on(dark))
 
 
 def contrast_ratio(first: str, second: str) -> float:
-    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio")."""
+    """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, "contrast ratio")."""
     lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -48,7 +50,7 @@ def _readable(color: str, surface: str, towards: str) -> str:
 
 
 def _text_on(color: str) -> str:
-    return max((_PAPER, _INK), key=lambda text: contrast_ratio(text, color))
+    return max((_LIGHT_TEXT, _DARK_TEXT), key=lambda text: contrast_ratio(text, color))
 
 
 def _mix(color: str, other: str, share: float) -> str:

@@ -1,8 +1,8 @@
-"""Ceilings: bounds that the instance sets to what organizations may choose, by path of a setting.
+"""Instance limits: bounds on the settings that organizations may choose, by path of the setting.
 
-A number may have a ``min`` and a ``max``; a choice, a switch or a list of choices has ``allowed`` values, of which the
-first is what an organization has whose own is not among them. What an organization chose before stays stored, and
-counts again once the ceiling is lifted.
+A number may have a ``min`` and a ``max``. A choice, a boolean or a list of choices has ``allowed`` values; the first of
+them is used for an organization whose own value is not allowed. The value that an organization chose stays stored and
+applies again when the limit is removed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any
 
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion, type_name
-from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Kind, Listing, Number
+from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, SettingKind, StringList
 
 Bounds = Mapping[str, Mapping[str, Any]]
 
-# Who wants to bound these would lock organizations out that have nothing else, or would have to wipe at one stroke
-# what all of them keep.
-_NEVER = frozenset(
+# Limits on these settings would lock out organizations that depend on them, or delete secrets of all organizations.
+_UNBOUNDABLE = frozenset(
     {
         "authentication.password.enabled",
         "authentication.mfa.methods",
@@ -27,22 +26,22 @@ _NEVER = frozenset(
         "authentication.passkeys.passwordless",
         "oauth.clients.secret_display",
         "branding.theme",
-        # Nobody silences root's own footsteps for every organization at once.
+        # Root must not be able to hide its own access from every organization.
         "audit.notify_root_access",
     }
 )
 
 
-def _is_boundable(kind: Kind) -> bool:
-    return isinstance(kind, Number | Choice | Flag) or (
-        isinstance(kind, Listing) and isinstance(kind.item, Choice)
+def _is_boundable(kind: SettingKind) -> bool:
+    return isinstance(kind, Number | Choice | Boolean) or (
+        isinstance(kind, StringList) and isinstance(kind.item, Choice)
     )
 
 
 BOUNDABLE = tuple(
-    path for path, setting in SETTINGS.items() if path not in _NEVER and _is_boundable(setting.kind)
+    path for path, setting in SETTINGS.items() if path not in _UNBOUNDABLE and _is_boundable(setting.kind)
 )
-# The first is never larger than the second.
+# In each pair, the first value must not exceed the second.
 ORDERED_PAIRS = (
     ("authentication.lockout.delay_seconds", "authentication.lockout.max_delay_seconds"),
     ("authentication.sessions.idle_timeout_seconds", "authentication.sessions.absolute_timeout_seconds"),
@@ -51,18 +50,18 @@ ORDERED_PAIRS = (
 
 
 def allowed_values(path: str) -> tuple[Any, ...]:
-    """Every value that the choice, the switch, or one entry of the list may have; none for a number."""
+    """Return every value that the choice, the boolean or a list entry may have, and nothing for a number."""
     kind = SETTINGS[path].kind
-    if isinstance(kind, Flag):
+    if isinstance(kind, Boolean):
         return (True, False)
-    item = kind.item if isinstance(kind, Listing) else kind
-    return item.words if isinstance(item, Choice) else ()
+    item = kind.item if isinstance(kind, StringList) else kind
+    return item.values if isinstance(item, Choice) else ()
 
 
 def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The bounds after a request: those sent replace what stood, ``null`` takes one away.
+    """Return the bounds after a request. Bounds that are sent replace existing ones, ``null`` removes one.
 
-    Raises InvalidInput naming every wrong field.
+    Raises InvalidInput naming every invalid field.
     """
     errors = [error for path, bound in partial.items() for error in _problems(path, bound)]
     if errors:
@@ -74,12 +73,14 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
         else:
             merged[path] = copy.deepcopy(bound)
     for small, large in ORDERED_PAIRS:
-        least, most = merged.get(small, {}).get("min"), merged.get(large, {}).get("max")
-        if least is not None and most is not None and least > most:
-            blamed = small if small in partial else large
+        minimum, maximum = merged.get(small, {}).get("min"), merged.get(large, {}).get("max")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            field = small if small in partial else large
             errors.append(
                 FieldError(
-                    blamed, "contradiction", f"{small} is at least {least} and {large} at most {most}."
+                    field,
+                    "contradiction",
+                    f"{small} is at least {minimum}, but {large} is at most {maximum}.",
                 )
             )
     if errors:
@@ -88,7 +89,7 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
 
 
 def apply_bounds(path: str, value: Any, bounds: Bounds) -> Any:
-    """The value, or what the ceiling makes of it."""
+    """Return the value, or the nearest one that the limits allow."""
     bound = bounds.get(path)
     if bound is None or path not in SETTINGS:
         return value
@@ -98,17 +99,17 @@ def apply_bounds(path: str, value: Any, bounds: Bounds) -> Any:
             kept = [entry for entry in value if entry in allowed]
             return kept if kept or not value else [allowed[0]]
         return value if value in allowed else allowed[0]
-    most, least = bound.get("max"), bound.get("min")
+    maximum, minimum = bound.get("max"), bound.get("min")
     if value is None:
-        # Nothing means "no bound" or "never": the ceiling is one.
-        return most
-    if most is not None and value > most:
-        return most
-    return least if least is not None and value < least else value
+        # None means "unlimited" or "never", so the maximum applies.
+        return maximum
+    if maximum is not None and value > maximum:
+        return maximum
+    return minimum if minimum is not None and value < minimum else value
 
 
 def effective_value(overrides: Mapping[str, Any], path: str, bounds: Bounds) -> Any:
-    """What one setting is for an organization that stored these overrides; nothing else of them is looked at."""
+    """Return the effective value of one setting for an organization with these overrides."""
     node: Any = overrides
     for part in path.split("."):
         if not isinstance(node, Mapping) or part not in node:
@@ -118,7 +119,7 @@ def effective_value(overrides: Mapping[str, Any], path: str, bounds: Bounds) -> 
 
 
 def bounds_problem(path: str, value: Any, bounds: Bounds) -> str | None:
-    """Why the instance does not allow the value, naming its ceiling; None when it does."""
+    """Return why the instance limits do not allow the value, or None if they do."""
     if apply_bounds(path, value, bounds) == value:
         return None
     bound = bounds[path]
@@ -134,7 +135,7 @@ def bounds_problem(path: str, value: Any, bounds: Bounds) -> str | None:
 
 
 def setting_limits(bounds: Bounds) -> dict[str, dict[str, Any]]:
-    """What each number, and each choice that is bounded, may be: its own bounds, drawn tighter by the ceilings."""
+    """Return the allowed range of each number and each limited choice, narrowed by the instance limits."""
     found: dict[str, dict[str, Any]] = {}
     for path, setting in SETTINGS.items():
         bound = bounds.get(path, {})
@@ -149,39 +150,45 @@ def setting_limits(bounds: Bounds) -> dict[str, dict[str, Any]]:
 
 
 def _problems(path: str, bound: Any) -> Iterator[FieldError]:
-    place = path[:200]
+    field = path[:200]
     if path not in SETTINGS:
         yield FieldError(
-            place, "unknown_field", f"There is no such setting.{suggestion(path, list(BOUNDABLE))}"
+            field, "unknown_field", f"There is no such setting.{suggestion(path, list(BOUNDABLE))}"
         )
     elif path not in BOUNDABLE:
-        yield FieldError(place, "not_allowed", "This setting is each organization's own.")
+        yield FieldError(field, "not_allowed", "This setting cannot be limited for the whole instance.")
     elif bound is not None and not isinstance(bound, dict):
-        yield FieldError(place, "wrong_type", f"This must be an object or null, not {type_name(bound)}.")
+        yield FieldError(field, "wrong_type", f"This must be an object or null, not {type_name(bound)}.")
     elif bound is not None:
         kind = SETTINGS[path].kind
         yield from (
-            _range_problems(path, kind, bound) if isinstance(kind, Number) else _word_problems(path, bound)
+            _range_problems(path, kind, bound) if isinstance(kind, Number) else _allowed_problems(path, bound)
         )
 
 
 def _range_problems(path: str, kind: Number, bound: Mapping[str, Any]) -> Iterator[FieldError]:
     for name in bound:
         if name not in {"min", "max"}:
-            yield FieldError(f"{path}.{name}"[:200], "unknown_field", "A number is bounded by min and max.")
+            yield FieldError(
+                f"{path}.{name}"[:200], "unknown_field", "The limit of a number has only min and max."
+            )
     sent = {name: bound[name] for name in ("min", "max") if name in bound}
     if not sent:
-        yield FieldError(path, "required", "Send min, max or both; null takes the ceiling away.")
-    wrong = [error for name, value in sent.items() for error in kind.check(f"{path}.{name}", value)]
-    yield from wrong
-    if not wrong and len(sent) == 2 and sent["min"] > sent["max"]:
+        yield FieldError(path, "required", "Send min, max or both. Send null to remove the limit.")
+    errors = [error for name, value in sent.items() for error in kind.check(f"{path}.{name}", value)]
+    yield from errors
+    if not errors and len(sent) == 2 and sent["min"] > sent["max"]:
         yield FieldError(f"{path}.min", "contradiction", f"Must be at most max, {sent['max']}.")
 
 
-def _word_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldError]:
+def _allowed_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldError]:
     for name in bound:
         if name != "allowed":
-            yield FieldError(f"{path}.{name}"[:200], "unknown_field", "This is bounded by a list: allowed.")
+            yield FieldError(
+                f"{path}.{name}"[:200],
+                "unknown_field",
+                "The limit of this setting has only the list allowed.",
+            )
     allowed = bound.get("allowed")
     words = allowed_values(path)
     if not isinstance(allowed, list) or not allowed:
@@ -192,4 +199,4 @@ def _word_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldError]:
             shown = ", ".join(str(known).lower() if isinstance(known, bool) else known for known in words)
             yield FieldError(f"{path}.allowed[{position}]", "not_allowed", f"Must be one of: {shown}.")
         elif word in allowed[:position]:
-            yield FieldError(f"{path}.allowed[{position}]", "duplicate", "Is in the list already.")
+            yield FieldError(f"{path}.allowed[{position}]", "duplicate", "Duplicate entry.")

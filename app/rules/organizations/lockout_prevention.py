@@ -1,4 +1,4 @@
-"""Lock-out: changes of settings after which somebody could no longer get in, refused before they are stored."""
+"""Lockout prevention: reject settings after which users could no longer sign in, before they are stored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.rules.sign_in.passkeys import is_passwordless_enabled
 
 
 class WouldLockOut(Conflict):
-    """The settings would leave nobody, or not the caller, able to come back and mend them."""
+    """With these settings no user, or not the caller, could sign in again to undo them."""
 
     code = "would_lock_out"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known of the person who changes the settings. None in place of it: a client or the service."""
+    """How the user who changes the settings can sign in. A client or the service itself has no Caller."""
 
     roles: tuple[str, ...]
     is_root: bool = False
@@ -35,47 +35,47 @@ def require_no_lockout(
     *,
     somebody_has_passkey: bool = False,
 ) -> None:
-    """Raise WouldLockOut when the effective settings ``after`` would lock people or the caller out.
+    """Raise WouldLockOut if the effective settings ``after`` would lock out all users or the caller.
 
-    ``somebody_has_passkey``: one that signs in alone, of a person of the organization, at an address where they work.
+    ``somebody_has_passkey``: a user of the organization has a passkey that signs in alone and works at this address.
     """
-    standing = _dangers(before, caller, somebody_has_passkey)
-    errors = [error for error in _dangers(after, caller, somebody_has_passkey) if error not in standing]
+    existing = _problems(before, caller, somebody_has_passkey)
+    errors = [error for error in _problems(after, caller, somebody_has_passkey) if error not in existing]
     if errors:
         raise WouldLockOut(errors[0].message, errors=errors)
 
 
-def _dangers(
+def _problems(
     settings: Mapping[str, Any], caller: Caller | None, somebody_has_passkey: bool
 ) -> list[FieldError]:
     found: list[FieldError] = []
     authentication = settings["authentication"]
     password = authentication["password"]["enabled"]
-    # Passkeys are registered by who is signed in: with none about, nobody would come in to make the first.
+    # Only signed-in users can register passkeys. Without an existing one, no user could sign in to create the first.
     passkey = is_passwordless_enabled(settings) and somebody_has_passkey
     mfa = authentication["mfa"]
     if not password and not passkey:
-        _add(found, "authentication.password.enabled", "No way to sign in would be left.")
+        _add(found, "authentication.password.enabled", "Users would have no way to sign in.")
     elif (
         caller is not None
         and not caller.is_root
         and not (password and caller.has_password)
         and not (passkey and caller.has_passkey)
     ):
-        message = "You could not sign in again: you have no passkey that does it without a password."
+        message = "You could not sign in again. First register a passkey that works without a password."
         _add(found, "authentication.password.enabled", message)
     if mfa["policy"] in {"required", "required_for_admins"}:
         if not mfa["methods"]:
             _add(
                 found,
                 "authentication.mfa.methods",
-                "A second factor would be required and none would be allowed.",
+                "A second factor would be required, but no method would be allowed.",
             )
         elif caller is not None and not caller.has_second_factor and mfa["grace_period_seconds"] == 0:
             _add(
                 found,
                 "authentication.mfa.policy",
-                "You have no second factor yourself. Leave a grace period.",
+                "You have no second factor yourself. Set one up first, or allow a grace period.",
             )
     if caller is not None and not caller.is_root:
         held = permissions_of_roles(caller.roles, settings)

@@ -1,4 +1,4 @@
-"""What may be said of an organization: at its creation, and when it is changed."""
+"""Validation of organizations: ids (slugs), names, and the fields of a creation or a change."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from app.rules.errors import InvalidInput
 from app.rules.fields import Findings, find_unknown, text_problem, type_name
 from app.rules.mail.email_addresses import is_email
-from app.rules.organizations.settings import Document, merge
+from app.rules.organizations.settings import Document, merge_settings
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$"
 _SLUG = re.compile(SLUG_PATTERN)
 MAX_SLUG_LENGTH = 40
 
-# Words that stand, or may come to stand, beside a slug in an address, and words that would mislead people.
+# Words that are or may become part of a URL next to a slug, and words that would mislead users.
 _RESERVED_WORDS = """
 about account accounts admin administrator administrators admins all api app apps assets audit auth authorize
 billing callback clients consent consents credentials current dashboard default device discovery
@@ -32,16 +32,16 @@ ROOT_SLUG = "root"
 
 
 def slug_problem(text: str) -> str | None:
-    """Why the text cannot be the id of a new organization, in words, or None when it can."""
+    """Return why the text cannot be the id of a new organization, or None if it can."""
     if _SLUG.fullmatch(text) is None:
         return "Use 3 to 40 lower-case letters, digits and hyphens; begin and end with a letter or digit."
     if text in RESERVED:
-        return f'"{text}" is a reserved word. Choose another.'
+        return f'"{text}" is a reserved word. Choose another id.'
     return None
 
 
 def slug_from_name(name: str) -> str | None:
-    """The slug that a name suggests, or None when too few plain letters are in it."""
+    """Derive a slug from a name, or return None if the name has too few plain letters."""
     plain = unicodedata.normalize("NFKD", name.replace("ß", "ss").replace("ẞ", "ss"))
     words = re.findall(r"[a-z0-9]+", plain.encode("ascii", "ignore").decode().lower())
     slug = "-".join(words)[:MAX_SLUG_LENGTH].strip("-")
@@ -53,7 +53,7 @@ def slug_from_name(name: str) -> str | None:
 
 
 def slug_candidates(slug: str, attempts: int = 20) -> list[str]:
-    """The derived slug, then the same with -2, -3 …, for when the plain one was ever given."""
+    """Return the derived slug, then the same with -2, -3 …, in case it was taken."""
     return [slug] + [
         f"{slug[: MAX_SLUG_LENGTH - 4]}-{number}".replace("--", "-") for number in range(2, attempts + 1)
     ]
@@ -83,7 +83,7 @@ _READ_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class NewOrganization:
-    """A checked creation. A slug that was not chosen but derived gives way to ``…-2`` when it was ever given."""
+    """A validated creation. If the slug was derived and not chosen, ``…-2`` is used when it was taken."""
 
     name: str
     slug: str
@@ -94,7 +94,7 @@ class NewOrganization:
 
 
 def parse_new_organization(fields: Mapping[str, Any]) -> NewOrganization:
-    """The checked creation; raises InvalidInput naming every wrong field."""
+    """Validate the fields of a creation. Raises InvalidInput naming every invalid field."""
     found = Findings()
     find_unknown(found, fields, CREATION_FIELDS, synonyms=_SYNONYMS, read_only=(*_READ_ONLY, "status"))
     if "name" not in fields:
@@ -109,7 +109,7 @@ def parse_new_organization(fields: Mapping[str, Any]) -> NewOrganization:
 
 
 def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
-    """The checked changes, ``name`` and ``status``; raises InvalidInput naming every wrong field."""
+    """Validate changes of ``name`` and ``status``. Raises InvalidInput naming every invalid field."""
     found = Findings()
     find_unknown(found, fields, CHANGE_FIELDS, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
     if "name" in fields:
@@ -119,20 +119,24 @@ def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
         if not isinstance(status, str):
             found.add("status", "wrong_type", f"This must be a string, not {type_name(status)}.")
         elif status not in {"active", "suspended"}:
-            found.add("status", "not_allowed", "This must be active or suspended; DELETE deletes.")
+            found.add(
+                "status",
+                "not_allowed",
+                "This must be active or suspended. Use DELETE to delete the organization.",
+            )
     found.raise_if_any()
     return {name: fields[name] for name in CHANGE_FIELDS if name in fields}
 
 
 def parse_email_and_name(fields: Mapping[str, Any], found: Findings, head: str = "") -> tuple[str, str]:
-    """The ``email`` and ``name`` of somebody to be invited; what is wrong is noted under ``head``."""
+    """Validate the ``email`` and ``name`` of a user to invite, and add problems under ``head``."""
     email, name = fields.get("email"), fields.get("name")
     if email is None:
-        found.add(f"{head}email", "required", "An e-mail address is needed.")
+        found.add(f"{head}email", "required", "Enter an email address.")
     elif not isinstance(email, str):
         found.add(f"{head}email", "wrong_type", f"This must be a string, not {type_name(email)}.")
     elif not is_email(email):
-        found.add(f"{head}email", "invalid_email", "This is not an e-mail address.")
+        found.add(f"{head}email", "invalid_email", "Enter a valid email address.")
     if name is not None:
         found.add_problem(f"{head}name", text_problem(name, longest=MAX_NAME_LENGTH))
     return str(email), str(name or "")
@@ -143,7 +147,7 @@ def _slug(fields: Mapping[str, Any], found: Findings) -> str:
     if slug is None:
         derived = slug_from_name(fields["name"]) if isinstance(fields.get("name"), str) else None
         if derived is None and not found.touches("name"):
-            found.add("id", "required", "No id can be made from this name. Choose one.")
+            found.add("id", "required", "No id can be derived from this name. Choose one.")
         return derived or ""
     if not isinstance(slug, str):
         found.add("id", "wrong_type", f"This must be a string, not {type_name(slug)}.")
@@ -159,7 +163,9 @@ def _admin(admin: Any, found: Findings) -> tuple[str | None, str]:
         return None, ""
     for name in admin:
         if name not in {"email", "name"}:
-            found.add(f"admin.{name}"[:200], "unknown_field", "An invited administrator has email and name.")
+            found.add(
+                f"admin.{name}"[:200], "unknown_field", "Send only email and name for the administrator."
+            )
     return parse_email_and_name(admin, found, "admin.")
 
 
@@ -170,7 +176,7 @@ def _overrides(settings: Any, found: Findings) -> Document:
         found.add("settings", "wrong_type", f"This must be an object, not {type_name(settings)}.")
         return {}
     try:
-        return merge({}, settings)
+        return merge_settings({}, settings)
     except InvalidInput as refusal:
         for error in refusal.errors:
             found.add(f"settings.{error.field}", error.code, error.message)

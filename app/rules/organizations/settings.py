@@ -1,8 +1,8 @@
-"""Settings of an organization: the whole document as one table, and what may be stored in it.
+"""Settings of an organization: the effective document, and validation of what may be stored.
 
-Only what differs from the default is stored (the *overrides*); the *effective* document is the defaults with the
-overrides laid over them. ``null`` in a request returns a field to its default. Integers of seconds end in
-``_seconds``; 0 never means for ever, ``null`` does where a default is null.
+Only values that differ from the default are stored (the *overrides*). The *effective* document is the defaults with the
+overrides applied. ``null`` in a request resets a field to its default. Durations end in ``_seconds``. 0 never means
+unlimited; ``null`` does where the default is null.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permissio
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
-from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Ours, wrong_type
+from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, ServerManaged, wrong_type
 
 ROLES_PATH = "user_permissions.roles"
-MOST_ROLES = 50
+MAX_ROLES = 50
 _ROLE_KEY = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-# What a role that everybody gets may hold: reading what is no secret, and one's own things.
-_HARMLESS = frozenset({"organization:read", "settings:read"})
+# Permissions of a role that every new user may get: reading public data, and the user's own objects.
+_DEFAULT_ROLE_PERMISSIONS = frozenset({"organization:read", "settings:read"})
 
 Document = dict[str, Any]
 NO_BOUNDS: Bounds = {}
 
 
-def defaults() -> Document:
-    """The document of an organization that changed nothing."""
+def default_settings() -> Document:
+    """Return the document of an organization that changed nothing."""
     document: Document = {}
     for setting in SETTINGS.values():
         _put(document, setting.path, copy.deepcopy(setting.default))
@@ -45,24 +45,24 @@ def defaults() -> Document:
     return document
 
 
-def effective(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
-    """The defaults with the overrides laid over them, within the instance's ceilings.
+def effective_settings(overrides: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
+    """Return the defaults with the overrides applied, within the instance limits.
 
-    A stored path that this release does not know is passed by.
+    Stored paths that this release does not know are ignored.
     """
-    document = _within(overrides, bounds)
+    document = _apply_overrides(overrides, bounds)
     for small, large in ORDERED_PAIRS if bounds else ():
-        # Whose neighbour a ceiling raised goes up with it, and whose neighbour it lowered comes down: no floor of the
-        # instance is left because the larger of two was chosen below it.
-        least = bounds.get(small, {}).get("min")
-        if least is not None:
-            _put(document, large, max(value_at(document, large), least))
+        # A limit may have raised the smaller value above the larger one or lowered the larger one. Raise the larger
+        # value to the minimum first, then cap the smaller one, so that the order holds and no minimum is violated.
+        minimum = bounds.get(small, {}).get("min")
+        if minimum is not None:
+            _put(document, large, max(value_at(document, large), minimum))
         _put(document, small, min(value_at(document, small), value_at(document, large)))
     return document
 
 
-def _within(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
-    document = defaults()
+def _apply_overrides(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
+    document = default_settings()
     for path, value in _leaves(overrides):
         setting = SETTINGS.get(path)
         if setting is not None or path.startswith(f"{ROLES_PATH}."):
@@ -73,31 +73,31 @@ def _within(overrides: Mapping[str, Any], bounds: Bounds) -> Document:
     return document
 
 
-def limited(overrides: Mapping[str, Any], bounds: Bounds) -> list[str]:
-    """The paths at which a ceiling keeps the organization from what it, or the default, would have."""
-    return changed_paths(effective(overrides), effective(overrides, bounds))
+def limited_paths(overrides: Mapping[str, Any], bounds: Bounds) -> list[str]:
+    """Return the paths at which an instance limit changes the value of the organization."""
+    return changed_paths(effective_settings(overrides), effective_settings(overrides, bounds))
 
 
-def overridden(overrides: Mapping[str, Any]) -> list[str]:
-    """The paths that the organization set itself, in the document's order."""
+def overridden_paths(overrides: Mapping[str, Any]) -> list[str]:
+    """Return the paths that the organization set itself, in the order of the document."""
     stored = {path for path, _ in _leaves(overrides)}
-    return [path for path, _ in _leaves(effective(overrides)) if path in stored]
+    return [path for path, _ in _leaves(effective_settings(overrides)) if path in stored]
 
 
-def merge(
+def merge_settings(
     overrides: Mapping[str, Any],
     partial: Mapping[str, Any],
     bounds: Bounds = NO_BOUNDS,
     *,
     server_managed: frozenset[str] = frozenset(),
 ) -> Document:
-    """The overrides after a request; raises InvalidInput naming every wrong field at once.
+    """Return the overrides after a request. Raises InvalidInput naming every invalid field at once.
 
-    Fields left out keep their value, ``null`` returns to the default (and removes a role of the organization's
-    own), and a value that equals the default is not stored. What is sent back as a ceiling made it changes nothing.
-    ``server_managed`` are the paths whose value is ours and was just made.
+    Fields that are left out keep their value, ``null`` resets to the default (and deletes a custom role), and a value
+    equal to the default is not stored. Sending back a value that an instance limit produced changes nothing.
+    ``server_managed`` are the paths whose value this service has just generated.
     """
-    errors = list(_problems(partial)) or list(_made_elsewhere(overrides, partial, server_managed))
+    errors = list(_problems(partial)) or list(_server_managed_problems(overrides, partial, server_managed))
     if not errors:
         errors = [
             FieldError(path, "beyond_ceiling", reason)
@@ -106,24 +106,24 @@ def merge(
         ]
     if errors:
         raise InvalidInput.of(errors)
-    standard = dict(_leaves(defaults()))
-    standing = dict(_leaves(effective(overrides, bounds))) if bounds else {}
+    defaults = dict(_leaves(default_settings()))
+    current = dict(_leaves(effective_settings(overrides, bounds))) if bounds else {}
     stored = dict(_leaves(overrides))
     for path, value in _leaves(partial):
-        if path in bounds and value is not None and standing.get(path) == value:
+        if path in bounds and value is not None and current.get(path) == value:
             continue
         if path.startswith(f"{ROLES_PATH}.") and value is None:
             stored = {
                 key: kept for key, kept in stored.items() if key != path and not key.startswith(f"{path}.")
             }
-        elif value is None or (path in standard and standard[path] == value):
+        elif value is None or (path in defaults and defaults[path] == value):
             stored.pop(path, None)
         else:
             stored[path] = copy.deepcopy(value)
     result: Document = {}
     for path, value in stored.items():
         _put(result, path, value)
-    document = _within(result, bounds)
+    document = _apply_overrides(result, bounds)
     errors = list(_contradictions(document, {path for path, _ in _leaves(partial)}))
     errors += _roles_without_permissions(partial, document)
     if errors:
@@ -132,13 +132,13 @@ def merge(
 
 
 def changed_paths(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The paths at which two effective documents differ."""
+    """Return the paths at which two effective documents differ."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
     return [path for path in dict.fromkeys([*new, *old]) if old.get(path) != new.get(path)]
 
 
 def value_at(document: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path of an effective document."""
+    """Return the value at a dotted path of an effective document."""
     node: Any = document
     for part in path.split("."):
         node = node[part]
@@ -146,11 +146,13 @@ def value_at(document: Mapping[str, Any], path: str) -> Any:
 
 
 def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError]:
-    """Every field of a request that is unknown, of the wrong type or out of bounds."""
+    """Find every field of a request that is unknown, of the wrong type or out of range."""
     for key, value in partial.items():
         path = f"{head}{key}"
         if "." in key:
-            yield FieldError(path[:200], "unknown_field", "Settings are nested objects; no name holds a dot.")
+            yield FieldError(
+                path[:200], "unknown_field", "Send settings as nested objects. Names contain no dots."
+            )
         elif path == ROLES_PATH:
             yield from _role_problems(value)
         elif path in SETTINGS:
@@ -163,7 +165,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
                 yield wrong_type(path, "an object", value)
             else:
                 yield FieldError(
-                    path, "wrong_type", "Must be an object. Set single fields to null for their defaults."
+                    path, "wrong_type", "Must be an object. Set single fields to null to reset them."
                 )
         else:
             known = sorted(
@@ -174,15 +176,19 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             )
 
 
-def _made_elsewhere(
+def _server_managed_problems(
     overrides: Mapping[str, Any], partial: Mapping[str, Any], server_managed: frozenset[str]
 ) -> Iterator[FieldError]:
-    """Every value that only this service makes, where another is sent than stands."""
+    """Find every server-managed value that the request tries to change."""
     stored = dict(_leaves(overrides))
     for path, value in _leaves(partial):
         kind = SETTINGS[path].kind if path in SETTINGS else None
-        if isinstance(kind, Ours) and value not in (None, stored.get(path)) and path not in server_managed:
-            yield kind.refusal(path)
+        if (
+            isinstance(kind, ServerManaged)
+            and value not in (None, stored.get(path))
+            and path not in server_managed
+        ):
+            yield kind.error(path)
 
 
 def _value_problems(path: str, value: Any) -> Iterator[FieldError]:
@@ -197,10 +203,12 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
         path = f"{ROLES_PATH}.{key}"[:200]
         if _ROLE_KEY.fullmatch(key) is None:
             yield FieldError(
-                path, "invalid_format", "Name roles in lower-case letters, digits, _ and -, at most 40."
+                path, "invalid_format", "Role ids have lower-case letters, digits, _ and -, at most 40."
             )
         elif key == ADMIN:
-            yield FieldError(path, "not_allowed", "The admin role may everything and cannot be changed.")
+            yield FieldError(
+                path, "not_allowed", "The admin role has every permission and cannot be changed."
+            )
         elif entry is None:
             continue
         elif not isinstance(entry, dict):
@@ -217,18 +225,18 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
 
 
 def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
-    """What no single field is to blame for: fields that exclude each other, named by the one that was sent."""
+    """Find fields that contradict each other, and blame the one that was sent."""
     for small, large in ORDERED_PAIRS:
         is_sent = small in sent or large in sent
         if is_sent and value_at(document, small) > value_at(document, large):
-            blamed, other = (small, large) if small in sent or large not in sent else (large, small)
-            relation = "at most" if blamed == small else "at least"
+            field, other = (small, large) if small in sent or large not in sent else (large, small)
+            relation = "at most" if field == small else "at least"
             yield FieldError(
-                blamed, "contradiction", f"Must be {relation} {other}, {value_at(document, other)}."
+                field, "contradiction", f"Must be {relation} {other}, {value_at(document, other)}."
             )
     roles = document["user_permissions"]["roles"]
-    if len(roles) > MOST_ROLES:
-        yield FieldError(ROLES_PATH, "too_many", f"At most {MOST_ROLES} roles.")
+    if len(roles) > MAX_ROLES:
+        yield FieldError(ROLES_PATH, "too_many", f"At most {MAX_ROLES} roles.")
     for key, entry in roles.items():
         path = f"{ROLES_PATH}.{key}.permissions"
         if "permissions" not in entry:
@@ -239,7 +247,7 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
                     yield FieldError(
                         f"{path}[{position}]",
                         "not_allowed",
-                        f"The built-in role {key} can be narrowed, not widened.",
+                        f"The built-in role {key} can be restricted but not extended.",
                     )
     path = "authentication.registration.default_roles"
     for position, name in enumerate(value_at(document, path)):
@@ -247,14 +255,18 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
             yield FieldError(
                 f"{path}[{position}]", "not_allowed", f"There is no such role.{suggestion(name, roles)}"
             )
-        elif not all(_is_harmless(permission) for permission in roles[name].get("permissions", ())):
+        elif not all(
+            _is_allowed_for_new_users(permission) for permission in roles[name].get("permissions", ())
+        ):
             yield FieldError(
-                f"{path}[{position}]", "not_allowed", f"Too much for everybody who signs up: {name}."
+                f"{path}[{position}]",
+                "not_allowed",
+                f"The role {name} has too many permissions for everyone who signs up.",
             )
 
 
 def _roles_without_permissions(partial: Mapping[str, Any], document: Document) -> list[FieldError]:
-    """A new role that was sent as an empty object leaves no trace among the leaves, so it is looked for here."""
+    """Find new roles that were sent as an empty object, which has no leaves."""
     sent = partial.get("user_permissions", {}).get("roles", {})
     return [
         _permissions_required(key)
@@ -267,12 +279,16 @@ def _permissions_required(key: str) -> FieldError:
     return FieldError(
         f"{ROLES_PATH}.{key}.permissions",
         "required",
-        "A role lists its permissions; an empty list is allowed.",
+        "List the permissions of the role. The list may be empty.",
     )
 
 
-def _is_harmless(permission: str) -> bool:
-    return is_app_permission(permission) or permission in _HARMLESS or permission.endswith(":own")
+def _is_allowed_for_new_users(permission: str) -> bool:
+    return (
+        is_app_permission(permission)
+        or permission in _DEFAULT_ROLE_PERMISSIONS
+        or permission.endswith(":own")
+    )
 
 
 def _leaves(document: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
@@ -298,11 +314,11 @@ _SECTIONS = frozenset(
 )
 
 
-def brought_in(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
-    """The overrides of an organization that comes from another installation, judged as if somebody sent them here.
+def validate_imported_settings(foreign: Mapping[str, Any], bounds: Bounds = NO_BOUNDS) -> Document:
+    """Validate the overrides of an organization imported from another installation, as if they were sent here.
 
-    What this service makes itself may stand in them: it comes along. Raises InvalidInput naming every wrong field,
-    also for what the instance's ceilings do not allow.
+    Server-managed values are accepted, because they are imported too. Raises InvalidInput naming every invalid field,
+    including values that the instance limits do not allow.
     """
-    ours = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, Ours))
-    return merge({}, foreign, bounds, server_managed=ours)
+    paths = frozenset(path for path, setting in SETTINGS.items() if isinstance(setting.kind, ServerManaged))
+    return merge_settings({}, foreign, bounds, server_managed=paths)

@@ -1,7 +1,7 @@
-"""Until when something lives whose length of life is a setting: as was written down then, or as is allowed now.
+"""Effects of settings: expiry times under the current settings, and settings without an effect.
 
-A length that was shortened counts at once for what stands, and one that was made longer for what is made from then on:
-nobody gets more time than they were told. What others check by themselves lives as it says: access and ID tokens.
+A shorter lifetime applies to existing grants immediately, a longer one only to new ones: nobody gets more time than
+they were shown. Access tokens and ID tokens that others verify themselves are valid for as long as they state.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from typing import Any
 
 from app.rules.authorization.consents import end_of_consent, longest_life
 
-WITHOUT_EFFECT = "Stored, and without effect in this release."
+WITHOUT_EFFECT = "This setting is stored but has no effect in this release."
 
-# Paths that nothing reads. Whoever makes one count takes it out; a test knows when one was forgotten.
+# Paths that nothing reads. Remove a path here when it gets an effect; a test finds forgotten ones.
 WITHOUT_EFFECT_YET: frozenset[str] = frozenset()
 
 
 def warnings_for(changed: Iterable[str]) -> tuple[str, ...]:
-    """One sentence for each changed path that nothing follows from."""
+    """Return one sentence for each changed path that has no effect."""
     return tuple(f"{path}: {WITHOUT_EFFECT}" for path in changed if path in WITHOUT_EFFECT_YET)
 
 
-def reason_of(path: str, why: str) -> str:
-    """Why the setting is there, and that it has no effect yet where that is so."""
+def describe_setting(path: str, why: str) -> str:
+    """Return the description of the setting, and that it has no effect yet where that is so."""
     return f"{why} {WITHOUT_EFFECT}" if path in WITHOUT_EFFECT_YET else why
 
 
-def end_of_life(written: datetime, began_at: datetime, seconds: int) -> datetime:
-    """The earlier of the end that was written down and ``seconds`` after the beginning."""
-    return min(written, began_at + timedelta(seconds=seconds))
+def earliest_expiry(stored: datetime, started_at: datetime, seconds: int) -> datetime:
+    """Return the stored expiry or ``seconds`` after the start, whichever is earlier."""
+    return min(stored, started_at + timedelta(seconds=seconds))
 
 
-def end_under_consent(
+def grant_expiry(
     settings: Mapping[str, Any], *, expires_at: datetime, allowed_at: datetime, is_consented: bool
 ) -> datetime:
-    """When a grant ends that may rest on a consent: as was written down, or a consent's longest life after its start.
+    """Return when a grant expires: as stored, or at the maximum consent lifetime after it was allowed.
 
-    Whoever allowed something cannot have meant it for longer than a consent may stand.
+    A user cannot have meant to allow access for longer than a consent may last.
     """
     seconds = longest_life(settings) if is_consented else None
     return end_of_consent(allowed_at, expires_at, seconds) or expires_at
 
 
-def end_of_family(
+def refresh_token_expiry(
     settings: Mapping[str, Any],
     *,
     created_at: datetime,
@@ -54,16 +54,14 @@ def end_of_family(
     allowed_at: datetime,
     is_consented: bool,
 ) -> datetime:
-    """When the refresh tokens of a grant end, if nobody uses them until then.
+    """Return when the refresh tokens of a grant expire if they are not used before.
 
-    ``settings`` are an organization's whole document. ``refreshed_at`` is the latest use; None where it was not kept.
-    ``is_consented`` says that the grant rests on a consent, whose longest life then bounds it too.
+    ``settings`` are the whole document of the organization. ``refreshed_at`` is the last use, or None if it is unknown.
+    ``is_consented`` says that the grant depends on a consent, whose maximum lifetime then applies too.
     """
     limits = settings["oauth"]["refresh_token"]
-    idle_end = idle_expires_at
+    idle_expiry = idle_expires_at
     if refreshed_at is not None:
-        idle_end = end_of_life(idle_end, refreshed_at, limits["idle_ttl_seconds"])
-    written = end_under_consent(
-        settings, expires_at=expires_at, allowed_at=allowed_at, is_consented=is_consented
-    )
-    return min(idle_end, end_of_life(written, created_at, limits["ttl_seconds"]))
+        idle_expiry = earliest_expiry(idle_expiry, refreshed_at, limits["idle_ttl_seconds"])
+    stored = grant_expiry(settings, expires_at=expires_at, allowed_at=allowed_at, is_consented=is_consented)
+    return min(idle_expiry, earliest_expiry(stored, created_at, limits["ttl_seconds"]))

@@ -1,10 +1,10 @@
-"""Names of browsers and systems, as far as a User-Agent header can be believed: for a list that people recognise."""
+"""Readable names of browsers and systems from a User-Agent header, for lists shown to users."""
 
 from __future__ import annotations
 
 from app.rules.languages.sentences import sentence
 
-# The first that is found counts: Edge and Opera also say Chrome, Chrome also says Safari.
+# The first match is used, because Edge and Opera also mention Chrome, and Chrome also mentions Safari.
 _BROWSERS = (
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
@@ -30,7 +30,7 @@ _SYSTEMS = (
 
 
 def browser_name(user_agent: str) -> str:
-    """``Firefox on Windows``, or as much of it as is known."""
+    """Return a name such as ``Firefox on Windows``, or the part of it that is known."""
     browser = next((name for mark, name in _BROWSERS if mark.lower() in user_agent.lower()), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if browser and system:

@@ -1,4 +1,7 @@
-"""Lockout: how long somebody waits after failed attempts. The wait doubles and ends; nobody is locked out for ever."""
+"""Lockout: how long to wait after failed attempts.
+
+The wait doubles up to a maximum, and no lockout is permanent.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 IPV6_SITE_FACTOR = 8
-
-
-def network_of(address: str | None) -> str:
-    """The /24 of an IPv4 address, the /64 of an IPv6 one; ``unknown`` for anything else."""
-    parsed = _parsed(address)
-    if parsed is None:
-        return "unknown"
-    return _network(parsed, 24 if isinstance(parsed, ipaddress.IPv4Address) else 64)
-
-
-def networks_of(address: str | None) -> tuple[tuple[str, int], ...]:
-    """Every network that the address is counted in, with how many times as much is let through there."""
-    parsed = _parsed(address)
-    nearest = (network_of(address), 1)
-    return (
-        (nearest, (_network(parsed, 48), IPV6_SITE_FACTOR))
-        if isinstance(parsed, ipaddress.IPv6Address)
-        else (nearest,)
-    )
-
-
-def _parsed(address: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        parsed = ipaddress.ip_address(address or "")
-    except ValueError:
-        return None
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return mapped or parsed
-
-
-def _network(address: ipaddress.IPv4Address | ipaddress.IPv6Address, length: int) -> str:
-    return str(ipaddress.ip_network(f"{address}/{length}", strict=False))
+"""How many times the limit of a /64 applies to the /48 that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lockout:
-    """``authentication.lockout`` of an organization's settings."""
+    """The setting ``authentication.lockout`` of an organization."""
 
     max_failures: int
     window: timedelta
@@ -54,7 +26,7 @@ class Lockout:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Lockout:
-        """The lockout of an effective settings document."""
+        """Return the lockout of an effective settings document."""
         values = settings["authentication"]["lockout"]
         return cls(
             values["max_failures"],
@@ -63,14 +35,14 @@ class Lockout:
             timedelta(seconds=values["max_delay_seconds"]),
         )
 
-    def from_failure(self, max_failures: int) -> Lockout:
-        """The same, only that the waits begin after so many failures."""
+    def with_max_failures(self, max_failures: int) -> Lockout:
+        """Return a copy in which waits begin after the given number of failures."""
         return replace(self, max_failures=max_failures)
 
     def seconds_to_wait(self, failures: int, last_failure: datetime | None, now: datetime) -> int:
-        """Whole seconds until the next attempt may be made; 0 when it may be made now.
+        """Return the whole seconds until the next attempt, 0 if it is allowed now.
 
-        ``failures`` are those within the window, the last of them at ``last_failure``.
+        ``failures`` counts those within the window, the last of them at ``last_failure``.
         """
         if failures < self.max_failures or last_failure is None:
             return 0
@@ -81,3 +53,37 @@ class Lockout:
     def attempts_left(self, failures: int) -> int:
         """How many further attempts are answered without a wait."""
         return max(0, self.max_failures - failures)
+
+
+def network_of(ip_address: str | None) -> str:
+    """Return the /24 of an IPv4 address or the /64 of an IPv6 address, ``unknown`` for anything else."""
+    parsed = _parse_ip(ip_address)
+    if parsed is None:
+        return "unknown"
+    return _network(parsed, 24 if isinstance(parsed, ipaddress.IPv4Address) else 64)
+
+
+def networks_of(ip_address: str | None) -> tuple[tuple[str, int], ...]:
+    """Return the networks that failures from the IP address count towards, each with the factor for its
+    limit.
+    """
+    parsed = _parse_ip(ip_address)
+    nearest = (network_of(ip_address), 1)
+    return (
+        (nearest, (_network(parsed, 48), IPV6_SITE_FACTOR))
+        if isinstance(parsed, ipaddress.IPv6Address)
+        else (nearest,)
+    )
+
+
+def _parse_ip(ip_address: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        parsed = ipaddress.ip_address(ip_address or "")
+    except ValueError:
+        return None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
+
+
+def _network(ip_address: ipaddress.IPv4Address | ipaddress.IPv6Address, length: int) -> str:
+    return str(ipaddress.ip_network(f"{ip_address}/{length}", strict=False))

@@ -1,8 +1,8 @@
-"""Second factors: who is asked for one, who may put it off until when, and what a sign-in is worth by it.
+"""Second factors: TOTP and recovery codes, when an organization requires a second factor, and ``amr`` values.
 
-``amr`` names what was really used, in the words of RFC 8176: ``pwd``, ``otp`` for a code of an authenticator app and
-for a recovery code (which is a password of use once), ``hwk`` or ``swk`` and ``user`` for a passkey, and ``mfa`` as
-soon as two factors came together.
+``amr`` lists the methods that were used (RFC 8176): ``pwd``, ``otp`` for an authenticator or recovery code (a
+one-time password), ``hwk`` or ``swk`` with ``user`` for a passkey, and ``mfa`` once two factors were
+combined.
 """
 
 from __future__ import annotations
@@ -25,83 +25,19 @@ DIGITS = 6
 SECRET_BYTES = 20
 """160 bits, as long as the hash (RFC 4226 section 4, R6)."""
 ACCEPTED_STEP_OFFSETS = (0, -1, 1)
-"""The step that it is, the one before and the one after: clocks differ (RFC 6238 section 5.2)."""
-
+"""The current time step, the one before and the one after, because clocks differ (RFC 6238 section 5.2)."""
 _CODE = re.compile(r"[0-9]{6}")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _RECOVERY = re.compile(rf"[{_ALPHABET}]{{24}}")
 _MISREAD = str.maketrans({"o": "0", "i": "1", "l": "1", "u": "v"})
-
-
-def new_secret() -> bytes:
-    """The secret that an authenticator app shares with us."""
-    return secrets.token_bytes(SECRET_BYTES)
-
-
-def format_secret(secret: bytes) -> str:
-    """The secret as one types it where no code can be scanned, in groups of four."""
-    text = b32encode(secret).decode().rstrip("=")
-    return " ".join(text[index : index + 4] for index in range(0, len(text), 4))
-
-
-def otpauth_uri(secret: bytes, *, issuer: str, account: str) -> str:
-    """``otpauth://…``, what the QR code holds: the form that authenticator apps read."""
-    # Apps split the label at the first colon, and some refuse two issuers that differ.
-    issuer = issuer.replace(":", " ")
-    query = {"secret": b32encode(secret).decode().rstrip("="), "issuer": issuer}
-    label = f"{quote(issuer)}:{quote(account)}"
-    return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
-
-
-def totp_code(secret: bytes, step: int) -> str:
-    """The code of a time step: HMAC-SHA-1, truncated to six digits (RFC 4226 section 5.3)."""
-    mac = hmac.digest(secret, struct.pack(">Q", step), hashlib.sha1)
-    start = mac[-1] & 0x0F
-    number = int.from_bytes(mac[start : start + 4], "big") & 0x7FFFFFFF
-    return f"{number % 10**DIGITS:0{DIGITS}}"
-
-
-def matching_step(secret: bytes, typed: str, now: datetime) -> int | None:
-    """The time step whose code was typed, of the three that count now, or None."""
-    code = re.sub(r"[\s-]", "", typed)
-    if not _CODE.fullmatch(code):
-        return None
-    current = int(now.timestamp()) // STEP_SECONDS
-    # All three are compared, so that the time taken says nothing of which it was.
-    found = [
-        current + offset
-        for offset in ACCEPTED_STEP_OFFSETS
-        if hmac.compare_digest(totp_code(secret, current + offset), code)
-    ]
-    return found[0] if found else None
-
-
-def new_recovery_code() -> str:
-    """120 random bits, in groups of four that can be read from paper."""
-    text = "".join(secrets.choice(_ALPHABET) for _ in range(24))
-    return "-".join(text[index : index + 4] for index in range(0, 24, 4))
-
-
-def normalize_recovery_code(typed: str) -> str | None:
-    """The code in its one form, or None for what cannot be one; spaces, hyphens and case do not matter."""
-    text = re.sub(r"[\s-]", "", typed).lower().translate(_MISREAD) if len(typed) <= 64 else ""
-    return text if _RECOVERY.fullmatch(text) else None
-
-
-def recovery_code_digest(code: str) -> bytes:
-    """SHA-256 of the code's one form: at 120 random bits nothing slower protects more (MF-4)."""
-    return hashlib.sha256(f"recovery code {code}".encode()).digest()
-
-
 TOTP, PASSKEY = "totp", "passkey"
 AMR_MFA = "mfa"
-
-_OF_EVERYBODY = frozenset({"required"})
-_OF_ADMINS = frozenset({"required", "required_for_admins"})
+_REQUIRED_FOR_ALL = frozenset({"required"})
+_REQUIRED_FOR_ADMINS = frozenset({"required", "required_for_admins"})
 
 
 class MfaRequirement(Enum):
-    """What a person with one proof is asked for before the sign-in stands."""
+    """What a user who gave one factor still has to do."""
 
     NOTHING = "nothing"
     VERIFY = "verify"
@@ -111,42 +47,105 @@ class MfaRequirement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MfaDecision:
-    """``until`` is when an offer becomes a demand."""
+    """A requirement. ``until`` is when an offered factor becomes required."""
 
-    demand: MfaRequirement
+    requirement: MfaRequirement
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MfaGraceStart:
-    """Since when what the demand rests on is so: the account, the role of an administrator, the policy.
+    """The times that a grace period can start from: the account, the administrator role, the policy.
 
-    A moment of the policy that is unknown lies before the account was made.
+    An unknown time of the policy counts as before the account was created.
     """
 
     created_at: datetime
     admin_since: datetime | None = None
-    demanded_of_all_from: datetime | None = None
-    demanded_of_admins_from: datetime | None = None
+    required_of_all_since: datetime | None = None
+    required_of_admins_since: datetime | None = None
+
+
+def new_secret() -> bytes:
+    """Create the secret that an authenticator app shares with the server."""
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def format_secret(secret: bytes) -> str:
+    """Return the secret in base32 in groups of four, for typing it where no QR code can be scanned."""
+    text = b32encode(secret).decode().rstrip("=")
+    return " ".join(text[index : index + 4] for index in range(0, len(text), 4))
+
+
+def otpauth_uri(secret: bytes, *, issuer: str, account: str) -> str:
+    """Return the ``otpauth:`` URI for the QR code."""
+    # Apps split the label at the first colon, and some refuse two issuers that differ.
+    issuer = issuer.replace(":", " ")
+    query = {"secret": b32encode(secret).decode().rstrip("="), "issuer": issuer}
+    label = f"{quote(issuer)}:{quote(account)}"
+    return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
+
+
+def totp_code(secret: bytes, step: int) -> str:
+    """Return the code of a time step: HMAC-SHA-1, truncated to six digits (RFC 4226 section 5.3)."""
+    mac = hmac.digest(secret, struct.pack(">Q", step), hashlib.sha1)
+    start = mac[-1] & 0x0F
+    number = int.from_bytes(mac[start : start + 4], "big") & 0x7FFFFFFF
+    return f"{number % 10**DIGITS:0{DIGITS}}"
+
+
+def matching_step(secret: bytes, typed: str, now: datetime) -> int | None:
+    """Return the accepted time step whose code was typed, or None."""
+    code = re.sub(r"[\s-]", "", typed)
+    if not _CODE.fullmatch(code):
+        return None
+    current = int(now.timestamp()) // STEP_SECONDS
+    # Compare all three, so that the time taken does not reveal which one matched.
+    starts = [
+        current + offset
+        for offset in ACCEPTED_STEP_OFFSETS
+        if hmac.compare_digest(totp_code(secret, current + offset), code)
+    ]
+    return starts[0] if starts else None
+
+
+def new_recovery_code() -> str:
+    """Create a recovery code of 120 random bits in groups of four, easy to read from paper."""
+    text = "".join(secrets.choice(_ALPHABET) for _ in range(24))
+    return "-".join(text[index : index + 4] for index in range(0, 24, 4))
+
+
+def normalize_recovery_code(typed: str) -> str | None:
+    """Return the canonical form of a typed code, or None if it cannot be one.
+
+    Spaces, hyphens and case do not matter.
+    """
+    text = re.sub(r"[\s-]", "", typed).lower().translate(_MISREAD) if len(typed) <= 64 else ""
+    return text if _RECOVERY.fullmatch(text) else None
+
+
+def recovery_code_digest(code: str) -> bytes:
+    """Return the SHA-256 of a normalized code. With 120 random bits a slow hash adds nothing (MF-4)."""
+    return hashlib.sha256(f"recovery code {code}".encode()).digest()
 
 
 def used_second_factor(amr: Collection[str]) -> bool:
-    """Whether the sign-in rests on more than one factor."""
+    """Return whether the sign-in used more than one factor."""
     return AMR_MFA in amr
 
 
 def combine_amr(amr: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
-    """The methods of a sign-in whose second factor was given, each once."""
+    """Return the methods of a sign-in after its second factor, without duplicates and with ``mfa``."""
     return tuple(dict.fromkeys([*(name for name in amr if name != AMR_MFA), *more, AMR_MFA]))
 
 
 def is_mfa_offered(settings: Mapping[str, Any]) -> bool:
-    """Whether people of the organization may have a second factor at all."""
+    """Return whether users of the organization may have a second factor at all."""
     return bool(settings["authentication"]["mfa"]["policy"] != "off")
 
 
 def allowed_methods(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What counts as a second factor and may be set up."""
+    """Return the second-factor methods that the organization accepts and that may be set up."""
     authentication = settings["authentication"]
     methods = authentication["mfa"]["methods"] if is_mfa_offered(settings) else []
     return tuple(name for name in methods if name != PASSKEY or authentication["passkeys"]["enabled"])
@@ -157,19 +156,19 @@ def decide_mfa(
     *,
     enrolled: Collection[str],
     amr: Collection[str],
-    standing: MfaGraceStart,
+    grace_start: MfaGraceStart,
     now: datetime,
 ) -> MfaDecision:
-    """What the sign-in still needs.
+    """Decide what a sign-in still needs.
 
-    A factor that somebody has is asked for, also when its method counts no more: narrowing the methods must not open
-    an account to its password alone.
+    An enrolled factor is requested even if its method is no longer allowed, because restricting the methods
+    must not reduce an account's protection to the password.
     """
     if not is_mfa_offered(settings):
         return MfaDecision(MfaRequirement.NOTHING)
     if enrolled and not used_second_factor(amr):
         return MfaDecision(MfaRequirement.VERIFY)
-    since = _demanded_since(settings["authentication"]["mfa"]["policy"], standing)
+    since = _required_since(settings["authentication"]["mfa"]["policy"], grace_start)
     if since is None or set(enrolled) & set(allowed_methods(settings)):
         return MfaDecision(MfaRequirement.NOTHING)
     until = since + timedelta(seconds=settings["authentication"]["mfa"]["grace_period_seconds"])
@@ -177,35 +176,40 @@ def decide_mfa(
 
 
 def update_mfa_required_since(
-    before: str, after: str, moments: tuple[datetime | None, datetime | None], now: datetime
+    before: str, after: str, required_since: tuple[datetime | None, datetime | None], now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Since when the policy demands a second factor of everybody and of administrators, after it changed.
+    """Return since when a second factor is required of all users and of administrators, after a policy
+    change.
 
-    What was demanded before stays so since then; what is demanded no more has no moment.
+    An existing requirement keeps its time. A requirement that was lifted has none.
     """
-    of_all, of_admins = moments
+    all_since, admins_since = required_since
     return (
-        _moment(before in _OF_EVERYBODY, after in _OF_EVERYBODY, of_all, now),
-        _moment(before in _OF_ADMINS, after in _OF_ADMINS, of_admins, now),
+        _updated_since(before in _REQUIRED_FOR_ALL, after in _REQUIRED_FOR_ALL, all_since, now),
+        _updated_since(before in _REQUIRED_FOR_ADMINS, after in _REQUIRED_FOR_ADMINS, admins_since, now),
     )
 
 
-def _moment(was: bool, is_now: bool, moment: datetime | None, now: datetime) -> datetime | None:
-    if not is_now:
+def _updated_since(
+    was_required: bool, is_required: bool, since: datetime | None, now: datetime
+) -> datetime | None:
+    if not is_required:
         return None
-    return moment if was else now
+    return since if was_required else now
 
 
-def _demanded_since(policy: str, standing: MfaGraceStart) -> datetime | None:
-    """The later of the moments that make the demand; None when there is none."""
-    found = []
-    if policy in _OF_EVERYBODY:
-        found.append(_latest(standing.created_at, standing.demanded_of_all_from))
-    if policy in _OF_ADMINS and standing.admin_since is not None:
-        found.append(_latest(standing.created_at, standing.admin_since, standing.demanded_of_admins_from))
-    # An administrator of whom it was demanded before everybody's turn came does not start again.
-    return min(found) if found else None
+def _required_since(policy: str, grace_start: MfaGraceStart) -> datetime | None:
+    """Return the earliest time from which the policy requires a factor of this user, or None."""
+    starts = []
+    if policy in _REQUIRED_FOR_ALL:
+        starts.append(_latest(grace_start.created_at, grace_start.required_of_all_since))
+    if policy in _REQUIRED_FOR_ADMINS and grace_start.admin_since is not None:
+        starts.append(
+            _latest(grace_start.created_at, grace_start.admin_since, grace_start.required_of_admins_since)
+        )
+    # An administrator's grace period does not restart when the requirement is extended to all users.
+    return min(starts) if starts else None
 
 
-def _latest(*moments: datetime | None) -> datetime:
-    return max(moment for moment in moments if moment is not None)
+def _latest(*required_since: datetime | None) -> datetime:
+    return max(since for since in required_since if since is not None)

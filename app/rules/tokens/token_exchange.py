@@ -30,7 +30,7 @@ class ExchangeRequest:
 
 
 def checked(form: Mapping[str, str]) -> ExchangeRequest:
-    """The request of RFC 8693 section 2.1. Raises OAuthRefusal (invalid_request), InvalidTarget."""
+    """The request of RFC 8693 section 2.1. Raises OAuthError (invalid_request), InvalidTarget."""
     subject_token = form.get("subject_token")
     if subject_token is None:
         raise _missing("subject_token")
@@ -58,7 +58,7 @@ def actors(
     """The ``act`` claim of the new token (RFC 8693 section 4.1): who acts now, and before that who did.
 
     ``of_subject`` and ``of_actor`` are what the two tokens said already. An earlier actor is never left out, by
-    impersonation neither. Raises OAuthRefusal when the chain is longer than ``MOST_ACTORS``.
+    impersonation neither. Raises OAuthError when the chain is longer than ``MOST_ACTORS``.
     """
     before = dict(of_subject) if of_subject is not None else None
     if policy == IMPERSONATION:

@@ -1,4 +1,4 @@
-"""Registration: whether people may make accounts for themselves, and with which addresses."""
+"""Registration and invitations: whether users may join an organization, and with which emails."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from app.rules.errors import Conflict
 from app.rules.mail.email_addresses import canonical_email
 
 
-def is_open(settings: Mapping[str, Any]) -> bool:
-    """Whether anybody may make an account, and could sign in with it."""
+def is_registration_open(settings: Mapping[str, Any]) -> bool:
+    """Return whether users may register themselves and sign in afterwards."""
     authentication = settings["authentication"]
     return bool(authentication["registration"]["mode"] == "open" and authentication["password"]["enabled"])
 
 
-def has_passwords(settings: Mapping[str, Any]) -> bool:
-    """Whether whoever chooses a password can sign in with it."""
+def are_passwords_enabled(settings: Mapping[str, Any]) -> bool:
+    """Return whether users can sign in with a password."""
     return bool(settings["authentication"]["password"]["enabled"])
 
 
-def require_invitable(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
-    """People may be invited. Raises Conflict where the organization is closed, or they would have no way in.
+def require_invitations_possible(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
+    """Require that users may be invited. Raises Conflict if registration is closed or they could not sign in.
 
-    ``by_passkey`` says whether a passkey alone signs in here.
+    ``by_passkey`` says whether users can sign in with a passkey alone.
     """
-    if not has_passwords(settings) and not by_passkey:
+    if not are_passwords_enabled(settings) and not by_passkey:
         raise Conflict(
-            "Nobody can come in by an invitation while neither passwords nor passkeys sign in: its page asks for one "
-            "of them. Switch authentication.password.enabled on first, or authentication.passkeys.enabled and "
-            ".passwordless, which need an address with a domain name.",
+            "Invited users could not sign in, because neither passwords nor passkeys are enabled. Turn on "
+            "authentication.password.enabled, or both authentication.passkeys.enabled and "
+            "authentication.passkeys.passwordless, which require a domain name.",
             code="passwords_off",
         )
     if settings["authentication"]["registration"]["mode"] == "closed":
         raise Conflict(
-            "This organization is closed to new people; its setting authentication.registration.mode says so.",
+            "This organization does not accept new users. Change authentication.registration.mode to invite users.",
             code="registration_closed",
         )
 
 
-def require_passwords_to_join(settings: Mapping[str, Any]) -> None:
-    """Who is invited may choose a password: it would be their way in. Raises Conflict."""
-    if not has_passwords(settings):
+def require_invitation_by_password(settings: Mapping[str, Any]) -> None:
+    """Require that invited users may choose a password. Raises Conflict."""
+    if not are_passwords_enabled(settings):
         raise Conflict("This organization does not let people sign in with a password.", code="passwords_off")
 
 
 def is_domain_allowed(email: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the organization takes addresses of this domain; without a list it takes all."""
+    """Return whether the organization accepts emails of this domain. An empty list allows all."""
     allowed = settings["authentication"]["registration"]["allowed_email_domains"]
     domain = (canonical_email(email) or "").rpartition("@")[2]
-    return not allowed or any(canonical_email(f"x@{one}") == f"x@{domain}" for one in allowed)
+    return not allowed or any(
+        canonical_email(f"x@{allowed_domain}") == f"x@{domain}" for allowed_domain in allowed
+    )

@@ -1,7 +1,8 @@
-"""Files of people: CSV (RFC 4180), a JSON array, or lines of JSON, read a piece at a time into numbered rows.
+"""Import files: CSV (RFC 4180), a JSON array or JSON lines, read in pieces as numbered rows and validated.
 
-What is wrong with the file as a whole is refused here; what is wrong with one person is for ``user_import``. Numbers
-are those that a spreadsheet shows: the header of a CSV is row 1. A cell is data, whatever it begins with.
+``read_rows`` rejects files that are unreadable as a whole, ``validate_imported_user`` reports the errors of
+one row. Row numbers are those that a spreadsheet shows: the header of a CSV file is row 1. Cells are data
+even if they look like formulas.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
 from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
 from app.rules.strict_json import load_object
-from app.rules.users.profile import ADDRESS_PARTS, CHECKS, LONGEST_NAME, STATUSES, checked_profile
+from app.rules.users.profile import ADDRESS_PARTS, CHECKS, MAX_NAME_LENGTH, STATUSES, validate_profile
 
 ON_EXISTING = ("skip", "update")
-MOST_ROLES = 20
+MAX_IMPORTED_ROLES = 20
 _OWN_FIELDS = ("email", "name", "email_verified", "password_hash", "roles", "status")
 _ADDRESS_FIELDS = tuple(f"address.{part}" for part in ADDRESS_PARTS)
 CSV_FIELDS = (*_OWN_FIELDS, *CHECKS, *_ADDRESS_FIELDS)
 JSON_FIELDS = (*CSV_FIELDS, "address")
 REPORT_FIELDS = ("row", "errors")
-"""What a report of refused rows adds; of no account when it is sent again."""
+"""Columns that a report of refused rows adds, which are ignored when it is uploaded again."""
 SYNONYMS = {
     "mail": "email",
     "e-mail": "email",
@@ -49,14 +50,20 @@ SYNONYMS = {
     "enabled": "status",
 }
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_BETWEEN_ROLES = re.compile(r"[\s,;]+")
+_ROLE_SEPARATORS = re.compile(r"[\s,;]+")
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_ROW_LENGTH = 64 * 1024
+MAX_ROWS = 250_000
+_SPACE = re.compile(r"[ \t\r\n]*")
+# Values that a spreadsheet would treat as formulas. Reports prefix them with an apostrophe.
+_FORMULA = re.compile(r"'[=+\-@\t\r]")
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedPerson:
-    """A row that is right in itself. ``given`` names what it says; the rest are defaults.
+class ImportedUser:
+    """A valid row. ``given`` names the fields that it contains. The others have defaults.
 
-    ``password_scheme`` is None for a hash with our own parameters, and without one.
+    ``password_scheme`` is None without a hash, and for one with the current parameters.
     """
 
     email: str
@@ -71,8 +78,77 @@ class ImportedPerson:
     given: frozenset[str] = frozenset()
 
 
-def checked_person(fields: Mapping[str, Any]) -> ImportedPerson:
-    """The person of a row. Raises InvalidInput naming every wrong field."""
+class UnreadableFile(InvalidInput):
+    """The file cannot be read as a whole. The message names the line."""
+
+    code = "unreadable_file"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the file. ``problem`` describes an error of the row itself."""
+
+    number: int
+    fields: Mapping[str, Any]
+    problem: str | None = None
+
+
+class _ArrayReader:
+    """Reads an array in pieces: the pending text, and what must come next."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._expected = "["
+        self._count = 0
+        self._decoder = json.JSONDecoder()
+
+    def items(self, text: str, *, is_last: bool = False) -> Iterator[str]:
+        """Return the items that the text completes."""
+        self._pending += text
+        position = 0
+        while True:
+            space = _SPACE.match(self._pending, position)
+            position = space.end() if space else position
+            if position == len(self._pending):
+                break
+            if self._expected == "{" and self._pending[position] == "{":
+                end = self._end_of_item(position, is_last)
+                if end is None:
+                    break
+                self._count += 1
+                yield self._pending[position:end]
+                position, self._expected = end, ","
+            else:
+                self._advance(self._pending[position])
+                position += 1
+        self._pending = self._pending[position:]
+        if is_last and self._expected != "":
+            raise _unreadable("The file must be one array of objects, [{…}, {…}], but ends too early.")
+
+    def _end_of_item(self, position: int, is_last: bool) -> int | None:
+        """Return where the item ends, or None if more text is needed."""
+        try:
+            return self._decoder.raw_decode(self._pending, position)[1]
+        except (ValueError, RecursionError) as error:
+            if is_last or len(self._pending) - position > MAX_ROW_LENGTH:
+                raise _unreadable(
+                    f"Item {self._count + 1} is not valid JSON, or has more than {MAX_ROW_LENGTH} characters."
+                ) from error
+            return None
+
+    def _advance(self, char: str) -> None:
+        if char == self._expected and char in "[,":
+            self._expected = "{"
+        elif char == "]" and (self._expected == "," or (self._expected == "{" and not self._count)):
+            self._expected = ""
+        else:
+            raise _unreadable(
+                f"The file must be one array of objects, but item {self._count + 1} is not an object."
+            )
+
+
+def validate_imported_user(fields: Mapping[str, Any]) -> ImportedUser:
+    """Return the user of a row. Raises InvalidInput naming every wrong field."""
     found = Findings()
     find_unknown(found, fields, JSON_FIELDS, synonyms=SYNONYMS)
     given = {name: value for name, value in fields.items() if value is not None and name in JSON_FIELDS}
@@ -83,7 +159,7 @@ def checked_person(fields: Mapping[str, Any]) -> ImportedPerson:
     elif canonical is None:
         found.add("email", "invalid_email", "This is not an e-mail address.")
     name = given.get("name", "")
-    found.add_problem("name", text_problem(name, longest=LONGEST_NAME, shortest=0))
+    found.add_problem("name", text_problem(name, longest=MAX_NAME_LENGTH, shortest=0))
     status = given.get("status", "active")
     if status not in STATUSES:
         found.add("status", "not_allowed", f"This must be one of: {', '.join(STATUSES)}.")
@@ -92,7 +168,7 @@ def checked_person(fields: Mapping[str, Any]) -> ImportedPerson:
     profile = _profile(given, found)
     stored, scheme = _hash(given.get("password_hash"), found)
     found.raise_if_any()
-    return ImportedPerson(
+    return ImportedUser(
         email=str(email).strip(),
         canonical=str(canonical),
         name=name,
@@ -106,6 +182,39 @@ def checked_person(fields: Mapping[str, Any]) -> ImportedPerson:
     )
 
 
+def read_rows(chunks: Iterable[bytes], file_format: str) -> Iterator[Row]:
+    """Return the rows of a file whose bytes come in ``chunks``. Raises UnreadableFile."""
+    for count, row in enumerate(_FORMATS[file_format](_decode(chunks)), 1):
+        if count > MAX_ROWS:
+            raise _unreadable(f"The file has more than {MAX_ROWS} rows. Split it into smaller files.")
+        yield row
+
+
+def format_of_name(name: str) -> str:
+    """Return the format for a file name's extension, CSV if unknown."""
+    ending = name.rpartition(".")[2].lower()
+    return {"jsonl": "ndjson"}.get(ending, ending if ending in FORMATS else "csv")
+
+
+def as_cells(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row as report cells that no spreadsheet treats as formulas and ``read_rows`` reads back."""
+    flat = dict(fields)
+    address = flat.pop("address", None)
+    if isinstance(address, Mapping):
+        flat |= {f"address.{part}": value for part, value in address.items()}
+    return {name: as_cell(value) for name, value in flat.items() if value is not None}
+
+
+def as_cell(value: Any) -> str:
+    """Return a value as one cell of a report."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = " ".join(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if _FORMULA.match(f"'{text}") else text
+
+
 def _boolean(sent: Any, found: Findings) -> bool:
     if isinstance(sent, bool):
         return sent
@@ -116,12 +225,12 @@ def _boolean(sent: Any, found: Findings) -> bool:
 
 
 def _roles(sent: Any, found: Findings) -> tuple[str, ...]:
-    names = [name for name in _BETWEEN_ROLES.split(sent) if name] if isinstance(sent, str) else sent
+    names = [name for name in _ROLE_SEPARATORS.split(sent) if name] if isinstance(sent, str) else sent
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        found.add("roles", "wrong_type", "Write the keys of roles, parted by spaces, or a list of them.")
+        found.add("roles", "wrong_type", "Write the keys of roles separated by spaces, or a list of them.")
         return ()
-    if len(names) > MOST_ROLES:
-        found.add("roles", "too_many", f"At most {MOST_ROLES} roles.")
+    if len(names) > MAX_IMPORTED_ROLES:
+        found.add("roles", "too_many", f"A user can have at most {MAX_IMPORTED_ROLES} roles.")
         return ()
     return tuple(dict.fromkeys(names))
 
@@ -134,9 +243,9 @@ def _profile(given: Mapping[str, Any], found: Findings) -> dict[str, Any]:
         found.add("address", "wrong_type", f"This must be an object, not {type_name(address)}.")
         address = {}
     try:
-        return checked_profile(claims | {"address": {**address, **parts}})
-    except InvalidInput as wrong:
-        for error in wrong.errors:
+        return validate_profile(claims | {"address": {**address, **parts}})
+    except InvalidInput as invalid:
+        for error in invalid.errors:
             found.add(error.field, error.code, error.message)
         return {}
 
@@ -145,84 +254,28 @@ def _hash(sent: Any, found: Findings) -> tuple[str | None, str | None]:
     if sent is None:
         return None, None
     try:
-        # In a cell Keycloak's object stands as text.
-        foreign = parse_hash(json.loads(sent) if isinstance(sent, str) and sent.startswith("{") else sent)
+        # In a CSV cell Keycloak's object is JSON text.
+        imported = parse_hash(json.loads(sent) if isinstance(sent, str) and sent.startswith("{") else sent)
     except (ValueError, RecursionError):
         found.add("password_hash", "malformed_hash", "This is not valid JSON.")
         return None, None
-    except UnsupportedHash as refusal:
-        found.add_problem("password_hash", refusal.problem)
+    except UnsupportedHash as error:
+        found.add_problem("password_hash", error.problem)
         return None, None
-    return foreign.stored, foreign.scheme if passwords.needs_rehash(foreign.stored) else None
+    return imported.stored, imported.scheme if passwords.needs_rehash(imported.stored) else None
 
 
-LONGEST_FILE = 32 * 1024 * 1024
-LONGEST_ROW = 64 * 1024
-MOST_ROWS = 250_000
-_SPACE = re.compile(r"[ \t\r\n]*")
-# What a spreadsheet would take for a formula; our own reports write an apostrophe before it.
-_FORMULA = re.compile(r"'[=+\-@\t\r]")
-
-
-class UnreadableFile(InvalidInput):
-    """The file as a whole cannot be read; the words name the line."""
-
-    code = "unreadable_file"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A person as they stand in the file; ``problem`` is what is wrong with the row itself."""
-
-    number: int
-    fields: Mapping[str, Any]
-    problem: str | None = None
-
-
-def read_rows(chunks: Iterable[bytes], file_format: str) -> Iterator[Row]:
-    """The rows of the file, whose bytes come in ``chunks``. Raises UnreadableFile."""
-    for count, row in enumerate(_FORMATS[file_format](_texts(chunks)), 1):
-        if count > MOST_ROWS:
-            raise _unreadable(f"The file has more than {MOST_ROWS} rows. Send it in parts.")
-        yield row
-
-
-def format_of_name(name: str) -> str:
-    """The format that a file's name tells; CSV when it tells none."""
-    ending = name.rpartition(".")[2].lower()
-    return {"jsonl": "ndjson"}.get(ending, ending if ending in FORMATS else "csv")
-
-
-def as_cells(fields: Mapping[str, Any]) -> dict[str, str]:
-    """A row as cells of a report, which no spreadsheet takes for formulas and ``read_rows`` reads back."""
-    flat = dict(fields)
-    address = flat.pop("address", None)
-    if isinstance(address, Mapping):
-        flat |= {f"address.{part}": value for part, value in address.items()}
-    return {name: as_cell(value) for name, value in flat.items() if value is not None}
-
-
-def as_cell(value: Any) -> str:
-    """A value as one cell of a report."""
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        value = " ".join(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if _FORMULA.match(f"'{text}") else text
-
-
-def _texts(chunks: Iterable[bytes]) -> Iterator[str]:
+def _decode(chunks: Iterable[bytes]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
     size, lines, first = 0, 1, True
     for chunk in chunks:
         size += len(chunk)
-        if size > LONGEST_FILE:
+        if size > MAX_FILE_BYTES:
             raise _unreadable(
-                f"The file is larger than {LONGEST_FILE // 1024 // 1024} MiB. Send it in parts."
+                f"The file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB. Split it into smaller files."
             )
         if first and chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise _unreadable("The file is UTF-16. Save it as UTF-8.")
+            raise _unreadable("The file is encoded as UTF-16. Save it as UTF-8.")
         try:
             text = decoder.decode(chunk)
         except UnicodeDecodeError as error:
@@ -238,21 +291,21 @@ def _texts(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
-    """The lines with their ends; none is longer than a row may be."""
+    """Return the lines with their line ends. None is longer than a row may be."""
     pending, count = "", 0
     for text in texts:
         *whole, pending = (pending + text).split("\n")
         for line in whole:
             count += 1
-            yield _bounded(line, count) + "\n"
-        _bounded(pending, count + 1)
+            yield _check_length(line, count) + "\n"
+        _check_length(pending, count + 1)
     if pending:
         yield pending
 
 
-def _bounded(line: str, number: int) -> str:
-    if len(line) > LONGEST_ROW:
-        raise _unreadable(f"Line {number} has more than {LONGEST_ROW} characters.")
+def _check_length(line: str, number: int) -> str:
+    if len(line) > MAX_ROW_LENGTH:
+        raise _unreadable(f"Line {number} has more than {MAX_ROW_LENGTH} characters.")
     return line
 
 
@@ -261,12 +314,12 @@ def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
     number = size = 0
 
     def lines() -> Iterator[str]:
-        # A row goes over many lines where a cell does: it is counted while it is read, not when it is in memory.
+        # A row can span many lines, so its length is checked while it is read.
         nonlocal size
         for line in _lines(texts):
             size += len(line)
-            if size > LONGEST_ROW + 1:
-                raise _unreadable(f"Row {number + 1} has more than {LONGEST_ROW} characters.")
+            if size > MAX_ROW_LENGTH + 1:
+                raise _unreadable(f"Row {number + 1} has more than {MAX_ROW_LENGTH} characters.")
             yield line
 
     reader = csv.reader(lines(), strict=True)
@@ -274,30 +327,30 @@ def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
         for cells in reader:
             number, size = number + 1, 0
             if header is None:
-                header = _checked_header(cells)
+                header = _validate_header(cells)
             elif cells:
                 yield _csv_row(number, header, cells)
     except csv.Error as error:
-        message = f"Line {reader.line_num} is not CSV as RFC 4180 has it: mind quotation marks and line ends."
+        message = f"Line {reader.line_num} is not valid CSV (RFC 4180). Check quotation marks and line ends."
         raise _unreadable(message) from error
     if header is None:
         raise _unreadable("The file is empty.")
 
 
-def _checked_header(cells: list[str]) -> list[str]:
+def _validate_header(cells: list[str]) -> list[str]:
     names = [cell.strip().lower() for cell in cells]
     if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-        raise _unreadable("The columns are parted by semicolons or tabs. Part them by commas.")
-    wrong = [
+        raise _unreadable("The columns are separated by semicolons or tabs. Use commas.")
+    error = [
         f"There is no column {name[:100]!r}.{suggestion(name, CSV_FIELDS, SYNONYMS)}"
         for name in names
         if name not in (*CSV_FIELDS, *REPORT_FIELDS)
     ]
-    wrong += [f"The column {name!r} stands twice." for name in dict.fromkeys(names) if names.count(name) > 1]
-    if not wrong and "email" not in names:
-        wrong = ["There is no column 'email'. The first row of the file names its columns."]
-    if wrong:
-        raise _unreadable(" ".join(wrong[:MOST_UNKNOWN]))
+    error += [f"The column {name!r} is duplicated." for name in dict.fromkeys(names) if names.count(name) > 1]
+    if not error and "email" not in names:
+        error = ["The column 'email' is missing. The first row of the file must contain the column names."]
+    if error:
+        raise _unreadable(" ".join(error[:MOST_UNKNOWN]))
     return names
 
 
@@ -306,7 +359,7 @@ def _csv_row(number: int, header: list[str], cells: list[str]) -> Row:
     filled = {name: cell for name, cell in fields.items() if cell and name not in REPORT_FIELDS}
     if len(cells) == len(header):
         return Row(number, filled)
-    return Row(number, filled, f"This row has {len(cells)} cells; the header has {len(header)}.")
+    return Row(number, filled, f"This row has {len(cells)} cells but the header has {len(header)}.")
 
 
 def _plain(cell: str) -> str:
@@ -329,67 +382,15 @@ def _json_row(number: int, text: str, where: str) -> Row:
     try:
         return Row(number, load_object(text.encode("utf-8", "surrogatepass")))
     except InvalidInput as error:
-        raise _unreadable(f"{where} is no JSON object as it must be. {error.description}") from error
+        raise _unreadable(f"{where} is not a valid JSON object. {error.description}") from error
 
 
 def _items(texts: Iterable[str]) -> Iterator[str]:
-    """The text of each object in the one array, without the array ever being there whole."""
-    reading = _ArrayReading()
+    """Return the text of each object in the array, without holding the whole array in memory."""
+    reading = _ArrayReader()
     for text in texts:
         yield from reading.items(text)
     yield from reading.items("", is_last=True)
-
-
-class _ArrayReading:
-    """How far an array has been read: what is pending, and what must come next."""
-
-    def __init__(self) -> None:
-        self._pending = ""
-        self._expected = "["
-        self._count = 0
-        self._decoder = json.JSONDecoder()
-
-    def items(self, text: str, *, is_last: bool = False) -> Iterator[str]:
-        """The items that the text completes."""
-        self._pending += text
-        position = 0
-        while True:
-            space = _SPACE.match(self._pending, position)
-            position = space.end() if space else position
-            if position == len(self._pending):
-                break
-            if self._expected == "{" and self._pending[position] == "{":
-                end = self._end_of_item(position, is_last)
-                if end is None:
-                    break
-                self._count += 1
-                yield self._pending[position:end]
-                position, self._expected = end, ","
-            else:
-                self._mark(self._pending[position])
-                position += 1
-        self._pending = self._pending[position:]
-        if is_last and self._expected != "":
-            raise _unreadable("The file must be one array of objects, [{…}, {…}], and ends before it does.")
-
-    def _end_of_item(self, position: int, is_last: bool) -> int | None:
-        """Where the item ends, or None when more of it must come."""
-        try:
-            return self._decoder.raw_decode(self._pending, position)[1]
-        except (ValueError, RecursionError) as error:
-            if is_last or len(self._pending) - position > LONGEST_ROW:
-                raise _unreadable(
-                    f"Item {self._count + 1} is not valid JSON, or has more than {LONGEST_ROW} characters."
-                ) from error
-            return None
-
-    def _mark(self, char: str) -> None:
-        if char == self._expected and char in "[,":
-            self._expected = "{"
-        elif char == "]" and (self._expected == "," or (self._expected == "{" and not self._count)):
-            self._expected = ""
-        else:
-            raise _unreadable(f"The file must be one array of objects; item {self._count + 1} is none.")
 
 
 def _unreadable(message: str) -> UnreadableFile:

@@ -15,11 +15,11 @@ from app.models.audit import AuditEvent
 from app.operations.audit import chain
 from app.operations.audit import chain as verification
 from app.operations.audit.chain import (
-    Head,
-    Verification,
-    checkpoint_fits,
-    remove_before,
-    seal_waiting,
+    ChainHead,
+    ChainVerification,
+    matches_checkpoint,
+    remove_events_before,
+    seal_pending_events,
     verify_audit_log,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -34,13 +34,13 @@ from tests.support.intruder import CHAINS, EVENTS, LINKS, Intruder, put_back, sn
 SEALER = Actor.system("", "tests")
 
 
-def seal() -> dict[str, Head]:
-    grown = seal_waiting(SEALER, holder="tests")
+def seal() -> dict[str, ChainHead]:
+    grown = seal_pending_events(SEALER, holder="tests")
     assert grown is not None
     return grown
 
 
-def verified(organization: OrganizationSnapshot, **more: int) -> Verification:
+def verified(organization: OrganizationSnapshot, **more: int) -> ChainVerification:
     return verify_audit_log(Actor.system(organization.id), **more)
 
 
@@ -72,7 +72,7 @@ def test_what_was_written_is_sealed_once_and_verifies(context: Flask, make: Fact
     found = verified(acme)
     assert found.is_intact and found.checked == found.length == grown[acme.id].length >= 6
     happen(acme, 2)
-    assert verified(acme).waiting == 2 and verified(acme).is_intact
+    assert verified(acme).pending == 2 and verified(acme).is_intact
     assert set(seal()) == {acme.id}
     assert verified(acme).checked == found.checked + 2
 
@@ -96,8 +96,8 @@ def test_many_events_are_sealed_batch_by_batch(
 
 def test_while_one_worker_seals_another_does_not(context: Flask, make: Factory) -> None:
     make.organization()
-    assert seal_waiting(SEALER, holder="first")
-    assert seal_waiting(SEALER, holder="second") is None
+    assert seal_pending_events(SEALER, holder="first")
+    assert seal_pending_events(SEALER, holder="second") is None
 
 
 def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> None:
@@ -120,7 +120,7 @@ def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
         real = chain._appended
         busy.setattr(chain, "_appended", lambda here, rows: None if here == acme.id else real(here, rows))
         assert globex.id in seal()
-    assert not verified(acme).problems and verified(acme).waiting == 4
+    assert not verified(acme).problems and verified(acme).pending == 4
     assert set(seal()) == {acme.id}
     assert verified(acme).is_intact and verified(acme).length == 4
 
@@ -131,9 +131,9 @@ def test_retention_moves_the_beginning_and_the_chain_still_verifies(context: Fla
     happen(acme, 10, hours_ago=48)
     seal()
     bound = clock.now() - timedelta(hours=24)
-    assert remove_before(acme.id, bound, 4) == 4
-    assert remove_before(acme.id, bound, 100) == 6
-    assert remove_before(acme.id, bound, 100) == 0
+    assert remove_events_before(acme.id, bound, 4) == 4
+    assert remove_events_before(acme.id, bound, 100) == 6
+    assert remove_events_before(acme.id, bound, 100) == 0
     found = verified(acme)
     assert found.is_intact and (found.removed, found.checked) == (10, found.length - 10)
     happen(acme, 1)
@@ -146,7 +146,7 @@ def test_an_event_that_was_never_sealed_outlives_retention(context: Flask, make:
     seal()
     happen(acme, 1, hours_ago=48)
     seal()
-    assert remove_before(acme.id, clock.now() - timedelta(hours=24), 100) == 0
+    assert remove_events_before(acme.id, clock.now() - timedelta(hours=24), 100) == 0
     assert kinds(acme) == ["inserted"]
 
 
@@ -160,7 +160,7 @@ def test_retention_in_the_middle_of_a_verification_is_no_damage(
 
     def meanwhile(*given: Any) -> bytes:
         mac = real(*given)
-        remove_before(acme.id, clock.now() - timedelta(hours=24), 5)
+        remove_events_before(acme.id, clock.now() - timedelta(hours=24), 5)
         return mac
 
     monkeypatch.setattr(verification, "_mac_at", meanwhile)
@@ -186,7 +186,7 @@ def test_a_chain_that_is_gone_altogether_is_missed(
 ) -> None:
     acme = make.organization()
     seal()
-    monkeypatch.setattr(verification, "LATE", timedelta(seconds=-1))
+    monkeypatch.setattr(verification, "MAX_COMMIT_DELAY", timedelta(seconds=-1))
     write(*(delete(table).where(table.c.organization_id == acme.id) for table in (EVENTS, LINKS, CHAINS)))
     assert kinds(acme) == ["chain_missing"]
 
@@ -198,13 +198,13 @@ def test_a_checkpoint_finds_a_log_that_was_put_back_whole(context: Flask, make: 
     happen(acme, 3)
     head = seal()[acme.id]
     actor = Actor.system(acme.id)
-    assert checkpoint_fits(actor, head.length, head.mac)
+    assert matches_checkpoint(actor, head.length, head.mac)
     put_back(earlier)
     assert verified(acme).is_intact
-    assert not checkpoint_fits(actor, head.length, head.mac)
+    assert not matches_checkpoint(actor, head.length, head.mac)
     happen(acme, 3)
     seal()
-    assert not checkpoint_fits(actor, head.length, head.mac)
+    assert not matches_checkpoint(actor, head.length, head.mac)
 
 
 def test_who_may_not_read_the_log_may_not_verify_it(context: Flask, make: Factory) -> None:

@@ -95,7 +95,7 @@ def test_the_organizations_settings_bind_its_clients(
 def test_an_unknown_scope_is_added_for_who_defines_resources(admin: Actor) -> None:
     made = clients.register_client(admin, {**GOOD, "scopes": ["openid", "orders:read"]})
     assert made.client.scopes == ("openid", "orders:read")
-    assert made.warnings == ['The scope "orders:read" is new here and wants words for the consent page.']
+    assert made.warnings == ['The scope "orders:read" is new in this organization. Add a title for the consent page.']
     assert "orders:read" in {scope.name for scope in scopes.list_scopes(admin)}
     assert clients.register_client(admin, {**GOOD, "scopes": ["orders:read"]}).warnings == []
 
@@ -242,7 +242,7 @@ def test_another_organizations_client_does_not_exist(
         lambda: credentials.create_credential(admin, theirs.client_id),
         lambda: credentials.reveal_credential(admin, theirs.client_id, entry.public_id),
         lambda: credentials.revoke_credentials(admin, theirs.client_id),
-        lambda: credentials.cancel_rotation(admin, theirs.client_id),
+        lambda: credentials.restore_retiring_secrets(admin, theirs.client_id),
     ):
         refused(database, NotFound, act)
 

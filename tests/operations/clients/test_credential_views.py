@@ -12,7 +12,7 @@ from flask import Flask
 
 from app.operations.clients import credentials
 from app.operations.clients import credentials as credential_views
-from app.operations.clients.credentials import MOST_AN_HOUR, NotRevealable
+from app.operations.clients.credentials import MAX_REVEALS_PER_HOUR, NotRevealable
 from app.operations.organizations import settings
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.rules.actor import Actor
@@ -55,7 +55,7 @@ def test_without_evidence_no_secret_is_opened(
     admin: Actor, client: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
-    monkeypatch.setattr(credential_views, "unseal", lambda *row: opened.append(row))
+    monkeypatch.setattr(credential_views, "unseal_secret", lambda *row: opened.append(row))
 
     def fail(*_arguments: Any, **_facts: Any) -> None:
         raise RuntimeError("the audit log is full")
@@ -71,7 +71,7 @@ def test_calls_at_once_do_not_pass_the_limit(app: Flask, make: Factory, database
     """SE-5: each view is written before it is counted."""
     client = make.client(make.organization())
     actor = make.actor(client.organization, user=make.user(client.organization))
-    gate = threading.Barrier(3 * MOST_AN_HOUR)
+    gate = threading.Barrier(3 * MAX_REVEALS_PER_HOUR)
     shown: list[str] = []
 
     def view() -> None:
@@ -80,12 +80,12 @@ def test_calls_at_once_do_not_pass_the_limit(app: Flask, make: Factory, database
             with contextlib.suppress(TooManyRequests):
                 shown.append(credentials.reveal_credential(actor, client.client_id, first_of(client)))
 
-    threads = [threading.Thread(target=view) for _ in range(3 * MOST_AN_HOUR)]
+    threads = [threading.Thread(target=view) for _ in range(3 * MAX_REVEALS_PER_HOUR)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(shown) <= MOST_AN_HOUR
+    assert len(shown) <= MAX_REVEALS_PER_HOUR
     assert actions(database).count("credential.revealed") == len(shown)
 
 
@@ -93,7 +93,7 @@ def test_what_may_not_be_viewed_takes_no_place(
     context: Flask, client: MadeClient, make: Factory, admin: Actor
 ) -> None:
     stranger = make.actor(client.organization, "clients:read", user=make.user(client.organization))
-    for _ in range(MOST_AN_HOUR + 1):
+    for _ in range(MAX_REVEALS_PER_HOUR + 1):
         with pytest.raises(Forbidden):
             credentials.reveal_credential(stranger, client.client_id, first_of(client))
         with pytest.raises(NotFound):
@@ -102,7 +102,7 @@ def test_what_may_not_be_viewed_takes_no_place(
 
 
 def test_viewing_is_limited_by_the_hour(admin: Actor, client: MadeClient, make: Factory) -> None:
-    for _ in range(MOST_AN_HOUR):
+    for _ in range(MAX_REVEALS_PER_HOUR):
         credentials.reveal_credential(admin, client.client_id, first_of(client))
     with pytest.raises(TooManyRequests) as refusal:
         credentials.reveal_credential(admin, client.client_id, first_of(client))

@@ -136,11 +136,11 @@ def test_a_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClie
     assert timedelta(hours=23) < old.expires_at - clock.now() <= timedelta(days=1)
     assert works(client, client.secret, make)
     assert works(client, made.secret, make)
-    credentials.cancel_rotation(admin, client.client_id)
+    credentials.restore_retiring_secrets(admin, client.client_id)
     assert {entry.status for entry in entries(admin, client).values()} == {"active"}
     assert {entry.expires_at for entry in entries(admin, client).values()} == {None}
     with pytest.raises(Conflict):
-        credentials.cancel_rotation(admin, client.client_id)
+        credentials.restore_retiring_secrets(admin, client.client_id)
 
 
 def test_cancelling_a_second_rotation_restores_what_was_before_the_first(
@@ -150,7 +150,7 @@ def test_cancelling_a_second_rotation_restores_what_was_before_the_first(
     kept = credentials.create_credential(admin, client.client_id, expires_at=ends).credential.public_id
     credentials.create_credential(admin, client.client_id, retire_others_in_seconds=7200)
     credentials.create_credential(admin, client.client_id, retire_others_in_seconds=3600)
-    credentials.cancel_rotation(admin, client.client_id)
+    credentials.restore_retiring_secrets(admin, client.client_id)
     assert entries(admin, client)[kept].expires_at == ends
     assert entries(admin, client)[first_of(client)].expires_at is None
 
@@ -234,7 +234,7 @@ def test_cached_views_of_the_client_see_each_change(admin: Actor, client: MadeCl
     for act in (
         lambda: credentials.create_credential(admin, client.client_id),
         lambda: credentials.rotate_credential(admin, client.client_id),
-        lambda: credentials.cancel_rotation(admin, client.client_id),
+        lambda: credentials.restore_retiring_secrets(admin, client.client_id),
         lambda: credentials.revoke_credentials(admin, client.client_id),
     ):
         act()

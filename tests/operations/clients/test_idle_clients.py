@@ -13,9 +13,9 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, ClientRegistration
 from app.operations.clients.clients import update_client
-from app.operations.clients.dynamic_registration import register
+from app.operations.clients.dynamic_registration import register_dynamic_client
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -50,7 +50,7 @@ def age(*, made: timedelta, used: timedelta | None) -> None:
 
 
 def run_janitor() -> int:
-    gone = purge(Actor.system("", "janitor"), pause=0)
+    gone = purge_expired(Actor.system("", "janitor"), pause=0)
     assert gone is not None
     return gone["idle clients"]
 
@@ -72,7 +72,7 @@ def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
     context: Flask, organization: OrganizationSnapshot, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
     """protocol: idle clients end."""
-    register(Actor.anonymous(organization.id), METADATA, None)
+    register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     age(made=made, used=used)
     assert run_janitor() == (1 if ends else 0)
     assert statuses()["Weather Bot"] == (DELETED if ends else "active")
@@ -90,7 +90,7 @@ def test_a_client_that_people_made_never_ends_by_itself(
 
 
 def test_a_client_is_looked_at_once_a_day(context: Flask, organization: OrganizationSnapshot) -> None:
-    register(Actor.anonymous(organization.id), METADATA, None)
+    register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     age(made=9 * DAY, used=None)
     run_janitor()
     due = db.session.scalars(select(ClientRegistration.idle_check_at)).one()
@@ -101,7 +101,7 @@ def test_a_client_that_somebody_disabled_stays_disabled(
     context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     """Ended, it could come back by its address as if nothing had been."""
-    registration = register(Actor.anonymous(organization.id), METADATA, None)
+    registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     update_client(make.actor(organization), registration.client.client_id, {"status": "disabled"})
     age(made=100 * DAY, used=None)
     assert run_janitor() == 0
@@ -109,7 +109,7 @@ def test_a_client_that_somebody_disabled_stays_disabled(
 
 
 def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: OrganizationSnapshot) -> None:
-    registration = register(Actor.anonymous(organization.id), METADATA, None)
+    registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     age(made=11 * DAY, used=None)
     run_janitor()
     row_id = registration.client.id

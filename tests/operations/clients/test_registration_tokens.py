@@ -108,7 +108,7 @@ def test_another_organizations_token_is_not_found(organization: OrganizationSnap
 def test_so_many_live_at_a_time(
     organization: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(initial_access_tokens, "MOST_LIVE", 2)
+    monkeypatch.setattr(initial_access_tokens, "MAX_ACTIVE_TOKENS", 2)
     actor = make.actor(organization)
     first = create_registration_token(actor, {"name": "1"}).record
     create_registration_token(actor, {"name": "2"})

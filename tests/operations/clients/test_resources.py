@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 
 from app.operations.clients import clients, resources, scopes
-from app.operations.clients.resource_scopes import InUse
-from app.operations.clients.resources import catalog_of
+from app.operations.clients.resource_scopes import ScopesInUse
+from app.operations.clients.resources import get_catalog
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
@@ -71,7 +71,7 @@ def test_a_defined_resource_stands_with_its_scopes(admin: Actor, database: Datab
     listed = {scope.name: scope for scope in scopes.list_scopes(admin)}
     assert listed["orders:read"].resource_public_id == made.public_id
     assert listed["orders:read"].resource_name == "Orders"
-    catalog = catalog_of(admin.organization_id)
+    catalog = get_catalog(admin.organization_id)
     assert catalog.owners == {"orders:read": GOOD["identifier"], "orders:write": GOOD["identifier"]}
 
 
@@ -149,7 +149,7 @@ def test_a_change_replaces_what_is_sent(admin: Actor, database: Database) -> Non
         "orders:void": None,
     }
     assert actions(database)[-1] == "resource.updated"
-    assert set(catalog_of(admin.organization_id).owners) == {"orders:write", "orders:void"}
+    assert set(get_catalog(admin.organization_id).owners) == {"orders:write", "orders:void"}
     assert resources.update_resource(admin, made.public_id, {"name": "Order book"}).changed == []
 
 
@@ -187,13 +187,15 @@ def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
     shop = clients.register_client(admin, fields).client.client_id
     other = clients.register_client(admin, GOOD_CLIENT).client
     without_read = {"scopes": [{"name": "orders:write"}]}
-    held = refused(database, InUse, lambda: resources.update_resource(admin, made.public_id, without_read))
+    held = refused(
+        database, ScopesInUse, lambda: resources.update_resource(admin, made.public_id, without_read)
+    )
     assert (held.code, held.details) == ("in_use", {"clients": 1})
     resources.update_resource(admin, made.public_id, without_read, confirmed=True)
     assert clients.get_client(admin, shop).scopes == ("openid", "orders:write")
     assert clients.get_client(admin, shop).optional_scopes == ()
-    refused(database, InUse, lambda: resources.delete_resource(admin, made.public_id))
-    assert [holder.name for holder in resources.holders_of_resource(admin, made.public_id)] == ["Shop"]
+    refused(database, ScopesInUse, lambda: resources.delete_resource(admin, made.public_id))
+    assert [holder.name for holder in resources.list_resource_holders(admin, made.public_id)] == ["Shop"]
     ended = resources.delete_resource(admin, made.public_id, confirmed=True)
     assert (ended.scopes, ended.clients) == (1, 1)
     assert clients.get_client(admin, shop).scopes == ("openid",)
@@ -201,7 +203,7 @@ def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
     assert clients.get_client(admin, other.client_id) == other
     assert actions(database)[-2:] == ["client.updated", "resource.deleted"]
     assert "orders:write" not in {scope.name for scope in scopes.list_scopes(admin)}
-    assert catalog_of(admin.organization_id).resources == {}
+    assert get_catalog(admin.organization_id).resources == {}
 
 
 def test_a_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database: Database) -> None:
@@ -243,8 +245,8 @@ def test_nobody_else_may(admin: Actor, make: Factory, database: Database) -> Non
     refused(database, Forbidden, lambda: resources.delete_resource(reader, made.public_id))
     refused(database, Forbidden, lambda: resources.get_resource(stranger, made.public_id))
     refused(database, Forbidden, lambda: resources.list_resources(stranger))
-    refused(database, Forbidden, lambda: scopes.find_scopes(stranger))
-    refused(database, Forbidden, lambda: scopes.reword_scope(reader, "openid", {"title": "X"}))
+    refused(database, Forbidden, lambda: scopes.search_scopes(stranger))
+    refused(database, Forbidden, lambda: scopes.update_scope(reader, "openid", {"title": "X"}))
 
 
 def test_the_list_is_searched_narrowed_and_paged(admin: Actor) -> None:
@@ -275,25 +277,25 @@ def test_the_list_is_searched_narrowed_and_paged(admin: Actor) -> None:
 def test_words_of_a_scope_are_changed_where_they_stand(admin: Actor, database: Database) -> None:
     resources.define_resource(admin, GOOD)
     scopes.add_scopes(admin, ["plain"])
-    scope, changed = scopes.reword_scope(admin, "plain", {"title": "Do plain things"}, expected_version=1)
+    scope, changed = scopes.update_scope(admin, "plain", {"title": "Do plain things"}, expected_version=1)
     assert (scope.title, scope.version, changed) == ("Do plain things", 2, ["title"])
     assert scopes.get_scope(admin, "plain") == scope
     assert actions(database)[-1] == "scope.updated"
-    assert scopes.reword_scope(admin, "plain", {"title": "Do plain things"})[1] == []
-    refused(database, PreconditionFailed, lambda: scopes.reword_scope(admin, "plain", {}, expected_version=1))
-    refused(database, Conflict, lambda: scopes.reword_scope(admin, "orders:read", {"title": "X"}))
-    refused(database, NotFound, lambda: scopes.reword_scope(admin, "never-was", {"title": "X"}))
-    refused(database, InvalidInput, lambda: scopes.reword_scope(admin, "plain", {"title": 5}))
-    refused(database, InvalidInput, lambda: scopes.reword_scope(admin, "plain", {"name": "other"}))
+    assert scopes.update_scope(admin, "plain", {"title": "Do plain things"})[1] == []
+    refused(database, PreconditionFailed, lambda: scopes.update_scope(admin, "plain", {}, expected_version=1))
+    refused(database, Conflict, lambda: scopes.update_scope(admin, "orders:read", {"title": "X"}))
+    refused(database, NotFound, lambda: scopes.update_scope(admin, "never-was", {"title": "X"}))
+    refused(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"title": 5}))
+    refused(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"name": "other"}))
 
 
 def test_scopes_are_listed_in_pages(admin: Actor) -> None:
     resources.define_resource(admin, GOOD)
     everything = [scope.name for scope in scopes.list_scopes(admin)]
-    first = scopes.find_scopes(admin, limit=5)
-    second = scopes.find_scopes(admin, limit=5, after=first.next_cursor_key)
+    first = scopes.search_scopes(admin, limit=5)
+    second = scopes.search_scopes(admin, limit=5, after=first.next_cursor_key)
     assert [scope.name for scope in (*first.items, *second.items)] == everything
-    assert [scope.name for scope in scopes.find_scopes(admin, query="orders").items] == [
+    assert [scope.name for scope in scopes.search_scopes(admin, query="orders").items] == [
         "orders:read",
         "orders:write",
     ]

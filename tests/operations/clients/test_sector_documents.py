@@ -47,26 +47,26 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpsServer]:
 def listed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What stands at an address: a host of the loopback interface cannot be registered."""
     documents: dict[str, Any] = {SECTOR: [A, B]}
-    monkeypatch.setattr(sector_documents, "fetch", lambda _, address: documents[address])
-    sector_documents._read.clear()
+    monkeypatch.setattr(sector_documents, "fetch_sector_document", lambda _, address: documents[address])
+    sector_documents._cache.clear()
     return documents
 
 
 def test_the_document_is_read_by_https(server: HttpsServer) -> None:
-    assert sector_documents.fetch("ours", f"{server.base_url}/list") == [A, B]
+    assert sector_documents.fetch_sector_document("ours", f"{server.base_url}/list") == [A, B]
 
 
 @pytest.mark.parametrize("path", ["/page", "/two", "/nothing"])
 def test_what_is_no_document_is_told_at_the_field(server: HttpsServer, path: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        sector_documents.fetch("ours", server.base_url + path)
+        sector_documents.fetch_sector_document("ours", server.base_url + path)
     assert refused.value.field == "sector_identifier_uri"
 
 
 def test_an_address_inside_is_never_asked() -> None:
     """SF-2."""
     with pytest.raises(InvalidInput) as refused:
-        sector_documents.fetch("ours", "https://127.0.0.1/list")
+        sector_documents.fetch_sector_document("ours", "https://127.0.0.1/list")
     assert [error.code for error in refused.value.errors] == ["address_not_allowed"]
 
 
@@ -115,7 +115,7 @@ def test_nothing_leaves_inside_a_unit(make: Any, listed: dict[str, Any]) -> None
     inside = transaction(lambda: register_client(actor, {**PAIRWISE, "redirect_uris": [A]}))
     with pytest.raises(InvalidInput):
         inside()
-    sector_documents.read_ahead(actor, SECTOR)
+    sector_documents.prefetch_sector_document(actor, SECTOR)
     assert inside().client.sector_identifier_uri == SECTOR
 
 
@@ -124,6 +124,6 @@ def test_what_one_organization_read_vouches_for_no_other(
 ) -> None:
     """TN-9."""
     ours, theirs = make.organization(), make.organization()
-    sector_documents.read_ahead(make.system(ours), SECTOR)
-    assert sector_documents._read.get(ours.id, SECTOR) is not None
-    assert sector_documents._read.get(theirs.id, SECTOR) is None
+    sector_documents.prefetch_sector_document(make.system(ours), SECTOR)
+    assert sector_documents._cache.get(ours.id, SECTOR) is not None
+    assert sector_documents._cache.get(theirs.id, SECTOR) is None

@@ -18,9 +18,14 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.signing_key import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
-from app.operations.grants.key_rotation import PUBLISHED_AFTER, PUBLISHED_BEFORE, advance, replace_at_once
-from app.operations.grants.signing_keys import active_key, public_keys, sign
-from app.operations.maintenance.janitor import purge
+from app.operations.grants.key_rotation import (
+    PUBLISHED_AFTER_RETIREMENT,
+    PUBLISHED_BEFORE_USE,
+    advance_rotation,
+    replace_key_immediately,
+)
+from app.operations.grants.signing_keys import get_active_key, list_public_keys, sign_jwt
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
 from app.operations.tokens.signing_key_lists import get_signing_key, list_signing_keys, rotate_signing_key
@@ -54,20 +59,20 @@ def fresh(organization: OrganizationSnapshot) -> OrganizationSnapshot:
 
 
 def signing(organization: OrganizationSnapshot) -> str:
-    return active_key(fresh(organization), "ES256").kid
+    return get_active_key(fresh(organization), "ES256").kid
 
 
 def signed(organization: OrganizationSnapshot) -> str:
-    return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
+    return sign_jwt(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
 
 
 def published(organization: OrganizationSnapshot) -> set[str]:
-    return {key["kid"] for key in public_keys(organization.id)}
+    return {key["kid"] for key in list_public_keys(organization.id)}
 
 
 def verifies(organization: OrganizationSnapshot, token: str) -> bool:
     try:
-        keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
+        keys = KeySet.import_key_set({"keys": list_public_keys(organization.id)})
         jws.deserialize_compact(token, keys, algorithms=["ES256"])
     except (JoseError, ValueError):
         return False
@@ -97,24 +102,24 @@ def test_a_key_is_next_then_active_then_retired_then_gone(
     """KY-1: published a day before it signs and, after that, for the longest life of what it signed."""
     system = make.system(organization)
     old, token = signing(organization), signed(organization)
-    new = advance(system, "ES256")
+    new = advance_rotation(system, "ES256")
     assert states(organization) == {old: "active", new: "next"}
     assert published(organization) == {old, new}
-    later(PUBLISHED_BEFORE - HOUR)
-    assert advance(system, "ES256") == new
+    later(PUBLISHED_BEFORE_USE - HOUR)
+    assert advance_rotation(system, "ES256") == new
     assert signing(organization) == old, "it has not been published for a day"
-    later(PUBLISHED_BEFORE)
-    assert advance(system, "ES256") == new
+    later(PUBLISHED_BEFORE_USE)
+    assert advance_rotation(system, "ES256") == new
     assert signing(organization) == new
     assert states(organization) == {old: "retired", new: "active"}
     last = signed(organization)
     assert verifies(organization, token) and verifies(organization, last)
-    later(PUBLISHED_BEFORE + PUBLISHED_AFTER - HOUR)
-    purge(Actor.system("", "test"), pause=0)
+    later(PUBLISHED_BEFORE_USE + PUBLISHED_AFTER_RETIREMENT - HOUR)
+    purge_expired(Actor.system("", "test"), pause=0)
     assert verifies(organization, token)
-    later(PUBLISHED_BEFORE + PUBLISHED_AFTER + HOUR)
+    later(PUBLISHED_BEFORE_USE + PUBLISHED_AFTER_RETIREMENT + HOUR)
     assert published(organization) == {new}
-    purge(Actor.system("", "test"), pause=0)
+    purge_expired(Actor.system("", "test"), pause=0)
     assert states(organization) == {new: "active"}
     assert sorted(events(organization)) == sorted(
         [("created", old), ("created", new), ("retired", old), ("activated", new), ("removed", old)]
@@ -131,7 +136,7 @@ def test_what_a_key_signed_never_outlives_its_publication() -> None:
     for path in ("oauth.id_token_ttl_seconds", "oauth.access_token.jwt_ttl_seconds"):
         kind = SETTINGS[path].kind
         assert isinstance(kind, Number)
-        assert timedelta(seconds=kind.maximum) < PUBLISHED_AFTER
+        assert timedelta(seconds=kind.maximum) < PUBLISHED_AFTER_RETIREMENT
 
 
 def test_an_emergency_leaves_nothing_of_what_stood(
@@ -140,14 +145,14 @@ def test_an_emergency_leaves_nothing_of_what_stood(
     """KY-5: the retired and the next one lay beside the key that leaked."""
     system = make.system(organization)
     retired = signing(organization)
-    active = advance(system, "ES256")
-    later(PUBLISHED_BEFORE)
-    advance(system, "ES256")
-    announced = advance(system, "ES256")
+    active = advance_rotation(system, "ES256")
+    later(PUBLISHED_BEFORE_USE)
+    advance_rotation(system, "ES256")
+    announced = advance_rotation(system, "ES256")
     token = signed(organization)
-    other = active_key(fresh(organization), "EdDSA").kid
+    other = get_active_key(fresh(organization), "EdDSA").kid
 
-    fresh_kid = replace_at_once(system, "ES256")
+    fresh_kid = replace_key_immediately(system, "ES256")
 
     assert signing(organization) == fresh_kid
     assert published(organization) == {fresh_kid, other}, "keys of another algorithm stay"
@@ -164,15 +169,15 @@ def test_of_many_that_take_the_same_step_one_counts(app: Flask, make: Factory, l
     with app.app_context():
         system = make.system(organization)
         old = signing(organization)
-        new = advance(system, "ES256")
-    later(PUBLISHED_BEFORE)
+        new = advance_rotation(system, "ES256")
+    later(PUBLISHED_BEFORE_USE)
     gate = threading.Barrier(12)
     said: list[str] = []
 
     def worker() -> None:
         with app.app_context():
             gate.wait(20)
-            said.append(advance(system, "ES256"))
+            said.append(advance_rotation(system, "ES256"))
 
     threads = [threading.Thread(target=worker) for _ in range(12)]
     for thread in threads:
@@ -206,7 +211,7 @@ def test_two_emergencies_at_once_leave_one_key(app: Flask, make: Factory) -> Non
     def worker() -> None:
         with app.app_context():
             gate.wait(20)
-            said.append(replace_at_once(system, "ES256"))
+            said.append(replace_key_immediately(system, "ES256"))
 
     threads = [threading.Thread(target=worker) for _ in range(4)]
     for thread in threads:
@@ -226,15 +231,18 @@ def test_the_list_says_what_happens_next(
     first = signing(organization)
     second = rotate_signing_key(admin, "acme").kid
     nxt, active = list_signing_keys(admin, "acme")
-    assert (nxt.kid, nxt.state, nxt.changes_at) == (second, "next", begun + PUBLISHED_BEFORE)
+    assert (nxt.kid, nxt.state, nxt.changes_at) == (second, "next", begun + PUBLISHED_BEFORE_USE)
     assert (active.kid, active.state) == (first, "active")
     assert active.changes_at == begun + timedelta(days=90)
-    later(PUBLISHED_BEFORE)
+    later(PUBLISHED_BEFORE_USE)
     assert rotate_signing_key(admin, "acme").state == "active"
     retired = get_signing_key(admin, "acme", first)
-    assert (retired.state, retired.changes_at) == ("retired", begun + PUBLISHED_BEFORE + PUBLISHED_AFTER)
+    assert (retired.state, retired.changes_at) == (
+        "retired",
+        begun + PUBLISHED_BEFORE_USE + PUBLISHED_AFTER_RETIREMENT,
+    )
     assert "d" not in retired.public_jwk
-    later(PUBLISHED_BEFORE + PUBLISHED_AFTER)
+    later(PUBLISHED_BEFORE_USE + PUBLISHED_AFTER_RETIREMENT)
     with pytest.raises(NotFound):
         get_signing_key(admin, "acme", first)
     assert [key.kid for key in list_signing_keys(admin, "acme")] == [second]

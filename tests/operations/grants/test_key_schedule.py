@@ -13,8 +13,8 @@ from app.models.organization import Organization
 from app.models.signing_key import SigningKey
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants import key_rotation
-from app.operations.grants.key_rotation import advance, rotate_due_keys
-from app.operations.grants.signing_keys import active_key, public_keys
+from app.operations.grants.key_rotation import advance_rotation, rotate_due_keys
+from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.store import clock, keyring
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -44,20 +44,20 @@ def later(context: Flask, monkeypatch: pytest.MonkeyPatch) -> Later:
 
 
 def signing(slug: str) -> str:
-    return active_key(get_organization_by_slug(slug), "ES256").kid
+    return get_active_key(get_organization_by_slug(slug), "ES256").kid
 
 
 def test_an_old_key_is_succeeded_in_two_steps(make: Factory, later: Later) -> None:
     acme = make.organization("acme")
-    first = active_key(acme, "ES256").kid
+    first = get_active_key(acme, "ES256").kid
     assert later.days(88) == []
     (second,) = later.days(89.1)
     assert signing("acme") == first
-    assert {key["kid"] for key in public_keys(acme.id)} == {first, second}
+    assert {key["kid"] for key in list_public_keys(acme.id)} == {first, second}
     assert later.days(89.9) == [], "it has not been published for a day"
     assert later.days(90.2) == [second]
     assert signing("acme") == second
-    assert first in {key["kid"] for key in public_keys(acme.id)}
+    assert first in {key["kid"] for key in list_public_keys(acme.id)}
     assert later.days(91) == [], "the new one is young"
 
 
@@ -65,14 +65,14 @@ def test_each_organization_has_its_own_age(make: Factory, later: Later) -> None:
     settings: dict[str, Any] = {"oauth": {"signing": {"rotation_seconds": 7 * DAY}}}
     quick, slow = make.organization("quick", settings=settings), make.organization("slow")
     for organization in (quick, slow):
-        active_key(organization, "ES256")
+        get_active_key(organization, "ES256")
     (successor,) = later.days(6.5)
-    assert successor in {key["kid"] for key in public_keys(quick.id)}
-    assert len(public_keys(slow.id)) == 1
+    assert successor in {key["kid"] for key in list_public_keys(quick.id)}
+    assert len(list_public_keys(slow.id)) == 1
 
 
 def test_once_an_hour_by_one(make: Factory, later: Later) -> None:
-    active_key(make.organization(), "ES256")
+    get_active_key(make.organization(), "ES256")
     assert later.days(100) != []
     write(update(SigningKey).values(created_at=later.begun))
     assert later.days(100 + 0.5 / 24) == []
@@ -80,11 +80,11 @@ def test_once_an_hour_by_one(make: Factory, later: Later) -> None:
 
 
 def test_many_keys_are_paged(make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_rotation, "_PAGE", 2)
+    monkeypatch.setattr(key_rotation, "_PAGE_SIZE", 2)
     organization = make.organization()
     for algorithm in ("ES256", "EdDSA"):
-        active_key(organization, algorithm)
-        active_key(make.organization(), algorithm)
+        get_active_key(organization, algorithm)
+        get_active_key(make.organization(), algorithm)
     assert len(later.days(100)) == 4
 
 
@@ -96,8 +96,8 @@ def test_a_stranger_may_not(context: Flask) -> None:
 def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, later: Later) -> None:
     """KY-1: nobody has to come back tomorrow."""
     acme = make.organization("acme")
-    first = active_key(acme, "ES256").kid
-    announced = advance(make.system(acme), "ES256")
+    first = get_active_key(acme, "ES256").kid
+    announced = advance_rotation(make.system(acme), "ES256")
     assert later.days(0.9) == []
     assert signing("acme") == first
     assert later.days(1.1) == [announced]
@@ -107,18 +107,20 @@ def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, lat
 def test_each_algorithm_that_clients_use_is_rotated(make: Factory, later: Later) -> None:
     """KY-1: not the organization's default alone."""
     acme = make.organization("acme")
-    before = {active_key(acme, algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    before = {get_active_key(acme, algorithm).kid for algorithm in ("ES256", "EdDSA")}
     assert len(later.days(89.1)) == 2
     assert len(later.days(90.2)) == 2
-    after = {active_key(get_organization_by_slug("acme"), algorithm).kid for algorithm in ("ES256", "EdDSA")}
+    after = {
+        get_active_key(get_organization_by_slug("acme"), algorithm).kid for algorithm in ("ES256", "EdDSA")
+    }
     assert not before & after
 
 
 def test_one_organization_whose_keys_do_not_open_keeps_no_other_waiting(make: Factory, later: Later) -> None:
     broken, fine = make.organization("broken"), make.organization("fine")
     for organization in (broken, fine):
-        active_key(organization, "ES256")
+        get_active_key(organization, "ES256")
     write(update(Organization).where(Organization.id == broken.id).values(data_key=b"\x01" * 61))
     keyring.clear_cached_keys(broken.id)
     [successor] = later.days(100)
-    assert successor in {key["kid"] for key in public_keys(fine.id)}
+    assert successor in {key["kid"] for key in list_public_keys(fine.id)}

@@ -16,7 +16,7 @@ from app.extensions import db
 from app.models.signing_key import SigningKey
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.grants import key_rotation, signing_keys
-from app.operations.grants.signing_keys import active_key, public_keys, sign
+from app.operations.grants.signing_keys import get_active_key, list_public_keys, sign_jwt
 from app.operations.store.transactions import transaction
 from app.rules.errors import Conflict
 from tests.factories import Factory
@@ -34,12 +34,12 @@ def fresh(organization: OrganizationSnapshot) -> OrganizationSnapshot:
 
 
 def signed(organization: OrganizationSnapshot) -> str:
-    return sign(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
+    return sign_jwt(fresh(organization), "ES256", {"sub": "x"}, token_type="JWT")
 
 
 def verifies(organization: OrganizationSnapshot, token: str) -> bool:
     try:
-        keys = KeySet.import_key_set({"keys": public_keys(organization.id)})
+        keys = KeySet.import_key_set({"keys": list_public_keys(organization.id)})
         jws.deserialize_compact(token, keys, algorithms=["ES256"])
     except (JoseError, ValueError):
         return False
@@ -60,26 +60,26 @@ def rows_within(organization: OrganizationSnapshot) -> list[SigningKey]:
 
 def test_the_first_use_makes_it_and_the_next_finds_it(organization: OrganizationSnapshot) -> None:
     """KY-1."""
-    first = active_key(organization, "ES256")
-    assert active_key(organization, "ES256").kid == first.kid
+    first = get_active_key(organization, "ES256")
+    assert get_active_key(organization, "ES256").kid == first.kid
     [row] = rows(organization)
     assert (row.kid, row.state, row.slot) == (first.kid, "active", "active")
     assert verifies(organization, signed(organization))
 
 
 def test_each_algorithm_has_its_own(organization: OrganizationSnapshot) -> None:
-    kids = {active_key(organization, algorithm).kid for algorithm in ("ES256", "EdDSA", "RS256", "PS256")}
-    assert len(kids) == len(public_keys(organization.id)) == 4
+    kids = {get_active_key(organization, algorithm).kid for algorithm in ("ES256", "EdDSA", "RS256", "PS256")}
+    assert len(kids) == len(list_public_keys(organization.id)) == 4
 
 
 def test_the_private_half_is_nowhere_in_clear(organization: OrganizationSnapshot, database: Database) -> None:
     """KY-3."""
-    key = active_key(organization, "ES256").key
+    key = get_active_key(organization, "ES256").key
     dump = database.dump()
     assert b"PRIVATE KEY" not in dump
     assert str(key.as_dict(private=True)["d"]).encode() not in dump
-    assert all("d" not in published for published in public_keys(organization.id))
-    assert str(key.as_dict(private=True)["d"]) not in repr(active_key(organization, "ES256"))
+    assert all("d" not in published for published in list_public_keys(organization.id))
+    assert str(key.as_dict(private=True)["d"]) not in repr(get_active_key(organization, "ES256"))
 
 
 @pytest.mark.mariadb
@@ -92,7 +92,7 @@ def test_twenty_workers_at_once_make_one(app: Flask, make: Factory) -> None:
     def worker() -> None:
         with app.app_context():
             gate.wait(20)
-            kids.append(active_key(view, "ES256").kid)
+            kids.append(get_active_key(view, "ES256").kid)
 
     threads = [threading.Thread(target=worker) for _ in range(20)]
     for thread in threads:
@@ -111,7 +111,7 @@ def test_callers_at_once_generate_one_key_in_a_process(
     """An RSA key takes a processor for a second: a crowd of strangers at the key set must not take it each."""
     view = make.organization()
     gate = threading.Barrier(8)
-    generate, generated = key_rotation._pair, []
+    generate, generated = key_rotation._generate_pair, []
 
     def counted(algorithm: str) -> Any:
         generated.append(algorithm)
@@ -120,9 +120,9 @@ def test_callers_at_once_generate_one_key_in_a_process(
     def caller() -> None:
         with app.app_context():
             gate.wait(20)
-            active_key(view, "RS256")
+            get_active_key(view, "RS256")
 
-    monkeypatch.setattr(key_rotation, "_pair", counted)
+    monkeypatch.setattr(key_rotation, "_generate_pair", counted)
     threads = [threading.Thread(target=caller) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -136,7 +136,7 @@ def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: Organizati
 
     @transaction
     def unit() -> None:
-        active_key(organization, "ES256")
+        get_active_key(organization, "ES256")
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -150,7 +150,7 @@ def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: Or
     from app.rules.sealing import UnsealError
 
     there = make.organization()
-    mine, theirs = active_key(organization, "ES256").kid, active_key(there, "ES256").kid
+    mine, theirs = get_active_key(organization, "ES256").kid, get_active_key(there, "ES256").kid
 
     @transaction
     def swap() -> None:
@@ -161,4 +161,4 @@ def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: Or
     swap()
     signing_keys._cache.clear()
     with pytest.raises(UnsealError):
-        active_key(there, "ES256")
+        get_active_key(there, "ES256")

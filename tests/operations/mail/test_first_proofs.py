@@ -59,7 +59,7 @@ def squatted(acme: Any) -> MadeUser:
 
 def registered(organization: Any, email: str) -> MadeUser:
     register_user(
-        organization, email=email, name="Ada", password=PASSWORD, address="192.0.2.66", request_id=None
+        organization, email=email, name="Ada", password=PASSWORD, ip_address="192.0.2.66", request_id=None
     )
     user = find_user_by_email(organization.id, email)
     assert user is not None
@@ -79,11 +79,11 @@ def enter_by(key: Authenticator, organization: Any) -> Any:
 
 
 def reset_by_mail(user: MadeUser, box: Mailbox, deliver: Deliver) -> Any:
-    request_reset(user.organization, user.email, address="192.0.2.7", request_id=None)
+    request_reset(user.organization, user.email, ip_address="192.0.2.7", request_id=None)
     deliver()
     link = next(link for link in reversed(box.links()) if "/reset/" in link)
     box.mails.clear()
-    done = reset_password(user.organization, link.rpartition("/")[2], NEW, address="192.0.2.7")
+    done = reset_password(user.organization, link.rpartition("/")[2], NEW, ip_address="192.0.2.7")
     deliver()
     return done
 
@@ -198,7 +198,7 @@ def confirm(user: MadeUser, here: SignedIn, box: Mailbox, deliver: Deliver, amr:
     found = re.search(r"/confirm-address/(\S+)", plain(box.mails[-1]))
     assert found is not None
     box.mails.clear()
-    done = verify_email(who, found[1], known=here.known)
+    done = verify_email(who, found[1], known_cookie=here.known_cookie)
     deliver()
     return done
 

@@ -46,7 +46,7 @@ def test_whose_password_was_reset_is_told(
     deliver()
     link = re.search(r"\S+/reset/(\S+)", plain(box.mails[0]))
     assert link is not None
-    reset_password(acme, link[1], NEW, address="192.0.2.7")
+    reset_password(acme, link[1], NEW, ip_address="192.0.2.7")
     deliver()
     mail = box.mails[1]
     assert (mail["To"], mail["Subject"]) == (ada.email, "Your password at Acme was reset")

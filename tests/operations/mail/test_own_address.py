@@ -65,7 +65,7 @@ def token_in(mail: Any) -> str:
 
 
 def enter(user: Any, email: str) -> SignedIn:
-    outcome = sign_in(user.organization.id, email, PASSWORD, address="192.0.2.7")
+    outcome = sign_in(user.organization.id, email, PASSWORD, ip_address="192.0.2.7")
     assert isinstance(outcome, SignedIn)
     return outcome
 

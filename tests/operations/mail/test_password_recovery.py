@@ -34,7 +34,7 @@ def ada(make: Any, acme: Any) -> Any:
 
 
 def ask(organization: Any, email: str = "ada@acme.example", *, network: int = 1) -> None:
-    request_reset(organization, email, address=f"192.0.{network}.7", request_id=None)
+    request_reset(organization, email, ip_address=f"192.0.{network}.7", request_id=None)
 
 
 def test_the_link_comes_by_mail_and_proves_the_address(

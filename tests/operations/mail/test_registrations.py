@@ -14,14 +14,14 @@ from app.extensions import db
 from app.models.user import Registration
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import find_user_by_email
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.settings import NO_MAIL_SERVER_WARNING, update_settings
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock, outbox
 from app.operations.users import registrations, sign_up
 from app.operations.users import registrations as operation
 from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
-from app.operations.users.sign_up import register_user, what_follows
+from app.operations.users.sign_up import next_registration_step, register_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
 from tests.factories import PASSWORD
@@ -42,7 +42,7 @@ def acme(make: Any) -> Any:
 
 
 def register(organization: Any, **changes: Any) -> None:
-    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "address": "192.0.2.7"}
+    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "ip_address": "192.0.2.7"}
     register_user(organization, **({**good, "request_id": None} | changes))
 
 
@@ -53,7 +53,7 @@ def token_in(mail: Any) -> str:
 
 
 def enters(organization: Any, password: str = PASSWORD, email: str = "new@example.com") -> bool:
-    return isinstance(sign_in(organization.id, email, password, address="192.0.2.7"), SignedIn)
+    return isinstance(sign_in(organization.id, email, password, ip_address="192.0.2.7"), SignedIn)
 
 
 def test_the_account_stands_once_the_link_is_opened_with_the_password(
@@ -140,10 +140,10 @@ def test_en1_a_known_address_gets_the_same_answer_the_same_work_and_a_mail_at_th
 def test_one_mailbox_gets_so_many_an_hour_and_the_rest_is_silence(
     acme: Any, box: Mailbox, deliver: Deliver
 ) -> None:
-    for number in range(sign_up.MOST_PER_ADDRESS + 3):
-        register(acme, address=f"198.51.{number}.1")
+    for number in range(sign_up.MAX_EMAILS_PER_MAILBOX + 3):
+        register(acme, ip_address=f"198.51.{number}.1")
     deliver()
-    assert len(box.mails) == sign_up.MOST_PER_ADDRESS
+    assert len(box.mails) == sign_up.MAX_EMAILS_PER_MAILBOX
 
 
 def test_so_many_wait_for_one_address_and_the_oldest_go(
@@ -176,7 +176,7 @@ def test_what_nobody_confirms_is_forgotten_and_swept(
         connection.execute(update(Registration).values(expires_at=clock.now() - timedelta(seconds=1)))
     with pytest.raises(RegistrationEnded):
         confirm_registration(acme, token_in(box.mails[0]), PASSWORD)
-    purge(Actor.system("", "tests"), pause=0)
+    purge_expired(Actor.system("", "tests"), pause=0)
     assert database.count("registrations") == 0
 
 
@@ -204,18 +204,18 @@ def test_without_a_mail_server_an_administrator_lets_people_in_and_nothing_is_pr
     make: Any, acme: Any, answer: Deliver, database: Database
 ) -> None:
     """OI-5: ``email_verified`` is set by our own proof alone."""
-    assert what_follows(acme) == "administrator"
+    assert next_registration_step(acme) == "administrator"
     register(acme)
     answer()
     (one,) = registrations.list_registrations(make.actor(acme, "users:read")).items
     assert (one.email, one.is_mailed) == ("new@example.com", False)
     assert not enters(acme)
     with pytest.raises(Forbidden):
-        registrations.admit_registration(make.actor(acme, "users:read"), one.public_id)
-    assert not registrations.admit_registration(make.actor(acme), one.public_id).email_verified
+        registrations.approve_registration(make.actor(acme, "users:read"), one.public_id)
+    assert not registrations.approve_registration(make.actor(acme), one.public_id).email_verified
     assert enters(acme)
     with pytest.raises(NotFound):
-        registrations.admit_registration(make.actor(acme), one.public_id)
+        registrations.approve_registration(make.actor(acme), one.public_id)
     assert audited(database, "user.registered") == 1
 
 
@@ -223,7 +223,7 @@ def test_who_is_refused_has_no_account(make: Any, acme: Any, answer: Deliver, da
     register(acme)
     answer()
     (one,) = registrations.list_registrations(make.actor(acme)).items
-    registrations.refuse_registration(make.actor(acme), one.public_id)
+    registrations.reject_registration(make.actor(acme), one.public_id)
     assert database.count("registrations") == 0 and audited(database, "registration.refused") == 1
     with pytest.raises(NotFound):
         registrations.get_registration(make.actor(acme), one.public_id)
@@ -238,8 +238,8 @@ def test_nobody_sees_who_waits_elsewhere(make: Any, acme: Any, answer: Deliver) 
     assert registrations.list_registrations(stranger).items == ()
     for act in (
         registrations.get_registration,
-        registrations.admit_registration,
-        registrations.refuse_registration,
+        registrations.approve_registration,
+        registrations.reject_registration,
     ):
         with pytest.raises(NotFound):
             act(stranger, one.public_id)
@@ -272,7 +272,7 @@ def answer(app: Any, registered_kinds: None) -> Deliver:
 
 @pytest.fixture
 def registered_kinds() -> None:
-    operation.register()
+    operation.register_registration_delivery()
 
 
 def test_whoever_opens_the_organization_without_a_mail_server_is_told_what_follows(

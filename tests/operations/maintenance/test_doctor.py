@@ -15,7 +15,7 @@ from flask import Flask
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
 from app.operations.maintenance import doctor
-from app.operations.maintenance.doctor import Diagnosis, Finding, _connections, _session, examine
+from app.operations.maintenance.doctor import Diagnosis, Finding, _connections, _session, run_checks
 from app.operations.store import clock
 from tests.factories import Factory
 from tests.support.databases import Database, MariaDBDatabase
@@ -28,7 +28,7 @@ def write(database: Database, statement: str) -> None:
 
 
 def wrong(diagnosis: Diagnosis) -> list[Finding]:
-    return [finding for finding in diagnosis.findings if finding.level != "fine"]
+    return [finding for finding in diagnosis.findings if finding.level != "ok"]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def own(context: Flask, tmp_path: Path) -> Callable[..., Config]:
 
 def test_a_good_installation_is_healthy(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
     make.root()
-    diagnosis = examine(own())
+    diagnosis = run_checks(own())
     assert diagnosis.is_healthy, wrong(diagnosis)
     # The test's database account is the server's own administrator, which the doctor says.
     assert {finding.topic for finding in wrong(diagnosis)} <= {"rights"}
@@ -57,8 +57,8 @@ def test_each_finding_that_is_not_fine_says_how_to_mend_it(
     context: Flask, own: Callable[..., Config]
 ) -> None:
     config = own(base_url="https://id.example.com", proxy_hops=0)
-    for finding in wrong(examine(config)):
-        assert finding.mend, finding
+    for finding in wrong(run_checks(config)):
+        assert finding.fix, finding
 
 
 def found(diagnosis: Diagnosis, words: str) -> Finding:
@@ -69,14 +69,15 @@ def found(diagnosis: Diagnosis, words: str) -> Finding:
 def test_keys_that_others_can_read(context: Flask, own: Callable[..., Config]) -> None:
     config = own()
     (config.instance / "master.key").chmod(0o644)
-    finding = found(examine(config), "Others can read")
-    assert (finding.level, finding.mend) == ("wrong", f"chmod 600 '{config.instance / 'master.key'}'")
+    finding = found(run_checks(config), "Others can read")
+    assert (finding.level, finding.fix) == ("problem", f"chmod 600 '{config.instance / 'master.key'}'")
 
 
 def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
     config = own()
     assert (
-        found(examine(dataclasses.replace(config, secret_key=config.master_key)), "the same").level == "wrong"
+        found(run_checks(dataclasses.replace(config, secret_key=config.master_key)), "the same").level
+        == "problem"
     )
 
 
@@ -91,19 +92,19 @@ def test_authorities_that_nobody_can_be_believed_by(
     path = tmp_path / "authorities.pem"
     if content is not None:
         path.write_text(content)
-    finding = found(examine(own(outgoing_ca_bundle=path)), words)
-    assert finding.level == "wrong" and "GATEHOUSE_OUTGOING_CA_BUNDLE" in finding.mend
+    finding = found(run_checks(own(outgoing_ca_bundle=path)), words)
+    assert finding.level == "problem" and "GATEHOUSE_OUTGOING_CA_BUNDLE" in finding.fix
 
 
 def test_authorities_that_count(context: Flask, own: Callable[..., Config]) -> None:
     with https_server(lambda request: Response(200)) as server:
-        findings = examine(own(outgoing_ca_bundle=server.ca_path)).findings
-    assert [f.level for f in findings if f.topic == "outgoing"] == ["fine"]
-    assert not [f for f in examine(own(outgoing_ca_bundle=None)).findings if f.topic == "outgoing"]
+        findings = run_checks(own(outgoing_ca_bundle=server.ca_path)).findings
+    assert [f.level for f in findings if f.topic == "outgoing"] == ["ok"]
+    assert not [f for f in run_checks(own(outgoing_ca_bundle=None)).findings if f.topic == "outgoing"]
 
 
 def test_a_missing_set_up(context: Flask, own: Callable[..., Config]) -> None:
-    assert found(examine(own()), "not set up").level == "warning"
+    assert found(run_checks(own()), "not set up").level == "warning"
 
 
 def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., Config]) -> None:
@@ -112,16 +113,16 @@ def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., 
     before = context.config["GATEHOUSE"]
     context.config["GATEHOUSE"] = changed
     try:
-        finding = found(examine(changed), "not the one")
+        finding = found(run_checks(changed), "not the one")
     finally:
         context.config["GATEHOUSE"] = before
-    assert finding.level == "wrong"
+    assert finding.level == "problem"
 
 
 def test_proxies_that_do_not_fit(context: Flask, own: Callable[..., Config]) -> None:
-    behind = examine(own(base_url="https://id.example.com", proxy_hops=0))
+    behind = run_checks(own(base_url="https://id.example.com", proxy_hops=0))
     assert found(behind, "GATEHOUSE_PROXY_HOPS is 0").level == "warning"
-    assert found(examine(own(proxy_hops=2)), "loopback").level == "warning"
+    assert found(run_checks(own(proxy_hops=2)), "loopback").level == "warning"
 
 
 def test_a_clock_that_is_off(
@@ -130,14 +131,14 @@ def test_a_clock_that_is_off(
     from datetime import timedelta
 
     monkeypatch.setattr(clock, "offset", lambda: timedelta(seconds=-7))
-    assert "7.0 seconds" in found(examine(own()), "differ by").message
+    assert "7.0 seconds" in found(run_checks(own()), "differ by").message
 
 
 def test_a_disk_that_is_full(
     context: Flask, own: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 50 << 20}))
-    assert found(examine(own()), "50 MB").level == "wrong"
+    assert found(run_checks(own()), "50 MB").level == "problem"
 
 
 def test_sqlite_beyond_one_host(
@@ -146,15 +147,15 @@ def test_sqlite_beyond_one_host(
     config = own(
         database_url="sqlite:////data/gatehouse.sqlite3", base_url="https://id.example.com", proxy_hops=1
     )
-    assert found(examine(config), "serves one host").level == "warning"
+    assert found(run_checks(config), "serves one host").level == "warning"
     monkeypatch.setattr(doctor, "_file_system", lambda path: "nfs4")
-    assert found(examine(config), "nfs4").level == "wrong"
+    assert found(run_checks(config), "nfs4").level == "problem"
 
 
 def test_an_account_that_may_too_much(
     app: Flask, make: Factory, own: Callable[..., Config], database: Database
 ) -> None:
-    messages = {finding.message for finding in examine(own()).findings if finding.topic == "rights"}
+    messages = {finding.message for finding in run_checks(own()).findings if finding.topic == "rights"}
     if isinstance(database, MariaDBDatabase):
         assert any("ALL PRIVILEGES" in message for message in messages)
     else:
@@ -180,21 +181,21 @@ GOOD_SESSION = {
     ],
 )
 def test_a_session_that_differs(name: str, value: str, words: str) -> None:
-    assert all(finding.level == "fine" for finding in _session(GOOD_SESSION))
-    (finding,) = [finding for finding in _session(GOOD_SESSION | {name: value}) if finding.level != "fine"]
+    assert all(finding.level == "ok" for finding in _session(GOOD_SESSION))
+    (finding,) = [finding for finding in _session(GOOD_SESSION | {name: value}) if finding.level != "ok"]
     assert words in finding.message
 
 
 def test_too_few_connections(own: Callable[..., Config]) -> None:
     assert _connections(own(database_pool=50), 151).level == "warning"
-    assert _connections(own(database_pool=5), 151).level == "fine"
+    assert _connections(own(database_pool=5), 151).level == "ok"
 
 
 def test_a_database_that_is_away_is_one_finding(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": "mysql://x:y@127.0.0.1:1/z"})
     with create_app(settings).app_context():
-        diagnosis = examine(settings)
-    assert found(diagnosis, "cannot be reached").level == "wrong"
+        diagnosis = run_checks(settings)
+    assert found(diagnosis, "cannot be reached").level == "problem"
     assert not diagnosis.is_healthy
 
 
@@ -204,9 +205,9 @@ def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Databa
     move = "UPDATE alembic_version SET version_num = "
     write(database, f"{move}'9999'")
     try:
-        assert not doctor.pending_migrations()
+        assert not doctor.has_pending_migrations()
         write(database, f"{move}'0001'")
-        assert doctor.pending_migrations()
+        assert doctor.has_pending_migrations()
     finally:
         write(database, f"{move}'{ours}'")
 
@@ -214,8 +215,8 @@ def test_a_schema_of_a_later_release_is_not_old(context: Flask, database: Databa
 def test_a_schema_that_is_old(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)})
     with create_app(settings).app_context():
-        assert doctor.pending_migrations()
-        assert found(examine(settings), "schema").mend == "flask --app wsgi db upgrade"
+        assert doctor.has_pending_migrations()
+        assert found(run_checks(settings), "schema").mend == "flask --app wsgi db upgrade"
 
 
 @pytest.mark.parametrize("key", ["", "00" * 32, "ab" * 32, "0123456789abcdef" * 2, "changeme", "x" * 64])

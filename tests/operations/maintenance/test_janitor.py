@@ -20,9 +20,9 @@ from app.models.base import Base
 from app.models.event import Lease, OutboxMessage
 from app.models.session import Attempt
 from app.models.token import AccessToken
-from app.operations.audit.chain import seal_waiting
+from app.operations.audit.chain import seal_pending_events
 from app.operations.maintenance import janitor
-from app.operations.maintenance.janitor import DELETED_CLIENTS, SWEEPS, purge
+from app.operations.maintenance.janitor import DELETED_CLIENTS, PURGE_RULES, purge_expired
 from app.operations.store import clock, leases
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -71,9 +71,9 @@ def attempts(organization_id: str, count: int) -> None:
 def test_only_what_ended_a_day_ago_goes(context: Flask, make: Factory, database: Database) -> None:
     client = make.machine(make.organization())
     tokens(client, timedelta(days=3), timedelta(hours=25), timedelta(hours=23), timedelta(hours=-1))
-    assert purge(SYSTEM, pause=0) == {"access_tokens": 2}
+    assert purge_expired(SYSTEM, pause=0) == {"access_tokens": 2}
     assert database.count("access_tokens") == 2
-    assert purge(SYSTEM, pause=0) == {}
+    assert purge_expired(SYSTEM, pause=0) == {}
 
 
 def test_a_long_list_goes_in_batches(
@@ -83,14 +83,14 @@ def test_a_long_list_goes_in_batches(
     sizes: list[int] = []
     batch = janitor._delete
     monkeypatch.setattr(janitor, "_delete", lambda *args, **kw: sizes.append(batch(*args, **kw)) or sizes[-1])
-    assert purge(SYSTEM, pause=0) == {"attempts": 1203}
+    assert purge_expired(SYSTEM, pause=0) == {"attempts": 1203}
     assert sizes.count(500) == 2
     assert max(sizes) == 500
     assert database.count("attempts") == 0
 
 
 def test_a_grant_stays_while_a_token_hangs_from_it(context: Flask, make: Factory) -> None:
-    (sweep,) = [sweep for sweep in SWEEPS if sweep.table.name == "grants"]
+    (sweep,) = [sweep for sweep in PURGE_RULES if sweep.table.name == "grants"]
     assert sweep.unless is not None
     assert "access_tokens.grant_id = grants.id" in str(sweep.unless())
 
@@ -105,13 +105,13 @@ def test_a_message_that_was_not_sent_stays(context: Flask, make: Factory, databa
         insert(OutboxMessage).values(**message, id=new_id(), attempts=9),
         insert(OutboxMessage).values(**message, id=new_id(), attempts=1, done_at=long_ago),
     )
-    assert purge(SYSTEM, pause=0) == {"outbox": 1}
+    assert purge_expired(SYSTEM, pause=0) == {"outbox": 1}
     assert [row[0] for row in database.query("SELECT attempts FROM outbox")] == [9]
 
 
 def test_every_table_that_grows_has_its_place() -> None:
     """A table with an end of life that no sweep names would grow for ever."""
-    swept = {sweep.table.name for sweep in (*SWEEPS, DELETED_CLIENTS)}
+    swept = {sweep.table.name for sweep in (*PURGE_RULES, DELETED_CLIENTS)}
     ending = {
         table.name
         for table in Base.metadata.sorted_tables
@@ -122,7 +122,7 @@ def test_every_table_that_grows_has_its_place() -> None:
 
 
 def test_every_sweep_has_an_index() -> None:
-    for sweep in (*SWEEPS, DELETED_CLIENTS):
+    for sweep in (*PURGE_RULES, DELETED_CLIENTS):
         leading = {index.columns.keys()[0] for index in sweep.table.indexes}
         assert sweep.ends.key in leading, sweep.table.name
 
@@ -139,8 +139,8 @@ def test_audit_events_go_after_the_retention_of_their_organization(context: Flas
                 **row, actor_kind="system", actor_label="", actor_organization=organization.id
             )
         )
-    assert seal_waiting(SYSTEM, holder="test")
-    assert purge(SYSTEM, pause=0) == {"audit_events": 1}
+    assert seal_pending_events(SYSTEM, holder="test")
+    assert purge_expired(SYSTEM, pause=0) == {"audit_events": 1}
     kept = db.session.scalars(
         select(AuditEvent.organization_id).where(AuditEvent.action == "old.thing")
     ).all()
@@ -149,15 +149,15 @@ def test_audit_events_go_after_the_retention_of_their_organization(context: Flas
 
 def test_a_stranger_may_not_purge(context: Flask) -> None:
     with pytest.raises(Forbidden):
-        purge(Actor.anonymous("00000000"))
+        purge_expired(Actor.anonymous("00000000"))
 
 
 def test_while_one_is_at_it_another_is_not(context: Flask, make: Factory) -> None:
     make.root()
     assert leases.acquire(janitor.LEASE, "first", 60)
-    assert purge(SYSTEM) is None
+    assert purge_expired(SYSTEM) is None
     leases.release(janitor.LEASE, "first")
-    assert purge(SYSTEM, pause=0) == {}
+    assert purge_expired(SYSTEM, pause=0) == {}
 
 
 def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Database) -> None:
@@ -167,10 +167,10 @@ def test_who_lost_the_lease_stops(context: Flask, make: Factory, database: Datab
         write(update(Lease).values(holder="another", expires_at=clock.now() + timedelta(minutes=1)))
         return False
 
-    assert purge(SYSTEM, pause=0, stopped=overtaken) == {"attempts": 500}
+    assert purge_expired(SYSTEM, pause=0, should_stop=overtaken) == {"attempts": 500}
     assert database.count("attempts") == 400
     # The lease is the other's still.
-    assert purge(SYSTEM, pause=0) is None
+    assert purge_expired(SYSTEM, pause=0) is None
 
 
 def test_a_lease_that_ended_is_succeeded(context: Flask) -> None:
@@ -194,7 +194,7 @@ def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Databas
     def work() -> None:
         with app.app_context():
             ready.wait()
-            results.append(purge(SYSTEM, pause=0.01))
+            results.append(purge_expired(SYSTEM, pause=0.01))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -210,7 +210,7 @@ def test_of_many_janitors_one_works(app: Flask, make: Factory, database: Databas
 _VICTIM = """
 import sys
 from app import create_app
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.rules.actor import Actor
 
 def tell():
@@ -218,7 +218,7 @@ def tell():
     return False
 
 with create_app().app_context():
-    purge(Actor.system("", "victim"), batch=50, pause=0.05, stopped=tell)
+    purge_expired(Actor.system("", "victim"), batch=50, pause=0.05, should_stop=tell)
 """
 
 
@@ -247,10 +247,10 @@ def test_a_killed_janitor_leaves_whole_batches_and_is_succeeded(
     assert 0 < left < 3000
     assert left % 50 == 0
     with app.app_context():
-        assert purge(SYSTEM, pause=0) is None, "its lease has not ended yet"
+        assert purge_expired(SYSTEM, pause=0) is None, "its lease has not ended yet"
         write(
             update(Lease)
             .where(Lease.name == janitor.LEASE)
             .values(expires_at=clock.now() - timedelta(seconds=1))
         )
-        assert purge(SYSTEM, pause=0) == {"attempts": left}
+        assert purge_expired(SYSTEM, pause=0) == {"attempts": left}

@@ -16,9 +16,9 @@ from app.config import EXIT_CONFIGURATION, UnsafeConfiguration
 from app.extensions import db
 from app.models.organization import Organization
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.grants.signing_keys import active_key
+from app.operations.grants.signing_keys import get_active_key
 from app.operations.maintenance import master_key
-from app.operations.maintenance.master_key import master_key_fits, require_master_key, rewrap_data_keys
+from app.operations.maintenance.master_key import check_master_key, require_master_key, rewrap_data_keys
 from app.operations.store import keyring
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
@@ -52,13 +52,13 @@ def wrapped(database: Database) -> list[bytes]:
 
 
 def test_a_new_installation_takes_any_key(context: Flask) -> None:
-    assert master_key_fits() == "unset"
+    assert check_master_key() == "unset"
     require_master_key()
 
 
 def test_the_own_key_fits(context: Flask, make: Factory) -> None:
     make.root()
-    assert master_key_fits() == "fits"
+    assert check_master_key() == "fits"
     require_master_key()
 
 
@@ -69,7 +69,7 @@ def test_the_wrong_key_stops_the_start_and_writes_nothing(
     make.root()
     before = database.dump()
     with under(master_key=os.urandom(32)):
-        assert master_key_fits() == "other"
+        assert check_master_key() == "other"
         with pytest.raises(UnsafeConfiguration) as refused:
             before_serving()
     assert refused.value.code == EXIT_CONFIGURATION != 0
@@ -90,7 +90,7 @@ def test_a_database_that_cannot_answer_stops_no_worker(
             pass
 
     monkeypatch.setattr(master_key, "engines", lambda: (Down(), Down()))
-    assert master_key_fits() == "unknown"
+    assert check_master_key() == "unknown"
     require_master_key()
 
 
@@ -101,11 +101,11 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
     monkeypatch.setattr(master_key, "_BATCH", 2)
     organizations = [make.root(), *(make.organization() for _ in range(4))]
     sealed = {view.id: keyring.seal(view.id, b"a secret", "row|1") for view in organizations}
-    kid = active_key(organizations[1], "ES256").kid
+    kid = get_active_key(organizations[1], "ES256").kid
     old, new = context.config["GATEHOUSE"].master_key, os.urandom(32)
     before = wrapped(database)
     with under(master_key=new, previous_master_key=old):
-        assert master_key_fits() == "fits", "servers with both keys start before it has gone through"
+        assert check_master_key() == "fits", "servers with both keys start before it has gone through"
         assert keyring.unseal(organizations[0].id, sealed[organizations[0].id], "row|1") == b"a secret"
         done = rewrap_data_keys(SYSTEM)
         assert (done.rewrapped, done.standing, done.unreadable) == (
@@ -117,10 +117,10 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
         again = rewrap_data_keys(SYSTEM)
         assert (again.rewrapped, again.standing) == (0, 6)
     with under(master_key=new):
-        assert master_key_fits() == "fits"
+        assert check_master_key() == "fits"
         for organization_id, what in sealed.items():
             assert keyring.unseal(organization_id, what, "row|1") == b"a secret"
-        assert active_key(get_organization_by_id(organizations[1].id), "ES256").kid == kid
+        assert get_active_key(get_organization_by_id(organizations[1].id), "ES256").kid == kid
     keyring.clear_cached_keys(organizations[2].id)
     with pytest.raises(UnsealError):
         keyring.unseal(organizations[2].id, sealed[organizations[2].id], "row|1")

@@ -54,7 +54,7 @@ from pathlib import Path
 def reserved():
     return int(Path("/proc/self/statm").read_text().split()[0]) * 4096 // 2**20
 
-runpy.run_path("app/operations/maintenance/memory.py")["share_one_arena"]()
+runpy.run_path("app/operations/maintenance/memory.py")["use_single_arena"]()
 threading.stack_size(1 << 18)
 before, together = reserved(), threading.Barrier(9)
 

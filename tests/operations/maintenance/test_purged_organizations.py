@@ -18,7 +18,7 @@ from app.operations.clients.clients import delete_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
 from app.operations.maintenance import janitor as sweeps
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.organizations import delete_organization
 from app.operations.store import clock
 from tests.factories import Factory
@@ -32,9 +32,9 @@ def test_a_deleted_client_goes_after_a_month(context: Flask, make: Factory, data
     client = make.machine(organization)
     tokens(client, timedelta(hours=1))
     delete_client(make.system(organization), client.client_id)
-    assert purge(SYSTEM, pause=0) == {}
+    assert purge_expired(SYSTEM, pause=0) == {}
     write(update(Client).values(deleted_at=clock.now() - timedelta(days=31)))
-    gone = purge(SYSTEM, pause=0)
+    gone = purge_expired(SYSTEM, pause=0)
     assert gone is not None
     assert gone.keys() == {"access_tokens", "client_credentials", "clients"}
     assert database.count("clients") == 0
@@ -48,9 +48,9 @@ def test_a_deleted_organization_leaves_the_tombstone_of_its_slug(
         make.user(organization, role="admin")
         tokens(make.machine(organization), timedelta(hours=-1))
     delete_organization(make.system(root), "doomed")
-    assert purge(SYSTEM, pause=0) == {}
+    assert purge_expired(SYSTEM, pause=0) == {}
     write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
-    assert purge(SYSTEM, pause=0)
+    assert purge_expired(SYSTEM, pause=0)
     left = {
         table.name: db.session.scalar(
             select(func.count()).select_from(table).where(table.c.organization_id == doomed.id)
@@ -75,15 +75,15 @@ def test_a_row_that_comes_late_keeps_no_organization(
     late = iter([True])
 
     def tables() -> Iterator[Table]:
-        for table in sweeps.tables_of_an_organization():
+        for table in sweeps.organization_tables():
             yield table
             if table.name == "failed_requests" and next(late, False):
                 monkeypatch.setattr(OrganizationSnapshot, "is_deleted", False)
                 refused(client, clock.now())
 
-    monkeypatch.setattr(janitor, "tables_of_an_organization", tables)
+    monkeypatch.setattr(janitor, "organization_tables", tables)
     delete_organization(make.system(root), "doomed")
     write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
-    assert purge(SYSTEM, pause=0)
+    assert purge_expired(SYSTEM, pause=0)
     assert next(late, None) is None and database.count("failed_requests") == 0
     assert db.session.scalar(select(Organization.status).where(Organization.slug == "doomed")) == "purged"

@@ -7,11 +7,11 @@ from datetime import timedelta
 from app.models.grant import AuthorizationRequest
 from app.models.token import PushedRequest
 from app.operations.authorization import authorization_requests, pushed_requests
-from app.operations.maintenance.janitor import SWEEPS
+from app.operations.maintenance.janitor import PURGE_RULES
 
 
 def kept(table: str) -> timedelta:
-    return next(sweep.kept for sweep in SWEEPS if sweep.table.name == table)
+    return next(sweep.kept for sweep in PURGE_RULES if sweep.table.name == table)
 
 
 def test_a_pushed_request_stays_as_long_as_it_can_be_answered_and_little_longer() -> None:

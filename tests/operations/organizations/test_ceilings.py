@@ -123,5 +123,5 @@ def test_of_many_at_once_each_is_whole_or_refused(app: Flask, make: Factory, op:
     calls = [functools.partial(update_instance_limits, op, {path: {"min": 3600}}) for path in paths]
     outcomes = at_once(app, calls)
     with app.app_context():
-        assert len(get_instance_limits(op).bounds) == outcomes.count("UpdatedCeilings") >= 1
-    assert set(outcomes) <= {"UpdatedCeilings", "Conflict"}
+        assert len(get_instance_limits(op).bounds) == outcomes.count("UpdatedInstanceLimits") >= 1
+    assert set(outcomes) <= {"UpdatedInstanceLimits", "Conflict"}

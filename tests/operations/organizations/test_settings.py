@@ -24,7 +24,7 @@ from app.operations.users.role_assignments import assign_role
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_id
 from app.rules.organizations.lockout_prevention import WouldLockOut
-from app.rules.organizations.settings import effective
+from app.rules.organizations.settings import effective_settings
 from tests.factories import Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -117,7 +117,7 @@ def test_those_without_a_second_factor_are_counted(context: Flask, make: Factory
     make.user(acme)
     make.user(acme, role="admin")
     for policy, people in (("required", 2), ("required_for_admins", 1), ("optional", 0)):
-        after = effective({"authentication": {"mfa": {"policy": policy}}})
+        after = effective_settings({"authentication": {"mfa": {"policy": policy}}})
         found = calculate_impact(acme.id, acme.settings, after, ["authentication.mfa.policy"])
         assert found.users_without_second_factor == people
 

@@ -14,7 +14,7 @@ from app.models.user import AccountLink, Invitation
 from app.operations.audit.audit_events import export_audit_events, list_activity, list_audit_events
 from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.role_holders import RoleInUse, require_roles_unused
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
@@ -131,7 +131,7 @@ def test_failed_requests_older_than_is_allowed_now_are_neither_shown_nor_kept(
     assert len(list_failed_requests(make.actor(acme)).items) == 2
     change(make, acme, audit={"log_retention_days": 3})
     assert [entry.request_id for entry in list_failed_requests(make.actor(acme)).items] == ["req_1"]
-    assert purge(Actor.system("", "janitor"), pause=0) is not None
+    assert purge_expired(Actor.system("", "janitor"), pause=0) is not None
     assert database.count("failed_requests") == 2
     assert len(list_failed_requests(make.actor(other)).items) == 1
 

@@ -1,4 +1,4 @@
-"""For how long a wrong password counts is the organization's to say."""
+"""The window in which failures count is an organization setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("context")
 
 
 @pytest.mark.parametrize(("window_seconds", "waits"), [(120, False), (3600, True)])
-def test_a_failure_counts_for_the_window_and_no_longer(
+def test_failures_count_only_within_the_window(
     make: Factory, monkeypatch: pytest.MonkeyPatch, window_seconds: int, waits: bool
 ) -> None:
     lockout = {

@@ -1,4 +1,4 @@
-"""Changing one's password: it needs the current one, and ends what was alive elsewhere."""
+"""Changing one's password: it requires the current one and ends other sessions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def actor_of(signed_in: Any) -> Any:
     return find_session(signed_in.token).actor()
 
 
-def test_the_new_password_counts_and_the_old_one_does_not(acme: Any, ada: Any, here: Any) -> None:
+def test_new_password_works_and_old_one_does_not(acme: Any, ada: Any, here: Any) -> None:
     change_password(actor_of(here), PASSWORD, NEW)
     assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
     assert sign_in(acme.id, ada.email, PASSWORD).reason == "mismatch"
     assert db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).one()
 
 
-def test_other_browsers_are_signed_out_and_this_one_has_a_new_value(make: Any, ada: Any, here: Any) -> None:
+def test_other_sessions_end_and_this_one_gets_new_cookie(make: Any, ada: Any, here: Any) -> None:
     there = make.sign_in(ada)
     changed = change_password(actor_of(here), PASSWORD, NEW)
     assert changed.ended_sessions == 1
@@ -69,7 +69,7 @@ def test_other_browsers_are_signed_out_and_this_one_has_a_new_value(make: Any, a
         (PASSWORD, "x" * 129, "new_password", "too_long"),
     ],
 )
-def test_a_refusal_names_the_field_and_changes_nothing(
+def test_rejected_change_names_the_field_and_changes_nothing(
     acme: Any, ada: Any, here: Any, current: str, new: str, field: str, code: str
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
@@ -82,7 +82,7 @@ def test_a_refusal_names_the_field_and_changes_nothing(
     )
 
 
-def test_guessing_the_current_password_has_to_wait_too(here: Any) -> None:
+def test_guessing_the_current_password_is_limited(here: Any) -> None:
     actor = actor_of(here)
     for _ in range(3):
         with pytest.raises(InvalidInput):
@@ -92,10 +92,10 @@ def test_guessing_the_current_password_has_to_wait_too(here: Any) -> None:
     assert refusal.value.retry_after > 0
 
 
-def test_guesses_within_a_stolen_sign_in_are_counted_with_all_others(
+def test_guesses_in_stolen_session_count_with_sign_in_failures(
     acme: Any, ada: Any, here: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LK-1: from a hundred networks a hundred in all, and none more by signing in."""
+    """LK-1: a hundred from a hundred networks, and no more by signing in."""
     monkeypatch.setattr(passwords, "verify_password", lambda *_, **__: (False, None))
     actor = actor_of(here)
     for number in range(MAX_FAILURES_PER_ACCOUNT):
@@ -104,37 +104,37 @@ def test_guesses_within_a_stolen_sign_in_are_counted_with_all_others(
     elsewhere = replace(actor, ip_address="192.0.2.1")
     with pytest.raises(TooManyRequests, match="browsers that are not known"):
         change_password(elsewhere, "guess", NEW)
-    assert sign_in(acme.id, ada.email, PASSWORD, address="192.0.2.2").reason == "capped"
+    assert sign_in(acme.id, ada.email, PASSWORD, ip_address="192.0.2.2").reason == "capped"
 
 
-def test_the_owner_s_own_browser_is_not_kept_waiting_by_them(ada: Any, here: Any) -> None:
-    """LK-1: it is counted by itself."""
+def test_known_browser_of_owner_does_not_wait(ada: Any, here: Any) -> None:
+    """LK-1: it has its own counter."""
     actor = actor_of(here)
     for _ in range(3):
         with pytest.raises(InvalidInput):
             change_password(actor, "guess", NEW)
     with pytest.raises(TooManyRequests):
         change_password(actor, PASSWORD, NEW)
-    assert change_password(actor, PASSWORD, NEW, known=here.known).token
+    assert change_password(actor, PASSWORD, NEW, known_cookie=here.known_cookie).token
 
 
-def test_a_weak_new_password_is_no_wrong_guess(here: Any) -> None:
+def test_weak_new_password_is_not_counted_as_failure(here: Any) -> None:
     for _ in range(5):
         with pytest.raises(InvalidInput):
             change_password(actor_of(here), PASSWORD, "weak")
     assert change_password(actor_of(here), PASSWORD, NEW).token
 
 
-def test_root_visiting_has_no_password_here(make: Any, acme: Any, ada: Any) -> None:
+def test_visiting_root_user_has_no_password_in_the_organization(make: Any, acme: Any, ada: Any) -> None:
     visiting = make.actor(make.root(), user=ada).acting_in(acme.id, frozenset({"users:write"}))
     with pytest.raises(Forbidden):
         change_password(visiting, PASSWORD, NEW)
 
 
-def test_a_crowd_at_the_hashes_is_no_wrong_password(
+def test_unavailable_hashing_is_not_counted_as_failure(
     ada: Any, here: Any, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for guesses that they have not made."""
+    """No one waits for failures that they did not cause."""
 
     def crowded(*_: object, **__: object) -> None:
         raise Unavailable("Too many people are signing in at this moment.", retry_after=3)

@@ -1,4 +1,4 @@
-"""Sessions: they live by the database's clock, end at once everywhere, and show rights as they are now."""
+"""Sessions: expiry by the database's clock, revocation with immediate effect, and current permissions."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def ada(make: Any, acme: Any) -> Any:
     return make.user(acme)
 
 
-def living(token: str) -> bool:
+def is_active(token: str) -> bool:
     return find_session(token) is not None
 
 
-def age(**moves: int) -> None:
-    """Every session's times lie so many seconds further back."""
+def move_sessions_back(**moves: int) -> None:
+    """Move all times of all sessions into the past by so many seconds."""
     with db.engine.begin() as connection:
         for row in connection.execute(select(Session.__table__)).all():
             values = {
@@ -55,8 +55,8 @@ def age(**moves: int) -> None:
             connection.execute(update(Session).where(Session.id == row.id).values(**values))
 
 
-def test_a_sign_in_that_takes_anothers_place_is_later_by_whole_seconds(acme: Any, ada: Any) -> None:
-    """SS-7: ``auth_time`` moves strictly forward, however fast somebody types; SS-2: the one before is dead."""
+def test_replacing_sign_in_has_a_later_auth_time(acme: Any, ada: Any) -> None:
+    """SS-7: ``auth_time`` strictly increases. SS-2: the previous session is invalid."""
     first, _ = start_session(acme, ada.id)
     before = find_session(first)
     second, _ = start_session(acme, ada.id, replaces=first)
@@ -64,75 +64,75 @@ def test_a_sign_in_that_takes_anothers_place_is_later_by_whole_seconds(acme: Any
     assert before is not None and after is not None
     assert int(after.authenticated_at.timestamp()) > int(before.authenticated_at.timestamp())
     assert (after.authenticated_at - after.created_at).total_seconds() <= 1
-    assert not living(first)
+    assert not is_active(first)
 
 
-def test_the_cookie_s_value_finds_the_session_and_nothing_else_does(make: Any, acme: Any, ada: Any) -> None:
+def test_only_the_cookie_value_finds_the_session(make: Any, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
-    assert living(token)
-    assert not living(token[:-1])
-    assert not living(token.upper())
-    assert not living(new_token("ss", acme.id))
-    assert not living(new_token("at", acme.id))
-    assert not living("")
-    assert not living("x" * 5000)
+    assert is_active(token)
+    assert not is_active(token[:-1])
+    assert not is_active(token.upper())
+    assert not is_active(new_token("ss", acme.id))
+    assert not is_active(new_token("at", acme.id))
+    assert not is_active("")
+    assert not is_active("x" * 5000)
 
 
-def test_another_organization_in_the_value_finds_nothing(make: Any, ada: Any) -> None:
+def test_cookie_value_with_other_organization_is_rejected(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     globex = make.organization()
-    assert not living(token.replace(ada.organization.id, globex.id))
+    assert not is_active(token.replace(ada.organization.id, globex.id))
 
 
-def test_signing_in_again_in_the_same_browser_kills_the_former_value(make: Any, acme: Any, ada: Any) -> None:
-    """SS-2: fixation. Whoever planted a value has nothing once its victim signs in."""
+def test_new_sign_in_invalidates_the_previous_cookie(make: Any, acme: Any, ada: Any) -> None:
+    """SS-2: session fixation. A planted cookie is worthless once the victim signs in."""
     planted = make.sign_in(ada).token
     fresh = sign_in(acme.id, ada.email, PASSWORD, replaces=planted)
-    assert not living(planted)
-    assert living(fresh.token)
+    assert not is_active(planted)
+    assert is_active(fresh.token)
 
 
-def test_an_idle_session_ends(make: Any, ada: Any) -> None:
+def test_idle_session_expires(make: Any, ada: Any) -> None:
     """SS-4."""
     token = make.sign_in(ada).token
-    age(last_seen_at=3590)
-    assert living(token)
-    age(last_seen_at=3700)
-    assert not living(token)
+    move_sessions_back(last_seen_at=3590)
+    assert is_active(token)
+    move_sessions_back(last_seen_at=3700)
+    assert not is_active(token)
 
 
-def test_use_keeps_a_session_alive_but_never_beyond_its_absolute_end(make: Any, ada: Any) -> None:
+def test_use_extends_session_up_to_absolute_timeout(make: Any, ada: Any) -> None:
     """SS-4."""
     token = make.sign_in(ada).token
-    age(last_seen_at=3000, created_at=3000, expires_at=3000)
-    assert living(token)  # and is seen
-    age(last_seen_at=3000, created_at=3000, expires_at=3000)
-    assert living(token)
-    age(last_seen_at=10, created_at=3000, expires_at=3000)
-    assert not living(token)
+    move_sessions_back(last_seen_at=3000, created_at=3000, expires_at=3000)
+    assert is_active(token)  # and is seen
+    move_sessions_back(last_seen_at=3000, created_at=3000, expires_at=3000)
+    assert is_active(token)
+    move_sessions_back(last_seen_at=10, created_at=3000, expires_at=3000)
+    assert not is_active(token)
 
 
-def test_a_timeout_made_shorter_ends_sessions_that_began_before(make: Any, acme: Any, ada: Any) -> None:
+def test_shortened_timeout_applies_to_existing_sessions(make: Any, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
-    age(created_at=1000)
+    move_sessions_back(created_at=1000)
     update_settings(
         make.actor(acme),
         acme.slug,
         {"authentication": {"sessions": {"idle_timeout_seconds": 900, "absolute_timeout_seconds": 900}}},
     )
-    assert not living(token)
+    assert not is_active(token)
 
 
-def test_being_seen_is_written_at_most_once_a_minute(make: Any, ada: Any) -> None:
+def test_last_seen_is_written_at_most_once_a_minute(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     first = find_session(token).last_seen_at
     assert find_session(token).last_seen_at == first
-    age(last_seen_at=61)
+    move_sessions_back(last_seen_at=61)
     find_session(token)
     assert find_session(token).last_seen_at > first - timedelta(seconds=60)
 
 
-def test_roles_count_at_once(make: Any, acme: Any, ada: Any) -> None:
+def test_role_changes_apply_immediately(make: Any, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     assert find_session(token).permissions == frozenset()
     make.user(acme, role="admin")
@@ -142,29 +142,29 @@ def test_roles_count_at_once(make: Any, acme: Any, ada: Any) -> None:
     assert find_session(token).permissions == frozenset()
 
 
-def test_signing_out_deletes_the_row_and_is_audited(make: Any, ada: Any) -> None:
+def test_ending_a_session_deletes_the_row_and_is_audited(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     actor = find_session(token).actor()
     assert end_session(actor)
-    assert not living(token)
+    assert not is_active(token)
     assert db.session.scalar(select(func.count()).select_from(Session)) == 0
     assert not end_session(actor)
     assert len(db.session.scalars(select(AuditEvent).where(AuditEvent.action == "session.ended")).all()) == 1
 
 
-def test_a_sign_in_in_another_browser_can_be_ended_from_the_list(make: Any, ada: Any) -> None:
+def test_other_session_can_be_ended_from_the_list(make: Any, ada: Any) -> None:
     here, there = make.sign_in(ada).token, make.sign_in(ada).token
     actor = find_session(here).actor()
     listed = list_sessions(actor)
     assert [sign_in.is_current for sign_in in listed] == [True, False]
     end_session(actor, listed[1].public_id)
-    assert living(here)
-    assert not living(there)
+    assert is_active(here)
+    assert not is_active(there)
     with pytest.raises(NotFound):
         end_session(actor, listed[1].public_id)
 
 
-def test_nobody_ends_or_sees_another_person_s_sign_in(make: Any, acme: Any, ada: Any) -> None:
+def test_sessions_of_other_users_are_hidden_and_cannot_be_ended(make: Any, acme: Any, ada: Any) -> None:
     eve = make.user(acme)
     hers, mine = make.sign_in(ada), make.sign_in(eve)
     actor = find_session(mine.token).actor()
@@ -172,31 +172,31 @@ def test_nobody_ends_or_sees_another_person_s_sign_in(make: Any, acme: Any, ada:
         end_session(actor, find_session(hers.token).public_id)
     assert len(list_sessions(actor)) == 1
     assert end_other_sessions(actor) == 0
-    assert living(hers.token)
+    assert is_active(hers.token)
 
 
-def test_all_others_end_at_once(make: Any, ada: Any) -> None:
+def test_all_other_sessions_can_be_ended(make: Any, ada: Any) -> None:
     here, *others = (make.sign_in(ada).token for _ in range(4))
     assert end_other_sessions(find_session(here).actor()) == 3
-    assert living(here)
-    assert not any(living(token) for token in others)
+    assert is_active(here)
+    assert not any(is_active(token) for token in others)
 
 
-def test_a_renewed_session_has_one_value(make: Any, ada: Any) -> None:
+def test_rotated_session_has_one_valid_token(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     renewed = rotate_session_token(find_session(token).actor())
-    assert not living(token)
-    assert living(renewed)
+    assert not is_active(token)
+    assert is_active(renewed)
 
 
-def test_beyond_the_bound_the_oldest_sign_in_ends(make: Any) -> None:
+def test_oldest_session_ends_beyond_the_limit(make: Any) -> None:
     acme = make.organization(settings={"authentication": {"sessions": {"max_per_user": 2}}})
     ada = make.user(acme)
     tokens = [make.sign_in(ada).token for _ in range(3)]
-    assert [living(token) for token in tokens] == [False, True, True]
+    assert [is_active(token) for token in tokens] == [False, True, True]
 
 
-def test_root_visiting_is_no_account_of_the_organization(make: Any, acme: Any, ada: Any) -> None:
+def test_visiting_root_user_has_no_account_in_the_organization(make: Any, acme: Any, ada: Any) -> None:
     root = make.root()
     visiting = make.actor(root, user=ada).acting_in(acme.id, frozenset({"clients:read"}))
     for refused in (list_sessions, end_session, end_other_sessions):
@@ -204,26 +204,24 @@ def test_root_visiting_is_no_account_of_the_organization(make: Any, acme: Any, a
             refused(visiting)
 
 
-def test_a_revoked_row_is_no_session(make: Any, ada: Any) -> None:
+def test_revoked_session_is_not_found(make: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     with db.engine.begin() as connection:
         connection.execute(update(Session).values(revoked_at=Session.created_at))
-    assert not living(token)
+    assert not is_active(token)
 
 
-def test_a_timeout_made_longer_does_not_prolong_sessions_that_began_before(
-    make: Any, acme: Any, ada: Any
-) -> None:
+def test_extended_timeout_does_not_apply_to_existing_sessions(make: Any, acme: Any, ada: Any) -> None:
     token = make.sign_in(ada).token
     longer = {"idle_timeout_seconds": 3600, "absolute_timeout_seconds": 86400}
     update_settings(make.actor(acme), acme.slug, {"authentication": {"sessions": longer}})
-    age(created_at=7300, expires_at=7300)
-    assert not living(token)
+    move_sessions_back(created_at=7300, expires_at=7300)
+    assert not is_active(token)
 
 
-def test_a_disabled_user_s_session_is_none_even_while_its_row_stands(make: Any, ada: Any) -> None:
-    """A sign-in that commits beside the disabling must not outlive it."""
+def test_session_of_disabled_user_is_not_found(make: Any, ada: Any) -> None:
+    """A sign-in that commits concurrently with the disabling must not survive it."""
     token = make.sign_in(ada).token
     with db.engine.begin() as connection:
         connection.execute(update(User).where(User.id == ada.id).values(status="disabled"))
-    assert not living(token)
+    assert not is_active(token)

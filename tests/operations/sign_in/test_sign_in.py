@@ -1,4 +1,4 @@
-"""Signing in: the right password makes a session; everything else is counted, audited, and says nothing."""
+"""Signing in with a password: the right one starts a session, and failures are counted and audited."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def count(model: Any, *conditions: Any) -> int:
     return found
 
 
-def try_in(organization: Any, email: str = "ada@acme.example", password: str = WRONG, **more: Any) -> Any:
-    return sign_in(organization.id, email, password, address=more.pop("address", "203.0.113.9"), **more)
+def attempt_sign_in(
+    organization: Any, email: str = "ada@acme.example", password: str = WRONG, **more: Any
+) -> Any:
+    return sign_in(organization.id, email, password, ip_address=more.pop("ip_address", "203.0.113.9"), **more)
 
 
-def test_the_right_password_makes_a_session_of_which_the_digest_alone_is_kept(acme: Any, ada: Any) -> None:
-    outcome = try_in(acme, password=PASSWORD, user_agent="Firefox")
+def test_right_password_starts_session_stored_as_digest(acme: Any, ada: Any) -> None:
+    outcome = attempt_sign_in(acme, password=PASSWORD, user_agent="Firefox")
     assert isinstance(outcome, SignedIn)
     row = db.session.scalars(select(Session)).one()
     assert (row.user_id, row.digest, row.address) == (ada.id, digest(outcome.token), "203.0.113.9")
@@ -67,15 +69,15 @@ def test_the_right_password_makes_a_session_of_which_the_digest_alone_is_kept(ac
 
 
 @pytest.mark.parametrize("email", ["ADA@Acme.Example", "  ada@acme.example ", "ａda@acme.example"])
-def test_the_address_may_be_spelled_otherwise(acme: Any, ada: Any, email: str) -> None:
-    assert isinstance(try_in(acme, email, PASSWORD), SignedIn)
+def test_email_is_matched_in_any_spelling(acme: Any, ada: Any, email: str) -> None:
+    assert isinstance(attempt_sign_in(acme, email, PASSWORD), SignedIn)
 
 
 @pytest.mark.parametrize(
     "password", ["", "wrong", PASSWORD.upper(), PASSWORD + " ", "x" * 129, "\ud800", "x" * 60_000]
 )
-def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: Any, password: str) -> None:
-    assert try_in(acme, password=password) == SignInRefused("mismatch", attempts_left=2)
+def test_wrong_password_starts_no_session_and_is_audited(acme: Any, ada: Any, password: str) -> None:
+    assert attempt_sign_in(acme, password=password) == SignInRefused("mismatch", attempts_left=2)
     assert count(Session) == 0
     assert count(AuditEvent, AuditEvent.action == "sign_in.failed") == 1
 
@@ -83,8 +85,8 @@ def test_a_wrong_password_makes_no_session_and_one_audit_event(acme: Any, ada: A
 @pytest.mark.parametrize(
     "email", ["", "nobody", "nobody@acme.example", "a\x00@b", "x" * 500, "ada@acme.example'--"]
 )
-def test_an_unknown_account_is_refused_in_the_same_words(acme: Any, ada: Any, email: str) -> None:
-    assert try_in(acme, email) == try_in(acme) == SignInRefused("mismatch", attempts_left=2)
+def test_unknown_account_gets_the_same_refusal(acme: Any, ada: Any, email: str) -> None:
+    assert attempt_sign_in(acme, email) == attempt_sign_in(acme) == SignInRefused("mismatch", attempts_left=2)
 
 
 def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> None:
@@ -103,21 +105,21 @@ def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> N
         for number in itertools.islice(numbers, pairs):
             both = ((known, "ada@acme.example"), (unknown, f"nobody{number}@acme.example"))
             for samples, email in both if number % 2 else reversed(both):
-                samples.take(lambda: try_in(acme, email, address=f"198.51.{number}.1"))  # noqa: B023
+                samples.take(lambda: attempt_sign_in(acme, email, ip_address=f"198.51.{number}.1"))  # noqa: B023
         return same_distribution(known.seconds, unknown.seconds)
 
     assert any(round_of(40) > 0.01 for _ in range(3))
     assert abs(median(known.work) - median(unknown.work)) < 0.15 * median(known.work)
 
 
-def test_the_same_address_elsewhere_is_somebody_else(make: Any, acme: Any, ada: Any) -> None:
+def test_same_email_in_other_organization_is_another_user(make: Any, acme: Any, ada: Any) -> None:
     globex = make.organization()
-    assert try_in(globex, password=PASSWORD) == SignInRefused("mismatch", attempts_left=9)
+    assert attempt_sign_in(globex, password=PASSWORD) == SignInRefused("mismatch", attempts_left=9)
 
 
-def test_what_was_typed_is_audited_only_when_it_is_an_address(acme: Any, ada: Any) -> None:
-    try_in(acme, "my secret password")
-    try_in(acme, "eve@evil.example")
+def test_typed_text_is_audited_only_if_it_is_an_email(acme: Any, ada: Any) -> None:
+    attempt_sign_in(acme, "my secret password")
+    attempt_sign_in(acme, "eve@evil.example")
     after = [
         event.after
         for event in db.session.scalars(select(AuditEvent).where(AuditEvent.action == "sign_in.failed"))
@@ -125,79 +127,79 @@ def test_what_was_typed_is_audited_only_when_it_is_an_address(acme: Any, ada: An
     assert sorted(str(values["email"]) for values in after) == ["None", "eve@evil.example"]
 
 
-def test_after_three_failures_everybody_waits_and_the_wait_doubles(acme: Any, ada: Any) -> None:
-    assert [try_in(acme).attempts_left for _ in range(3)] == [2, 1, 0]
-    assert 55 <= try_in(acme, password=PASSWORD).retry_after <= 60
-    assert try_in(acme, "nobody@acme.example").reason == "mismatch"
-    _let_pass(65)
-    assert try_in(acme).reason == "mismatch"
-    assert 110 <= try_in(acme, password=PASSWORD).retry_after <= 120
-    _let_pass(125)
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
+def test_wait_starts_after_three_failures_and_doubles(acme: Any, ada: Any) -> None:
+    assert [attempt_sign_in(acme).attempts_left for _ in range(3)] == [2, 1, 0]
+    assert 55 <= attempt_sign_in(acme, password=PASSWORD).retry_after <= 60
+    assert attempt_sign_in(acme, "nobody@acme.example").reason == "mismatch"
+    _move_attempts_back(65)
+    assert attempt_sign_in(acme).reason == "mismatch"
+    assert 110 <= attempt_sign_in(acme, password=PASSWORD).retry_after <= 120
+    _move_attempts_back(125)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
     # nobody@acme.example's four, and the four wrong ones under ada's network and in the organization.
     assert count(Attempt, Attempt.organization_id == acme.id) == 4 + 4 * 2
 
 
-def test_the_owner_on_another_network_does_not_wait(acme: Any, ada: Any) -> None:
+def test_owner_on_another_network_does_not_wait(acme: Any, ada: Any) -> None:
     for _ in range(4):
-        try_in(acme)
-    assert try_in(acme, password=PASSWORD).reason == "wait"
-    assert isinstance(try_in(acme, password=PASSWORD, address="198.51.100.7"), SignedIn)
+        attempt_sign_in(acme)
+    assert attempt_sign_in(acme, password=PASSWORD).reason == "wait"
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD, ip_address="198.51.100.7"), SignedIn)
 
 
-def test_tries_that_were_told_to_wait_do_not_prolong_the_wait(acme: Any, ada: Any) -> None:
+def test_attempts_during_the_wait_do_not_extend_it(acme: Any, ada: Any) -> None:
     for _ in range(3):
-        try_in(acme)
+        attempt_sign_in(acme)
     for _ in range(20):
-        assert try_in(acme).reason == "wait"
-    _let_pass(61)
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
+        assert attempt_sign_in(acme).reason == "wait"
+    _move_attempts_back(61)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
 
 
-def test_a_success_starts_the_count_again(acme: Any, ada: Any) -> None:
-    try_in(acme)
-    try_in(acme)
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
-    assert try_in(acme).attempts_left == 2
+def test_success_resets_the_count(acme: Any, ada: Any) -> None:
+    attempt_sign_in(acme)
+    attempt_sign_in(acme)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
+    assert attempt_sign_in(acme).attempts_left == 2
 
 
-def test_somebody_disabled_is_told_so_only_with_the_right_password(make: Any, acme: Any, ada: Any) -> None:
-    standing = try_in(acme, password=PASSWORD)
+def test_disabled_user_is_reported_only_with_the_right_password(make: Any, acme: Any, ada: Any) -> None:
+    standing = attempt_sign_in(acme, password=PASSWORD)
     disable_user(make.actor(acme, "users:write"), ada.id)
     assert find_session(standing.token) is None
-    assert try_in(acme, password=PASSWORD).reason == "disabled"
-    assert try_in(acme).reason == "mismatch"
+    assert attempt_sign_in(acme, password=PASSWORD).reason == "disabled"
+    assert attempt_sign_in(acme).reason == "mismatch"
     enable_user(make.actor(acme, "users:write"), ada.id)
     assert find_session(standing.token) is None
-    assert isinstance(try_in(acme, password=PASSWORD, address="198.51.100.7"), SignedIn)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD, ip_address="198.51.100.7"), SignedIn)
 
 
-def test_a_suspended_organization_signs_nobody_in(make: Any, acme: Any, ada: Any) -> None:
-    token = try_in(acme, password=PASSWORD).token
+def test_suspended_organization_rejects_sign_ins(make: Any, acme: Any, ada: Any) -> None:
+    token = attempt_sign_in(acme, password=PASSWORD).token
     _write(update(Organization).where(Organization.id == acme.id).values(status="suspended"))
-    assert try_in(acme, password=PASSWORD) == SignInRefused("suspended")
+    assert attempt_sign_in(acme, password=PASSWORD) == SignInRefused("suspended")
     assert find_session(token) is None
 
 
-def test_an_organization_without_passwords_signs_nobody_in_with_one(make: Any) -> None:
+def test_disabled_passwords_are_rejected(make: Any) -> None:
     acme = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     make.user(acme, email="ada@acme.example")
-    assert try_in(acme, password=PASSWORD) == SignInRefused("password_off")
+    assert attempt_sign_in(acme, password=PASSWORD) == SignInRefused("password_off")
 
 
-def test_an_outdated_hash_is_renewed_by_the_next_sign_in(acme: Any, ada: Any) -> None:
+def test_outdated_hash_is_renewed_at_sign_in(acme: Any, ada: Any) -> None:
     old = PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash(PASSWORD)
     _write(update(User).where(User.id == ada.id).values(password_hash=old))
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
     renewed = db.session.scalar(select(User.password_hash).where(User.id == ada.id))
     assert renewed != old
     assert not needs_rehash(renewed)
     db.session.remove()
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
 
 
 @pytest.mark.parametrize("change", [{"password_hash": "$argon2id$changed"}, {"status": "disabled"}])
-def test_who_is_changed_while_the_password_is_verified_is_not_signed_in(
+def test_user_changed_during_verification_is_not_signed_in(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
 ) -> None:
     def verify(stored_hash: str | None, password: str, **place: str) -> tuple[bool, str | None]:
@@ -205,7 +207,7 @@ def test_who_is_changed_while_the_password_is_verified_is_not_signed_in(
         return True, None
 
     monkeypatch.setattr(sign_in_module, "verify_password", verify)
-    assert try_in(acme, password=PASSWORD).reason == "mismatch"
+    assert attempt_sign_in(acme, password=PASSWORD).reason == "mismatch"
     assert count(Session) == 0
 
 
@@ -219,11 +221,11 @@ def test_no_transaction_is_open_while_a_password_is_hashed(
         return real(stored_hash, password)
 
     monkeypatch.setattr(rule, "verify_password", verify)
-    assert isinstance(try_in(acme, password=PASSWORD), SignedIn)
+    assert isinstance(attempt_sign_in(acme, password=PASSWORD), SignedIn)
 
 
-def _let_pass(seconds: int) -> None:
-    """Earlier attempts lie so much further back."""
+def _move_attempts_back(seconds: int) -> None:
+    """Move earlier attempts into the past."""
     with db.engine.begin() as connection:
         for row in connection.execute(select(Attempt.id, Attempt.at)).all():
             moved = row.at - timedelta(seconds=seconds)

@@ -218,7 +218,7 @@ def dispatching(
     app: Flask, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], None]]:
     """Begins the dispatcher's threads, as in a worker; they end with the test."""
-    monkeypatch.setattr(dispatcher, "LOOKS_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(dispatcher, "POLL_INTERVAL_SECONDS", 0.05)
     shared, end = dispatcher.Dispatcher(), threading.Event()
 
     def run() -> None:

@@ -23,7 +23,7 @@ from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory import lookups
 from app.operations.directory.lookups import find_client, get_organization_by_id, touch_organization
-from app.operations.maintenance.janitor import SWEEPS
+from app.operations.maintenance.janitor import PURGE_RULES
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens import tokens
 from tests.factories import Factory, MadeClient
@@ -235,5 +235,5 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
 
 
 def test_changes_are_swept_once_everybody_has_heard() -> None:
-    sweep = next(each for each in SWEEPS if each.table.name == "view_changes")
+    sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
     assert view_changes._WINDOW < sweep.kept < timedelta(hours=1)

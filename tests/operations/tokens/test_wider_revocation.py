@@ -12,7 +12,7 @@ from sqlalchemy import event, insert, select
 from app.extensions import db
 from app.models.event import RevocationReceipt
 from app.models.token import AccessToken
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in import sessions
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
@@ -179,7 +179,7 @@ def test_dead_sign_ins_are_cleared_by_whoever_comes(
         assert database.query("SELECT COUNT(*) FROM sessions") == [(0,)]
         sessions.start_session(acme, ada.id)
         revoke_widely(make.system(acme), "acme", {"all": True, "sessions": True})
-        assert (purge(make.system(make.root()), pause=0) or {}).get("sessions") == 1
+        assert (purge_expired(make.system(make.root()), pause=0) or {}).get("sessions") == 1
 
 
 def test_a_receipt_goes_with_the_retention_of_the_audit_log(app: Flask, make: Factory, acme: Any) -> None:

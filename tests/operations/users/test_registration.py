@@ -26,7 +26,7 @@ def opened(make: Any, **more: Any) -> Any:
 
 
 def register(organization: Any, **changes: Any) -> None:
-    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "address": "192.0.2.7"}
+    good = {"email": "new@example.com", "name": "New Person", "password": PASSWORD, "ip_address": "192.0.2.7"}
     register_user(organization, **({**good, "request_id": None} | changes))
 
 
@@ -99,9 +99,9 @@ def test_one_network_makes_so_many_an_hour(make: Any, monkeypatch: pytest.Monkey
     """EN-1: a stranger who tries addresses is slowed down; another network is not."""
     monkeypatch.setattr(sign_up, "new_password_hash", lambda *_, **__: "x")
     acme = opened(make)
-    for number in range(sign_up.MOST_PER_NETWORK):
-        register(acme, email=f"n{number}@example.com", address=f"192.0.2.{number}")
+    for number in range(sign_up.MAX_REGISTRATIONS_PER_NETWORK):
+        register(acme, email=f"n{number}@example.com", ip_address=f"192.0.2.{number}")
     with pytest.raises(TooManyRequests) as refused:
         register(acme, email="more@example.com")
     assert refused.value.retry_after > 0
-    register(acme, email="more@example.com", address="198.51.100.1")
+    register(acme, email="more@example.com", ip_address="198.51.100.1")

@@ -6,21 +6,25 @@ from typing import Any
 
 import pytest
 
-from app.rules.audit.events import Change, changes_between
+from app.rules.audit.events import FieldChange, diff_documents
 
 CASES = [
     (None, None, []),
     ({"a": 1}, {"a": 1}, []),
-    ({"a": 1}, {"a": 2}, [Change("a", 1, 2, False, False)]),
-    ({"a": 1}, {"a": True}, [Change("a", 1, True, False, False)]),
-    (None, {"a": None}, [Change("a", None, None, True, False)]),
-    ({"a": 1}, None, [Change("a", 1, None, False, True)]),
-    ({"b": {"c": 1, "d": 2}}, {"b": {"c": 3, "d": 2}}, [Change("b.c", 1, 3, False, False)]),
-    ({"a": [1]}, {"a": [1, 2]}, [Change("a", [1], [1, 2], False, False)]),
-    ({"a": {}}, {"a": {"b": 1}}, [Change("a", {}, None, False, True), Change("a.b", None, 1, True, False)]),
+    ({"a": 1}, {"a": 2}, [FieldChange("a", 1, 2, False, False)]),
+    ({"a": 1}, {"a": True}, [FieldChange("a", 1, True, False, False)]),
+    (None, {"a": None}, [FieldChange("a", None, None, True, False)]),
+    ({"a": 1}, None, [FieldChange("a", 1, None, False, True)]),
+    ({"b": {"c": 1, "d": 2}}, {"b": {"c": 3, "d": 2}}, [FieldChange("b.c", 1, 3, False, False)]),
+    ({"a": [1]}, {"a": [1, 2]}, [FieldChange("a", [1], [1, 2], False, False)]),
+    (
+        {"a": {}},
+        {"a": {"b": 1}},
+        [FieldChange("a", {}, None, False, True), FieldChange("a.b", None, 1, True, False)],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), CASES)
-def test_what_differs_is_told_by_path(before: Any, after: Any, expected: list[Change]) -> None:
-    assert list(changes_between(before, after)) == expected
+def test_what_differs_is_told_by_path(before: Any, after: Any, expected: list[FieldChange]) -> None:
+    assert list(diff_documents(before, after)) == expected

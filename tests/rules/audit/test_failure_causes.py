@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rules.audit.failed_requests import CAUSES, OF_ERRORS, cause_of
+from app.rules.audit.failed_requests import CAUSES, CAUSES_BY_ERROR, default_cause
 from app.rules.errors import DomainError
 from app.rules.oauth_errors import InvalidGrant
 
@@ -32,12 +32,12 @@ def named_by_code() -> set[str]:
 
 def test_every_cause_that_the_code_names_is_explained() -> None:
     assert named_by_code() - set(CAUSES) == set()
-    assert set(OF_ERRORS.values()) - set(CAUSES) == set()
+    assert set(CAUSES_BY_ERROR.values()) - set(CAUSES) == set()
 
 
 def test_every_cause_that_is_explained_can_happen() -> None:
     """By a call of ``because``, by the error's own code, or found out afterwards."""
-    named = set(OF_ERRORS.values()) | {"refused"}
+    named = set(CAUSES_BY_ERROR.values()) | {"refused"}
     for path in APP.rglob("*.py"):
         if path.name != "failure_causes.py":
             named |= {
@@ -69,5 +69,5 @@ def test_a_refusal_keeps_its_class_words_and_cause() -> None:
 
 def test_a_refusal_without_a_cause_has_the_one_of_its_error() -> None:
     assert DomainError("no").cause is None
-    assert cause_of("invalid_scope") == "scope_not_allowed"
-    assert cause_of("something_new") == "refused"
+    assert default_cause("invalid_scope") == "scope_not_allowed"
+    assert default_cause("something_new") == "refused"

@@ -130,7 +130,7 @@ def asks(
     uri: str = "https://rp.example/cb",
     prompts: tuple[str, ...] = (),
 ) -> bool:
-    document = settings.effective({"oauth": {"consent": {"policy": policy}}})
+    document = settings.effective_settings({"oauth": {"consent": {"policy": policy}}})
     parameters = replace(PLAIN, redirect_uri=uri, prompts=prompts)
     return needs_consent(parameters, trust=trust, is_public=is_public, allowed=allowed, settings=document)
 
@@ -181,7 +181,7 @@ def test_what_is_local(uri: str, local: bool) -> None:
 
 def test_an_unreviewed_client_is_asked_about_each_time() -> None:
     """DC-1: a consent that stands changes nothing for a client that registered itself."""
-    document = settings.effective({})
+    document = settings.effective_settings({})
     facts: dict = {
         "trust": "unverified",
         "is_public": False,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.clients.credentials import status_of, verdict
+from app.rules.clients.credentials import describe_credential_use, get_credential_status
 from app.rules.clients.credentials import validate_secret_terms as check_terms
 from app.rules.errors import InvalidInput
 
@@ -29,7 +29,9 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 )
 def test_the_status_of_a_secret(expires, retiring, revoked, status):
     moments = [None if span is None else NOW + span for span in (expires, retiring, revoked)]
-    found = status_of(NOW, expires_at=moments[0], retiring_since=moments[1], revoked_at=moments[2])
+    found = get_credential_status(
+        NOW, expires_at=moments[0], retiring_since=moments[1], revoked_at=moments[2]
+    )
     assert found == status
 
 
@@ -37,21 +39,21 @@ def test_the_status_of_a_secret(expires, retiring, revoked, status):
     ("status", "created", "ended", "used", "addresses", "tokens", "words"),
     [
         ("active", -HOUR, None, None, 0, 0, "not used yet"),
-        ("active", -3 * DAY, None, None, 0, 0, "never used since it was made 3 days ago: wait"),
-        ("active", -20 * DAY, None, None, 0, 0, "never used since it was made 20 days ago: safe to revoke"),
+        ("active", -3 * DAY, None, None, 0, 0, "never used since it was created 3 days ago: wait"),
+        ("active", -20 * DAY, None, None, 0, 0, "never used since it was created 20 days ago: safe to revoke"),
         ("active", -20 * DAY, None, -3 * MINUTE, 2, 5, "used 3 minutes ago from 2 addresses: still needed"),
         ("active", -20 * DAY, None, timedelta(), 1, 5, "used just now from 1 address: still needed"),
         ("expiring", -20 * DAY, None, -3 * HOUR, 0, 0, "used 3 hours ago: still needed"),
         ("active", -20 * DAY, None, -5 * DAY, 1, 0, "last used 5 days ago from 1 address: probably still needed"),
         ("active", -90 * DAY, None, -14 * DAY, 1, 0, "unused for 14 days: safe to revoke"),
-        ("active", -90 * DAY, None, -30 * DAY, 0, 1, "unused for 30 days, and 1 token that it minted still work"),
+        ("active", -90 * DAY, None, -30 * DAY, 0, 1, "unused for 30 days, still active: 1 token"),
         ("revoked", -90 * DAY, -2 * HOUR, -3 * HOUR, 1, 0, "revoked 2 hours ago"),
-        ("revoked", -DAY, -HOUR, None, 0, 1000, "revoked 1 hour ago: 1,000 tokens or more that it minted still work"),
+        ("revoked", -DAY, -HOUR, None, 0, 1000, "revoked 1 hour ago, still active: 1,000 tokens or more"),
         ("expired", -90 * DAY, -DAY, None, 0, 0, "expired 1 day ago"),
     ],
 )  # fmt: skip
 def test_the_verdict_in_words(status, created, ended, used, addresses, tokens, words):
-    found = verdict(
+    found = describe_credential_use(
         NOW,
         status=status,
         created_at=NOW + created,

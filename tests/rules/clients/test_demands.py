@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from app.rules.clients.client_requirements import Demands, algorithm_for, requires, rotates_refresh_tokens
-from app.rules.organizations.settings import effective
+from app.rules.clients.client_requirements import (
+    ClientRequirements,
+    get_client_requirements,
+    rotates_refresh_tokens,
+    signing_algorithm_for,
+)
+from app.rules.organizations.settings import effective_settings
 
 ALL = ("RS256", "PS256", "ES256", "EdDSA")
 STRONG = ("PS256", "ES256", "EdDSA")
-NOTHING = Demands(
+NOTHING = ClientRequirements(
     fapi2=False,
     pushed_requests=False,
     request_objects=False,
@@ -23,7 +28,7 @@ NOTHING = Demands(
 
 
 def settings(**oauth: Any) -> dict[str, Any]:
-    return effective({"oauth": oauth})
+    return effective_settings({"oauth": oauth})
 
 
 @pytest.mark.parametrize(
@@ -40,13 +45,13 @@ def settings(**oauth: Any) -> dict[str, Any]:
 def test_each_demand_is_made_by_the_client_or_its_organization(
     document: dict[str, Any], oauth: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in Demands.__slots__}
-    assert requires(document, settings(**oauth)) == Demands(**wanted)
+    wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in ClientRequirements.__slots__}
+    assert get_client_requirements(document, settings(**oauth)) == ClientRequirements(**wanted)
 
 
 def test_the_profile_is_one_switch() -> None:
     """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1."""
-    assert requires({"security_profile": "fapi2"}, settings()) == Demands(
+    assert get_client_requirements({"security_profile": "fapi2"}, settings()) == ClientRequirements(
         fapi2=True,
         pushed_requests=True,
         request_objects=False,
@@ -91,4 +96,4 @@ def test_nothing_is_signed_by_rs256_for_the_profile(
     profile: str | None, chosen: str | None, own: str, signed: str
 ) -> None:
     oauth = settings(signing={"algorithm": own})
-    assert algorithm_for({"security_profile": profile}, oauth, chosen) == signed
+    assert signing_algorithm_for({"security_profile": profile}, oauth, chosen) == signed

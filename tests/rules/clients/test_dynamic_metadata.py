@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.rules.clients.dynamic_metadata import FIELDS, Offer, as_fields, replacing
-from app.rules.clients.metadata_documents import is_document_address, life_of
+from app.rules.clients.metadata_documents import get_cache_time, is_document_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.organizations import settings
 from app.rules.scopes import IDENTITY_SCOPES
 
 REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(ALL_PERMISSIONS))
-OFFER = Offer.of(settings.defaults(), REGISTRY)
+OFFER = Offer.of(settings.default_settings(), REGISTRY)
 URI = "https://rp.example/cb"
 
 
@@ -25,7 +25,7 @@ def fields(**sent: Any) -> dict[str, Any]:
 def test_no_management_scope_is_offered_even_if_the_registry_held_one() -> None:
     assert set(OFFER.scopes) == {*IDENTITY_SCOPES, "notes:read"}
     assert OFFER.default_scopes == IDENTITY_SCOPES
-    documents = Offer.of(settings.defaults(), REGISTRY, apis_by_default=True)
+    documents = Offer.of(settings.default_settings(), REGISTRY, apis_by_default=True)
     assert set(documents.default_scopes) == {*IDENTITY_SCOPES, "notes:read"}
 
 
@@ -77,7 +77,7 @@ def test_an_app_without_a_name_is_called_by_its_host(sent: dict[str, Any], name:
 )
 def test_an_address_of_a_document(address: str, is_one: bool) -> None:
     """DC-3."""
-    assert is_document_address(address) is is_one
+    assert is_document_url(address) is is_one
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_an_address_of_a_document(address: str, is_one: bool) -> None:
     ],
 )
 def test_the_life_of_a_copy(control: str, life: timedelta) -> None:
-    assert life_of({"cache-control": control}) == life
+    assert get_cache_time({"cache-control": control}) == life

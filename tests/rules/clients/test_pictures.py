@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from app.rules.clients.logos import MOST_BYTES, NoPicture, as_logo
+from app.rules.clients.logos import MAX_BYTES, InvalidImage, render_logo
 
 
 def drawn(kind: str, size: tuple[int, int] = (300, 150), **options: object) -> bytes:
@@ -22,14 +22,14 @@ def drawn(kind: str, size: tuple[int, int] = (300, 150), **options: object) -> b
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
 def test_a_picture_becomes_a_small_png(kind: str) -> None:
     """PO-2: re-encoded to PNG, in its proportions."""
-    with Image.open(io.BytesIO(as_logo(drawn(kind)))) as logo:
+    with Image.open(io.BytesIO(render_logo(drawn(kind)))) as logo:
         assert (logo.format, logo.size) == ("PNG", (256, 128))
         red, green, blue, opaque = logo.convert("RGBA").getpixel((10, 10))
         assert red > 180 and green < 60 and blue < 60 and opaque == 255
 
 
 def test_a_small_picture_keeps_its_size() -> None:
-    with Image.open(io.BytesIO(as_logo(drawn("PNG", (16, 20))))) as logo:
+    with Image.open(io.BytesIO(render_logo(drawn("PNG", (16, 20))))) as logo:
         assert logo.size == (16, 20)
 
 
@@ -38,13 +38,15 @@ def test_nothing_of_the_file_but_its_colours_is_left() -> None:
     words.add_text("Comment", "<script>secret</script>")
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
-    told = as_logo(drawn("PNG", pnginfo=words, icc_profile=b"a profile")) + as_logo(drawn("JPEG", exif=exif))
+    told = render_logo(drawn("PNG", pnginfo=words, icc_profile=b"a profile")) + render_logo(
+        drawn("JPEG", exif=exif)
+    )
     for trace in (b"script", b"profile", b"iCCP", b"tEXt", b"eXIf", b"home"):
         assert trace not in told
 
 
 def test_what_follows_the_picture_is_dropped() -> None:
-    assert b"PK\x03\x04" not in as_logo(drawn("PNG") + b"PK\x03\x04<html>")
+    assert b"PK\x03\x04" not in render_logo(drawn("PNG") + b"PK\x03\x04<html>")
 
 
 def _bomb(width: int, height: int) -> bytes:
@@ -67,20 +69,20 @@ def _bomb(width: int, height: int) -> bytes:
         drawn("ICO", (16, 16)),
         drawn("PNG")[:60],
         drawn("JPEG")[:300],
-        drawn("PNG") + b"\0" * MOST_BYTES,
+        drawn("PNG") + b"\0" * MAX_BYTES,
         _bomb(0, 0),
     ],
     ids=["empty", "svg", "head", "bmp", "tiff", "ico", "cut png", "cut jpeg", "long", "no size"],
 )  # fmt: skip
 def test_anything_else_is_no_picture(content: bytes) -> None:
-    with pytest.raises(NoPicture):
-        as_logo(content)
+    with pytest.raises(InvalidImage):
+        render_logo(content)
 
 
 @pytest.mark.parametrize("size", [(2049, 2048), (1, 4_194_305), (50_000, 50_000)])
 def test_pixels_are_counted_before_they_are_unpacked(size: tuple[int, int]) -> None:
     """PO-2: a small file may claim to be a very large picture."""
-    with pytest.raises(NoPicture, match=r"pixels|cannot be read") as refusal:
-        as_logo(_bomb(*size))
+    with pytest.raises(InvalidImage, match=r"pixels|cannot be read") as refusal:
+        render_logo(_bomb(*size))
     # Pillow itself refuses the largest before we see their size.
     assert "pixels" in str(refusal.value) or isinstance(refusal.value.__cause__, Image.DecompressionBombError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.clients.redirect_uris import find_match
+from app.rules.clients.redirect_uris import match_redirect_uri
 
 REGISTERED = "https://app.example.com/auth/callback?tenant=1"
 
@@ -99,7 +99,7 @@ def test_the_corpus_is_large_and_has_no_twins():
 @pytest.mark.parametrize("sent", NEAR_MISSES)
 @pytest.mark.parametrize("client_type", ["web", "native"])
 def test_a_near_miss_matches_nothing(sent, client_type):
-    assert find_match(sent, [REGISTERED], client_type=client_type) is None
+    assert match_redirect_uri(sent, [REGISTERED], client_type=client_type) is None
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,17 @@ def test_a_near_miss_matches_nothing(sent, client_type):
 )  # fmt: skip
 def test_a_plain_path_has_its_near_misses_too(sent):
     assert (
-        find_match(sent, ["https://app.example.com/cb", "https://app.example.com/"], client_type="web")
+        match_redirect_uri(
+            sent, ["https://app.example.com/cb", "https://app.example.com/"], client_type="web"
+        )
         is None
     )
 
 
 def test_the_registered_string_itself_matches():
     others = ["https://other.example/cb", REGISTERED]
-    assert find_match(REGISTERED, others, client_type="web") == REGISTERED
-    assert find_match(REGISTERED, [], client_type="web") is None
+    assert match_redirect_uri(REGISTERED, others, client_type="web") == REGISTERED
+    assert match_redirect_uri(REGISTERED, [], client_type="web") is None
 
 
 @pytest.mark.parametrize(
@@ -133,9 +135,9 @@ def test_the_registered_string_itself_matches():
 )
 def test_a_native_client_may_vary_the_loopback_port_alone(registered, sent):
     """RU-2, RFC 8252 section 7.3."""
-    assert find_match(sent, [registered], client_type="native") == registered
+    assert match_redirect_uri(sent, [registered], client_type="native") == registered
     for other in ("web", "spa", "machine", "device"):
-        assert find_match(sent, [registered], client_type=other) is None
+        assert match_redirect_uri(sent, [registered], client_type=other) is None
 
 
 @pytest.mark.parametrize(
@@ -163,4 +165,4 @@ def test_a_native_client_may_vary_the_loopback_port_alone(registered, sent):
     ],
 )
 def test_nothing_but_the_port_varies(registered, sent):
-    assert find_match(sent, [registered], client_type="native") is None
+    assert match_redirect_uri(sent, [registered], client_type="native") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem, web_address_problem
+from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem, web_url_problem
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_what_leads_to_the_own_device_is_known():
      "https://app.example/x#y"],
 )  # fmt: skip
 def test_an_address_of_a_client_is_public_https(uri):
-    assert web_address_problem(uri) is not None
+    assert web_url_problem(uri) is not None
 
 
 def test_an_https_address_of_a_named_host_is_fine():
-    assert web_address_problem("https://app.example/terms?lang=en&code=x") is None
+    assert web_url_problem("https://app.example/terms?lang=en&code=x") is None

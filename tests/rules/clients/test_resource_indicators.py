@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from app.rules.clients.resource_indicators import (
-    MOST,
-    Asking,
+    MAX_RESOURCES,
     Catalog,
     KnownResource,
-    format_of,
+    TokenRequester,
+    choose_token_format,
+    choose_token_lifetime,
     identifier_problem,
-    is_own_address,
+    is_service_url,
     parse_resources,
-    require_within,
-    seconds_of,
-    settle,
+    require_authorized_resources,
+    resolve_target,
 )
 from app.rules.oauth_errors import InvalidTarget
 
@@ -34,9 +34,9 @@ CATALOG = Catalog(
     },
     {"orders:read": ORDERS, "orders:write": ORDERS, "stock:read": STOCK, "off:read": OFF},
 )
-PLAIN = Asking(ISSUER, MANAGEMENT, client_scopes=("openid",))
-WITH_DEFAULT = Asking(ISSUER, MANAGEMENT, defaults=(OWN,))
-MANAGER = Asking(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
+PLAIN = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("openid",))
+WITH_DEFAULT = TokenRequester(ISSUER, MANAGEMENT, defaults=(OWN,))
+MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ MANAGER = Asking(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
     ],
 )
 def test_token_holds_what_belongs_to_its_audience(
-    scopes: str, asked: str, asking: Asking, kept: str, audience: list[str]
+    scopes: str, asked: str, asking: TokenRequester, kept: str, audience: list[str]
 ) -> None:
-    target = settle(scopes.split(), parse_resources(asked), asking, CATALOG)
+    target = resolve_target(scopes.split(), parse_resources(asked), asking, CATALOG)
     assert (" ".join(target.scopes), list(target.audience)) == (kept, audience)
 
 
@@ -79,7 +79,7 @@ def test_token_holds_what_belongs_to_its_audience(
     [
         ("https://unknown.example", PLAIN),
         (OFF, PLAIN),
-        (OFF, Asking(ISSUER, MANAGEMENT, defaults=(OFF,))),
+        (OFF, TokenRequester(ISSUER, MANAGEMENT, defaults=(OFF,))),
         (f"{ORDERS} https://unknown.example", PLAIN),
         (ORDERS + "/", PLAIN),
         (ORDERS.upper(), PLAIN),
@@ -87,10 +87,12 @@ def test_token_holds_what_belongs_to_its_audience(
         (MANAGEMENT, PLAIN),
     ],
 )
-def test_resource_that_the_client_may_not_ask_for_is_an_invalid_target(asked: str, asking: Asking) -> None:
+def test_resource_that_the_client_may_not_ask_for_is_an_invalid_target(
+    asked: str, asking: TokenRequester
+) -> None:
     """DC-5: unknown, disabled, another's default, or the management API without a scope of it."""
     with pytest.raises(InvalidTarget) as refused:
-        settle((), tuple(asked.split()), asking, CATALOG)
+        resolve_target((), tuple(asked.split()), asking, CATALOG)
     assert refused.value.code == "invalid_target"
 
 
@@ -116,20 +118,20 @@ def test_resources_are_asked_for_once_each_and_not_without_bound() -> None:
     assert parse_resources(f"{ORDERS} {STOCK} {ORDERS}") == (ORDERS, STOCK)
     assert parse_resources("") == ()
     with pytest.raises(InvalidTarget):
-        parse_resources(" ".join(f"urn:r{number}" for number in range(MOST + 1)))
+        parse_resources(" ".join(f"urn:r{number}" for number in range(MAX_RESOURCES + 1)))
 
 
 def test_token_for_too_many_resources_must_name_one() -> None:
-    owners = {f"s{number}": f"urn:r{number}" for number in range(MOST + 3)}
+    owners = {f"s{number}": f"urn:r{number}" for number in range(MAX_RESOURCES + 3)}
     catalog = Catalog({name: KnownResource(name) for name in owners.values()}, owners)
     with pytest.raises(InvalidTarget):
-        settle(owners, (), PLAIN, catalog)
+        resolve_target(owners, (), PLAIN, catalog)
 
 
 def test_token_request_stays_within_what_was_authorized() -> None:
-    require_within([ORDERS], [ORDERS, ISSUER])
+    require_authorized_resources([ORDERS], [ORDERS, ISSUER])
     with pytest.raises(InvalidTarget):
-        require_within([ORDERS, STOCK], [ORDERS])
+        require_authorized_resources([ORDERS, STOCK], [ORDERS])
 
 
 @pytest.mark.parametrize(
@@ -143,9 +145,9 @@ def test_token_request_stays_within_what_was_authorized() -> None:
     ],
 )
 def test_strictest_resource_decides_format_and_life(audience: list[str], chosen: str, seconds: int) -> None:
-    assert format_of(audience, CATALOG, "otherwise") == chosen
-    assert seconds_of(audience, CATALOG, 3600, most=86_400) == seconds
-    assert seconds_of([STOCK], CATALOG, 3600, most=600) == 600
+    assert choose_token_format(audience, CATALOG, "otherwise") == chosen
+    assert choose_token_lifetime(audience, CATALOG, 3600, most=86_400) == seconds
+    assert choose_token_lifetime([STOCK], CATALOG, 3600, most=600) == 600
 
 
 @pytest.mark.parametrize(
@@ -159,4 +161,4 @@ def test_strictest_resource_decides_format_and_life(audience: list[str], chosen:
     ],
 )
 def test_the_services_own_addresses_are_known(identifier: str, own: bool) -> None:
-    assert is_own_address(identifier, "https://id.example") is own
+    assert is_service_url(identifier, "https://id.example") is own

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.rules.clients.credentials import SecretUse, reminder_due, rotation_verdict
+from app.rules.clients.credentials import SecretUse, assess_rotation, is_reminder_due
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -20,40 +20,40 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
 @pytest.mark.parametrize(
     ("new", "old", "is_safe", "words"),
     [
-        (None, [use(9, 1)], False, "There is no new secret any more: cancel the rotation, or rotate again."),
-        (use(), [use()], False, "Neither secret was used yet: deploy the new one first."),
-        (use(), [use(9, 1)], False, "The new secret was not used yet: deploy it first."),
+        (None, [use(9, 1)], False, "There is no new secret. Cancel the rotation or rotate again."),
+        (use(), [use()], False, "Neither secret has been used yet. Deploy the new one first."),
+        (use(), [use(9, 1)], False, "The new secret has not been used yet. Deploy it first."),
         (
             use(2, 0),
             [use()],
             True,
-            "The new secret was first used 2 hours ago, the old one never: safe to end now.",
+            "The new secret was first used 2 hours ago, the old one never. It is safe to revoke now.",
         ),
         (
             use(2, 0),
             [use(99, 0.05, 2)],
             False,
-            "The new secret was first used 2 hours ago, the old one last 3 minutes ago from 2 addresses: still needed.",
+            "The new secret was first used 2 hours ago, the old one last 3 minutes ago from 2 addresses. It is still needed.",
         ),
         (
             use(0.5, 0),
             [use(99, 0.6)],
             False,
             (
-                "The new secret was first used 30 minutes ago, the old one last 36 minutes ago from 1 address: "
-                "wait until it was quiet for 1 hour."
+                "The new secret was first used 30 minutes ago, the old one last 36 minutes ago from 1 address. "
+                "Wait until it has been unused for 1 hour."
             ),
         ),
         (
             use(3, 0),
             [use(99, 4, 0), use(99, 2, 0)],
             True,
-            "The new secret was first used 3 hours ago, the old one last 2 hours ago: safe to end now.",
+            "The new secret was first used 3 hours ago, the old one last 2 hours ago. It is safe to revoke now.",
         ),
     ],
 )
 def test_verdict(new: SecretUse | None, old: list[SecretUse], is_safe: bool, words: str) -> None:
-    found = rotation_verdict(NOW, new=new, old=old)
+    found = assess_rotation(NOW, new=new, old=old)
     assert (found.is_safe, found.words) == (is_safe, words)
 
 
@@ -74,4 +74,4 @@ def test_verdict(new: SecretUse | None, old: list[SecretUse], is_safe: bool, wor
 def test_reminder(began: float, ends: float, used: float | None, due: bool) -> None:
     at = [None if hours is None else NOW + timedelta(hours=hours) for hours in (began, ends, used)]
     assert at[0] is not None and at[1] is not None
-    assert reminder_due(NOW, began_at=at[0], ends_at=at[1], last_used_at=at[2]) is due
+    assert is_reminder_due(NOW, began_at=at[0], ends_at=at[1], last_used_at=at[2]) is due

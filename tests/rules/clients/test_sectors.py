@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.rules.clients.redirect_uris import listing_problem, sector_of, sector_problem
+from app.rules.clients.redirect_uris import find_sector, sector_document_problem, sector_problem
 
 A, B = "https://a.example/cb", "https://b.example/cb"
 
@@ -25,7 +25,7 @@ A, B = "https://a.example/cb", "https://b.example/cb"
 )
 def test_what_names_the_sector(sector: str | None, document: dict) -> None:
     """Core 8.1: the host component."""
-    assert sector_of(document) == sector
+    assert find_sector(document) == sector
     assert (sector_problem(document | {"subject_type": "pairwise"}) is None) is (sector is not None)
     assert sector_problem(document | {"subject_type": "public"}) is None
 
@@ -43,5 +43,5 @@ def test_what_names_the_sector(sector: str | None, document: dict) -> None:
 )
 def test_the_document_holds_every_redirect_uri(code: str | None, listed: object) -> None:
     """Core 8.1."""
-    problem = listing_problem(listed, {"redirect_uris": [A, B]})
+    problem = sector_document_problem(listed, {"redirect_uris": [A, B]})
     assert (problem.code if problem else None) == code

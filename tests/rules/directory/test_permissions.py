@@ -7,45 +7,47 @@ from typing import Any
 import pytest
 
 from app.rules.directory import permissions as p
-from app.rules.organizations.settings import defaults, effective, merge
+from app.rules.organizations.settings import default_settings, effective_settings, merge_settings
 
 
 def settings_with_roles(**roles: Any) -> dict[str, Any]:
-    return effective(merge({}, {"user_permissions": {"roles": roles}}))
+    return effective_settings(merge_settings({}, {"user_permissions": {"roles": roles}}))
 
 
 def test_admin_has_every_organization_permission_and_no_root_permission() -> None:
-    assert p.permissions_of_role("admin", defaults()) == frozenset(p.PERMISSIONS)
+    assert p.permissions_of_role("admin", default_settings()) == frozenset(p.PERMISSIONS)
 
 
 def test_root_permissions_apply_only_in_the_root_organization() -> None:
-    assert p.permissions_of_role("admin", defaults(), is_root=True) == frozenset(p.PERMISSIONS) | frozenset(
-        p.ROOT_ONLY
-    )
-    assert p.permissions_of_role("developer", defaults(), is_root=True).isdisjoint(p.ROOT_ONLY)
+    assert p.permissions_of_role("admin", default_settings(), is_root=True) == frozenset(
+        p.PERMISSIONS
+    ) | frozenset(p.ROOT_ONLY)
+    assert p.permissions_of_role("developer", default_settings(), is_root=True).isdisjoint(p.ROOT_ONLY)
 
 
 def test_auditor_can_read_everything_except_secrets() -> None:
-    held = p.permissions_of_role("auditor", defaults())
+    held = p.permissions_of_role("auditor", default_settings())
     assert "credentials:read" not in held and {"clients:read", "audit:read", "admins:read"} <= held
     assert all(name.endswith(":read") for name in held)
 
 
 def test_developer_can_manage_only_own_things() -> None:
-    held = p.permissions_of_role("developer", defaults())
+    held = p.permissions_of_role("developer", default_settings())
     assert held - {"organization:read", "settings:read"} <= p.OWN_PERMISSIONS
     assert {"clients:write:own", "credentials:read:own", "resources:write:own"} <= held
 
 
 def test_member_has_no_permissions_until_members_can_register_clients() -> None:
-    assert p.permissions_of_role("member", defaults()) == frozenset()
-    settings = effective(merge({}, {"user_permissions": {"members_can_register_clients": True}}))
+    assert p.permissions_of_role("member", default_settings()) == frozenset()
+    settings = effective_settings(
+        merge_settings({}, {"user_permissions": {"members_can_register_clients": True}})
+    )
     assert p.permissions_of_role("member", settings) == p.MEMBER_REGISTRATION_PERMISSIONS
     assert p.permissions_of_roles((), settings) == p.MEMBER_REGISTRATION_PERMISSIONS
 
 
 def test_unknown_role_has_no_permissions() -> None:
-    assert p.permissions_of_role("ops", defaults()) == frozenset()
+    assert p.permissions_of_role("ops", default_settings()) == frozenset()
     assert p.permissions_of_role("ops", settings_with_roles(ops={"permissions": ["clients:read"]})) == {
         "clients:read"
     }
@@ -59,7 +61,7 @@ def test_built_in_role_can_be_narrowed_except_admin() -> None:
 
 
 def test_custom_role_cannot_include_root_permissions() -> None:
-    settings = defaults()
+    settings = default_settings()
     settings["user_permissions"]["roles"]["sly"] = {"permissions": ["organizations:write", "clients:read"]}
     assert p.permissions_of_role("sly", settings) == {"clients:read"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.organizations import instance_limits, settings
-from app.rules.organizations.settings import NO_BOUNDS, effective, value_at
+from app.rules.organizations.settings import NO_BOUNDS, effective_settings, value_at
 from app.rules.organizations.settings_table import SETTINGS
 
 TTL = "oauth.access_token.ttl_seconds"
@@ -92,10 +92,10 @@ def test_bounds_are_replaced_and_taken_away_by_path() -> None:
 
 def test_the_smaller_of_two_neighbours_follows_the_larger_down() -> None:
     whole = "authentication.sessions.absolute_timeout_seconds"
-    document = effective({}, {whole: {"max": 3600}})
+    document = effective_settings({}, {whole: {"max": 3600}})
     assert value_at(document, "authentication.sessions.idle_timeout_seconds") == 3600
     # And nobody who changes something else is refused for what a ceiling did.
-    assert settings.merge({}, {"branding": {"theme": "dark"}}, {whole: {"max": 3600}}) == {
+    assert settings.merge_settings({}, {"branding": {"theme": "dark"}}, {whole: {"max": 3600}}) == {
         "branding": {"theme": "dark"}
     }
 
@@ -105,8 +105,8 @@ def test_the_larger_of_two_neighbours_follows_the_smaller_up(small: str, large: 
     """What an organization chose for the larger one is no way below a floor of the instance."""
     floor = instance_limits.setting_limits({})[small]["max"]
     chosen = chosen_at(large, instance_limits.setting_limits({})[large]["min"])
-    assert value_at(effective(chosen), large) < floor
-    document = effective(chosen, instance_limits.merge_bounds({}, {small: {"min": floor}}))
+    assert value_at(effective_settings(chosen), large) < floor
+    document = effective_settings(chosen, instance_limits.merge_bounds({}, {small: {"min": floor}}))
     assert value_at(document, small) >= floor and value_at(document, large) >= value_at(document, small)
 
 
@@ -127,7 +127,7 @@ def test_no_ceiling_that_can_be_set_makes_a_document_that_could_not(path: str) -
         {"min": limit["max"]} if limit else {},
     ]
     for bound in every:
-        document = effective({}, instance_limits.merge_bounds({}, {path: bound}))
+        document = effective_settings({}, instance_limits.merge_bounds({}, {path: bound}))
         value = value_at(document, path)
         assert value is None or not list(SETTINGS[path].kind.check(path, value))
 
@@ -135,17 +135,19 @@ def test_no_ceiling_that_can_be_set_makes_a_document_that_could_not(path: str) -
 def test_what_is_beyond_is_refused_and_what_was_read_can_be_sent_back() -> None:
     bounds = {TTL: {"max": 900}}
     with pytest.raises(InvalidInput) as refusal:
-        settings.merge({}, {"oauth": {"access_token": {"ttl_seconds": 1800}}}, bounds)
+        settings.merge_settings({}, {"oauth": {"access_token": {"ttl_seconds": 1800}}}, bounds)
     (error,) = refusal.value.errors
     assert (error.field, error.code) == (TTL, "beyond_ceiling") and "at most 900" in error.message
     chosen = {"oauth": {"access_token": {"ttl_seconds": 7200}}}
-    assert settings.merge(chosen, effective(chosen, bounds), bounds) == chosen
-    assert settings.merge({}, effective({}, bounds), bounds) == {}
-    assert settings.limited(chosen, bounds) == [TTL]
-    assert effective(chosen, NO_BOUNDS)["oauth"]["access_token"]["ttl_seconds"] == 7200, "it counts again"
+    assert settings.merge_settings(chosen, effective_settings(chosen, bounds), bounds) == chosen
+    assert settings.merge_settings({}, effective_settings({}, bounds), bounds) == {}
+    assert settings.limited_paths(chosen, bounds) == [TTL]
+    assert effective_settings(chosen, NO_BOUNDS)["oauth"]["access_token"]["ttl_seconds"] == 7200, (
+        "it counts again"
+    )
 
 
 def test_contradictions_are_still_refused_under_a_ceiling() -> None:
     wrong = {"authentication": {"sessions": {"idle_timeout_seconds": 7200, "absolute_timeout_seconds": 3600}}}
     with pytest.raises(InvalidInput):
-        settings.merge({}, wrong, {TTL: {"max": 900}})
+        settings.merge_settings({}, wrong, {TTL: {"max": 900}})

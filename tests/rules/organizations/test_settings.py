@@ -9,7 +9,15 @@ import pytest
 from app.rules.errors import InvalidInput
 from app.rules.organizations import instance_limits, settings
 from app.rules.organizations.lockout_prevention import Caller, WouldLockOut, require_no_lockout
-from app.rules.organizations.settings_table import SETTINGS, Choice, Flag, Listing, Number, Ours, Text
+from app.rules.organizations.settings_table import (
+    SETTINGS,
+    Boolean,
+    Choice,
+    Number,
+    ServerManaged,
+    StringList,
+    Text,
+)
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
@@ -20,12 +28,12 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 
 def refused(partial: dict[str, Any], overrides: dict[str, Any] | None = None) -> dict[str, str]:
     with pytest.raises(InvalidInput) as caught:
-        settings.merge(overrides or {}, partial)
+        settings.merge_settings(overrides or {}, partial)
     return {error.field: error.code for error in caught.value.errors}
 
 
 WRONG: dict[type, list[tuple[Any, str]]] = {
-    Flag: [("true", "wrong_type"), (1, "wrong_type"), ([], "wrong_type"), ({}, "wrong_type")],
+    Boolean: [("true", "wrong_type"), (1, "wrong_type"), ([], "wrong_type"), ({}, "wrong_type")],
     Number: [
         ("60", "wrong_type"),
         (True, "wrong_type"),
@@ -40,8 +48,8 @@ WRONG: dict[type, list[tuple[Any, str]]] = {
         ("a\u202eb", "forbidden_character"),
         ("x" * 600, "too_long"),
     ],
-    Ours: [("https://evil.example/logo.png", "read_only"), (5, "read_only")],
-    Listing: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), (["x"] * 101, "too_many")],
+    ServerManaged: [("https://evil.example/logo.png", "read_only"), (5, "read_only")],
+    StringList: [("a", "wrong_type"), ({"a": 1}, "wrong_type"), (["x"] * 101, "too_many")],
 }
 
 
@@ -54,10 +62,10 @@ def test_each_setting_refuses_what_it_is_not_and_names_itself(path: str) -> None
 @pytest.mark.parametrize("path", SETTINGS)
 def test_each_setting_explains_itself_and_accepts_its_own_default(path: str) -> None:
     row = SETTINGS[path]
-    assert row.why.endswith(".")
+    assert row.description.endswith(".")
     if row.default is not None:
         assert list(row.kind.check(path, row.default)) == []
-    assert settings.merge({}, nested(path, row.default)) == {}
+    assert settings.merge_settings({}, nested(path, row.default)) == {}
 
 
 @pytest.mark.parametrize("path", [path for path, row in SETTINGS.items() if isinstance(row.kind, Number)])
@@ -71,9 +79,9 @@ def test_each_number_accepts_its_bounds_and_nothing_beyond(path: str) -> None:
 
 
 def test_the_whole_document_can_be_read_and_sent_back_unchanged() -> None:
-    assert settings.merge({}, settings.defaults()) == {}
-    stored = settings.merge({}, nested("oauth.access_token.ttl_seconds", 900))
-    assert settings.merge(stored, settings.effective(stored)) == stored
+    assert settings.merge_settings({}, settings.default_settings()) == {}
+    stored = settings.merge_settings({}, nested("oauth.access_token.ttl_seconds", 900))
+    assert settings.merge_settings(stored, settings.effective_settings(stored)) == stored
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
@@ -101,25 +109,27 @@ def test_every_wrong_field_is_named_at_once() -> None:
 
 def test_a_misspelt_setting_is_told_its_name() -> None:
     with pytest.raises(InvalidInput) as caught:
-        settings.merge({}, {"authentication": {"password": {"min_lenght": 15}}})
+        settings.merge_settings({}, {"authentication": {"password": {"min_lenght": 15}}})
     assert 'Did you mean "min_length"?' in caught.value.errors[0].message
 
 
 def test_fields_left_out_stay_null_returns_to_the_default_and_a_default_is_not_stored() -> None:
-    first = settings.merge({}, {"oauth": {"id_token_ttl_seconds": 60, "access_token": {"ttl_seconds": 120}}})
-    second = settings.merge(first, {"oauth": {"id_token_ttl_seconds": None}})
+    first = settings.merge_settings(
+        {}, {"oauth": {"id_token_ttl_seconds": 60, "access_token": {"ttl_seconds": 120}}}
+    )
+    second = settings.merge_settings(first, {"oauth": {"id_token_ttl_seconds": None}})
     assert second == {"oauth": {"access_token": {"ttl_seconds": 120}}}
-    assert settings.overridden(second) == ["oauth.access_token.ttl_seconds"]
-    assert settings.merge(second, {"oauth": {"access_token": {"ttl_seconds": 3600}}}) == {}
-    assert settings.changed_paths(settings.effective(first), settings.effective(second)) == [
-        "oauth.id_token_ttl_seconds"
-    ]
+    assert settings.overridden_paths(second) == ["oauth.access_token.ttl_seconds"]
+    assert settings.merge_settings(second, {"oauth": {"access_token": {"ttl_seconds": 3600}}}) == {}
+    assert settings.changed_paths(
+        settings.effective_settings(first), settings.effective_settings(second)
+    ) == ["oauth.id_token_ttl_seconds"]
 
 
 def test_merging_changes_neither_the_stored_nor_the_sent_document() -> None:
     stored = {"branding": {"theme": "dark"}}
     sent = {"oauth": {"grant_types": ["authorization_code"]}}
-    merged = settings.merge(stored, sent)
+    merged = settings.merge_settings(stored, sent)
     merged["oauth"]["grant_types"].append("x")
     assert stored == {"branding": {"theme": "dark"}} and sent == {
         "oauth": {"grant_types": ["authorization_code"]}
@@ -175,7 +185,7 @@ def test_wrong_roles_are_refused(roles: Any, wrong: dict[str, str]) -> None:
 
 
 def test_a_role_is_added_narrowed_and_removed() -> None:
-    added = settings.merge(
+    added = settings.merge_settings(
         {},
         {
             "user_permissions": {
@@ -183,16 +193,18 @@ def test_a_role_is_added_narrowed_and_removed() -> None:
             }
         },
     )
-    narrowed = settings.merge(
+    narrowed = settings.merge_settings(
         added, {"user_permissions": {"roles": {"developer": {"permissions": ["clients:read:own"]}}}}
     )
-    roles = settings.effective(narrowed)["user_permissions"]["roles"]
+    roles = settings.effective_settings(narrowed)["user_permissions"]["roles"]
     assert roles["ops"]["permissions"] == ["clients:read", "invoices:approve"]
     assert (
         roles["developer"]["permissions"] == ["clients:read:own"]
         and roles["developer"]["name"] == "Developer"
     )
-    removed = settings.merge(narrowed, {"user_permissions": {"roles": {"ops": None, "developer": None}}})
+    removed = settings.merge_settings(
+        narrowed, {"user_permissions": {"roles": {"ops": None, "developer": None}}}
+    )
     assert removed == {}
 
 
@@ -200,7 +212,7 @@ def test_what_everybody_gets_at_sign_up_is_harmless_and_exists() -> None:
     path = "authentication.registration.default_roles"
     assert refused(nested(path, ["auditor"])) == {f"{path}[0]": "not_allowed"}
     assert refused(nested(path, ["member", "admin"])) == {f"{path}[1]": "not_allowed"}
-    assert settings.merge({}, nested(path, ["developer"])) == nested(path, ["developer"])
+    assert settings.merge_settings({}, nested(path, ["developer"])) == nested(path, ["developer"])
 
 
 ADMIN = Caller(("admin",), has_password=True)
@@ -237,10 +249,10 @@ ADMIN = Caller(("admin",), has_password=True)
 def test_a_change_that_locks_out_is_refused(
     partial: dict[str, Any], caller: Caller | None, field: str
 ) -> None:
-    stored = settings.merge(
+    stored = settings.merge_settings(
         {}, {"user_permissions": {"roles": {"boss": {"permissions": ["settings:read", "settings:write"]}}}}
     )
-    before, after = settings.effective(stored), settings.effective(stored | partial)
+    before, after = settings.effective_settings(stored), settings.effective_settings(stored | partial)
     with pytest.raises(WouldLockOut) as caught:
         require_no_lockout(before, after, caller)
     assert (caught.value.status, caught.value.code, caught.value.field) == (409, "would_lock_out", field)
@@ -265,9 +277,9 @@ def test_passwords_go_where_passkeys_bring_people_in(
     caller: Caller | None, passkeys: dict[str, bool], somebody: bool, passes: bool
 ) -> None:
     before, after = (
-        settings.defaults(),
-        settings.effective(
-            settings.merge(
+        settings.default_settings(),
+        settings.effective_settings(
+            settings.merge_settings(
                 {}, {"authentication": {**WITHOUT_PASSWORD["authentication"], "passkeys": passkeys}}
             )
         ),
@@ -281,9 +293,9 @@ def test_passwords_go_where_passkeys_bring_people_in(
 
 
 def test_the_same_changes_pass_for_somebody_who_can_meet_them() -> None:
-    before = settings.defaults()
+    before = settings.default_settings()
     for partial, caller in (
         ({"authentication": {"mfa": {"policy": "required"}}}, ADMIN),
         ({"branding": {"theme": "dark"}}, None),
     ):
-        require_no_lockout(before, settings.effective(partial), caller)
+        require_no_lockout(before, settings.effective_settings(partial), caller)

@@ -46,7 +46,7 @@ def test_only_settings_that_are_there_are_said_to_have_no_effect() -> None:
 
 
 def test_a_default_is_never_refused() -> None:
-    assert settings.merge({}, settings.defaults()) == {}
+    assert settings.merge_settings({}, settings.default_settings()) == {}
 
 
 def test_a_change_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

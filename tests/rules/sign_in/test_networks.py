@@ -1,4 +1,4 @@
-"""Networks: addresses that one attacker can vary at no cost count as one."""
+"""Networks: IP addresses that one attacker can vary at no cost count as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.rules.sign_in.lockout import IPV6_SITE_FACTOR, network_of, networks_of
         ("somewhere", "unknown"),
     ],
 )
-def test_addresses_fall_into_their_network(address, network):
+def test_ip_address_is_mapped_to_network(address, network):
     assert network_of(address) == network
 
 
@@ -35,6 +35,6 @@ def test_addresses_fall_into_their_network(address, network):
         (None, (("unknown", 1),)),
     ],
 )
-def test_an_address_of_the_wider_kind_is_counted_in_the_wider_network_too(address, networks):
-    """LK-1: whoever has a /48 has 65,536 networks of /64."""
+def test_ipv6_address_also_counts_towards_its_site(address, networks):
+    """LK-1: the owner of a /48 has 65,536 networks of /64."""
     assert networks_of(address) == networks

@@ -1,4 +1,4 @@
-"""One-time codes: those of RFC 6238, as another implementation computes them, and recovery codes."""
+"""TOTP codes, compared with another implementation of RFC 6238, and recovery codes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STEP = int(NOW.timestamp()) // 30
         (20000000000, "353130"),
     ],
 )
-def test_codes_are_those_of_the_standard(second: int, code: str) -> None:
+def test_codes_match_rfc_6238(second: int, code: str) -> None:
     """RFC 6238 appendix B, the last six digits."""
     assert codes.totp_code(b"12345678901234567890", second // 30) == code
 
 
-def test_another_app_reads_the_address_and_shows_the_same() -> None:
+def test_other_implementation_reads_the_uri_and_shows_the_same_code() -> None:
     secret = codes.new_secret()
     address = codes.otpauth_uri(secret, issuer="Acme: & Sons", account="ada@acme.example")
     read = pyotp.parse_uri(address)
@@ -41,26 +41,26 @@ def test_another_app_reads_the_address_and_shows_the_same() -> None:
 
 
 @pytest.mark.parametrize(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
-def test_one_step_before_and_after_counts(offset: int, counts: bool) -> None:
-    """MF-1: clocks differ, by no more than a step."""
+def test_adjacent_time_steps_are_accepted(offset: int, counts: bool) -> None:
+    """MF-1: clocks may differ by one step."""
     secret = codes.new_secret()
     found = codes.matching_step(secret, codes.totp_code(secret, STEP + offset), NOW)
     assert found == (STEP + offset if counts else None)
 
 
 @pytest.mark.parametrize("typed", ["", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "123456\0", "-" * 400])
-def test_what_is_no_code_matches_nothing(typed: str) -> None:
+def test_malformed_code_does_not_match(typed: str) -> None:
     assert codes.matching_step(codes.new_secret(), typed, NOW) is None
 
 
-def test_spaces_in_a_code_do_not_matter() -> None:
+def test_spaces_in_code_are_ignored() -> None:
     secret = codes.new_secret()
     code = codes.totp_code(secret, STEP)
     assert codes.matching_step(secret, f" {code[:3]} {code[3:]} ", NOW + timedelta(seconds=1)) == STEP
 
 
-def test_a_recovery_code_has_more_bits_than_can_be_tried() -> None:
-    """MF-4: at least 112; 24 letters of 32."""
+def test_recovery_code_has_enough_entropy() -> None:
+    """MF-4: at least 112 bits, 24 characters out of 32."""
     made = {codes.new_recovery_code() for _ in range(200)}
     assert len(made) == 200
     assert {len(code.replace("-", "")) for code in made} == {24}
@@ -68,7 +68,7 @@ def test_a_recovery_code_has_more_bits_than_can_be_tried() -> None:
     assert len(letters) == 32 and not letters & set("ilou")
 
 
-def test_a_recovery_code_is_read_as_people_copy_it() -> None:
+def test_recovery_code_is_normalized() -> None:
     code = codes.new_recovery_code()
     plain = code.replace("-", "")
     for typed in (

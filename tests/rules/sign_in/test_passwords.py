@@ -1,4 +1,4 @@
-"""Passwords: what is accepted, what it costs, and what is kept."""
+"""Password rules: what is accepted, and hashing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def codes(password: str, policy=POLICY, personal=()) -> list[str]:
         "x" * 4 + "kz8-wq2-ltb",
     ],
 )
-def test_an_unguessable_password_is_accepted_whatever_its_characters(password):
-    """PW-2: no rules of composition."""
+def test_strong_password_is_accepted_with_any_characters(password):
+    """PW-2: there are no composition rules."""
     assert codes(password) == []
 
 
@@ -60,11 +60,11 @@ def test_an_unguessable_password_is_accepted_whatever_its_characters(password):
         "98765432109876",
     ],
 )
-def test_what_guessing_programs_try_first_is_refused(password):
+def test_common_password_is_rejected(password):
     assert codes(password) == ["too_common"]
 
 
-def test_common_passwords_pass_when_the_organization_does_not_block_them():
+def test_common_password_is_accepted_without_the_policy():
     assert codes("password1234", {**POLICY, "block_common": False}) == []
 
 
@@ -77,42 +77,42 @@ def test_common_passwords_pass_when_the_organization_does_not_block_them():
         ("globex!globex!77", ["Globex"]),
     ],
 )
-def test_a_password_that_is_mostly_what_anybody_knows_is_refused(password, personal):
+def test_personal_password_is_rejected(password, personal):
     assert codes(password, personal=personal) == ["too_personal"]
     assert codes(password, {**POLICY, "block_personal": False}, personal) == []
 
 
-def test_a_personal_word_in_an_otherwise_long_password_does_no_harm():
+def test_personal_word_in_long_password_is_accepted():
     assert codes("ada likes seventeen lanterns", personal=["Ada Lovelace"]) == []
 
 
-def test_the_minimum_length_is_the_organizations_and_never_below_eight():
+def test_minimum_length_is_configurable_and_at_least_eight():
     """PW-1."""
     assert codes("tq8w-vz3m") == ["too_short"]
     assert codes("tq8w-vz3m", {**POLICY, "min_length": 8}) == []
     assert codes("tq8w-vz", {**POLICY, "min_length": 3}) == ["too_short"]
 
 
-def test_128_characters_are_accepted_and_129_refused():
-    """PW-2: and none is cut."""
+def test_password_is_limited_to_128_characters():
+    """PW-2: and never truncated."""
     longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
     assert codes(longest) == []
     assert codes(longest + "x") == ["too_long"]
 
 
-def test_control_characters_and_lone_surrogates_are_refused():
+def test_control_characters_and_lone_surrogates_are_rejected():
     assert codes("seventeen\x00lanterns") == ["invalid_characters"]
     assert codes("seventeen\ud800lanterns") == ["invalid_characters"]
 
 
 @pytest.mark.usefixtures("real_hashes")
-def test_a_hash_is_argon2id_with_the_parameters_of_owasp():
+def test_hash_uses_argon2id_with_owasp_parameters():
     """PW-5, EN-2."""
     assert passwords.hash_password("seventeen lanterns").startswith("$argon2id$v=19$m=19456,t=2,p=1$")
     assert passwords.dummy_hash().startswith("$argon2id$v=19$m=19456,t=2,p=1$")
 
 
-def test_a_password_is_verified_as_typed_to_its_last_character():
+def test_password_is_verified_exactly():
     """PW-2."""
     longest = ("lantern heron %d " * 20 % tuple(range(20)))[:128]
     stored = passwords.hash_password(longest)
@@ -121,19 +121,19 @@ def test_a_password_is_verified_as_typed_to_its_last_character():
     assert not passwords.verify_password(stored, longest.upper())
 
 
-def test_nobody_s_password_is_ever_right():
+def test_password_never_matches_without_valid_hash():
     assert not passwords.verify_password(None, "this is the password of nobody")
     assert not passwords.verify_password("not a hash", "seventeen lanterns")
     assert not passwords.verify_password(passwords.dummy_hash(), "seventeen\ud800lanterns")
 
 
-def test_an_overlong_password_costs_no_hash():
-    """PW-6: refused before hashing."""
+def test_overlong_password_is_not_hashed():
+    """PW-6: rejected before hashing."""
     passwords.dummy_hash()
     started = time.perf_counter()
     assert not passwords.verify_password(None, "x" * 1_000_000)
     assert time.perf_counter() - started < 0.005
-    # Whatever a machine takes for it: one that would be right shows that nothing was compared.
+    # Independent of timing: a hash that would match shows that nothing was compared.
     assert not passwords.verify_password(
         PasswordHasher(time_cost=1, memory_cost=64).hash("x" * 129), "x" * 129
     )
@@ -141,6 +141,6 @@ def test_an_overlong_password_costs_no_hash():
         passwords.hash_password("x" * 129)
 
 
-def test_a_hash_with_other_parameters_wants_renewing():
+def test_hash_with_other_parameters_needs_rehash():
     assert passwords.needs_rehash(PasswordHasher(time_cost=1, memory_cost=8192, parallelism=1).hash("x"))
     assert not passwords.needs_rehash(passwords.dummy_hash())

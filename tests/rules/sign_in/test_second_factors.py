@@ -1,4 +1,4 @@
-"""Who is asked for a second factor, who may put it off until when, and what a sign-in is worth by it."""
+"""When a second factor is required or offered, and the resulting ``amr`` and ``acr``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD, context_of, reached_by
-from app.rules.organizations.settings import effective
+from app.rules.organizations.settings import effective_settings
 from app.rules.sign_in.second_factors import (
     MfaGraceStart,
     MfaRequirement,
@@ -25,15 +25,15 @@ LONG_AGO = NOW - 100 * DAY
 
 
 def settings(policy: str, **mfa: Any) -> Any:
-    return effective({"authentication": {"mfa": {"policy": policy, **mfa}}})
+    return effective_settings({"authentication": {"mfa": {"policy": policy, **mfa}}})
 
 
-def member(**moments: datetime) -> MfaGraceStart:
-    return MfaGraceStart(**({"created_at": LONG_AGO} | moments))
+def member(**since: datetime) -> MfaGraceStart:
+    return MfaGraceStart(**({"created_at": LONG_AGO} | since))
 
 
 @pytest.mark.parametrize(
-    ("policy", "enrolled", "amr", "standing", "demand"),
+    ("policy", "enrolled", "amr", "grace_start", "requirement"),
     [
         ("off", ("totp",), ("pwd",), member(), MfaRequirement.NOTHING),
         ("optional", (), ("pwd",), member(), MfaRequirement.NOTHING),
@@ -44,65 +44,65 @@ def member(**moments: datetime) -> MfaGraceStart:
         ("required_for_admins", (), ("pwd",), member(admin_since=LONG_AGO), MfaRequirement.ENROL),
         ("required_for_admins", (), ("pwd",), member(admin_since=NOW - DAY), MfaRequirement.OFFER),
         ("required", (), ("pwd",), member(), MfaRequirement.ENROL),
-        ("required", (), ("pwd",), member(demanded_of_all_from=NOW - DAY), MfaRequirement.OFFER),
+        ("required", (), ("pwd",), member(required_of_all_since=NOW - DAY), MfaRequirement.OFFER),
         (
             "required",
             (),
             ("pwd",),
-            MfaGraceStart(NOW - DAY, demanded_of_all_from=LONG_AGO),
+            MfaGraceStart(NOW - DAY, required_of_all_since=LONG_AGO),
             MfaRequirement.OFFER,
         ),
         ("required", ("totp",), ("pwd",), member(), MfaRequirement.VERIFY),
-        # Of an administrator it was demanded before everybody's turn came.
+        # An administrator who had to have a factor before all users had to.
         (
             "required",
             (),
             ("pwd",),
-            member(admin_since=LONG_AGO, demanded_of_admins_from=LONG_AGO, demanded_of_all_from=NOW),
+            member(admin_since=LONG_AGO, required_of_admins_since=LONG_AGO, required_of_all_since=NOW),
             MfaRequirement.ENROL,
         ),
     ],
 )
-def test_what_a_sign_in_still_needs(
+def test_sign_in_requirement(
     policy: str,
     enrolled: tuple[str, ...],
     amr: tuple[str, ...],
-    standing: MfaGraceStart,
-    demand: MfaRequirement,
+    grace_start: MfaGraceStart,
+    requirement: MfaRequirement,
 ) -> None:
-    """MF-6: whoever has a second factor is asked for it, whatever the policy, unless there are none here."""
-    found = decide_mfa(settings(policy), enrolled=enrolled, amr=amr, standing=standing, now=NOW)
-    assert found.demand is demand
+    """MF-6: an enrolled second factor is requested under every policy except ``off``."""
+    decision = decide_mfa(settings(policy), enrolled=enrolled, amr=amr, grace_start=grace_start, now=NOW)
+    assert decision.requirement is requirement
 
 
-def test_the_grace_is_counted_from_the_later_moment_and_ends_on_the_second() -> None:
-    standing = MfaGraceStart(NOW - 3 * DAY, demanded_of_all_from=NOW - 2 * DAY)
-    asked = settings("required", grace_period_seconds=2 * 86400)
+def test_grace_period_starts_at_latest_time_and_ends_exactly() -> None:
+    grace_start = MfaGraceStart(NOW - 3 * DAY, required_of_all_since=NOW - 2 * DAY)
+    document = settings("required", grace_period_seconds=2 * 86400)
 
     def at(now: datetime) -> Any:
-        return decide_mfa(asked, enrolled=(), amr=("pwd",), standing=standing, now=now)
+        return decide_mfa(document, enrolled=(), amr=("pwd",), grace_start=grace_start, now=now)
 
     before = at(NOW - timedelta(microseconds=1))
-    assert (before.demand, before.until) == (MfaRequirement.OFFER, NOW)
-    assert at(NOW).demand is MfaRequirement.ENROL
+    assert (before.requirement, before.until) == (MfaRequirement.OFFER, NOW)
+    assert at(NOW).requirement is MfaRequirement.ENROL
 
 
-def test_a_method_that_counts_no_more_is_still_asked_for_and_another_is_demanded() -> None:
+def test_disallowed_method_is_still_requested_and_another_required() -> None:
     narrowed = settings("required", methods=["passkey"], grace_period_seconds=0)
-    asked = decide_mfa(narrowed, enrolled=("totp",), amr=("pwd",), standing=member(), now=NOW)
-    assert asked.demand is MfaRequirement.VERIFY
-    given = decide_mfa(narrowed, enrolled=("totp",), amr=("pwd", "otp", "mfa"), standing=member(), now=NOW)
-    assert given.demand is MfaRequirement.ENROL
+    document = decide_mfa(narrowed, enrolled=("totp",), amr=("pwd",), grace_start=member(), now=NOW)
+    assert document.requirement is MfaRequirement.VERIFY
+    given = decide_mfa(narrowed, enrolled=("totp",), amr=("pwd", "otp", "mfa"), grace_start=member(), now=NOW)
+    assert given.requirement is MfaRequirement.ENROL
 
 
-def test_passkeys_that_are_switched_off_are_no_method() -> None:
-    document = effective({"authentication": {"passkeys": {"enabled": False}}})
+def test_disabled_passkeys_are_not_an_allowed_method() -> None:
+    document = effective_settings({"authentication": {"passkeys": {"enabled": False}}})
     assert allowed_methods(document) == ("totp",)
     assert allowed_methods(settings("off")) == ()
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "moments", "expected"),
+    ("before", "after", "since", "expected"),
     [
         ("optional", "required", (None, None), (NOW, NOW)),
         ("optional", "required_for_admins", (None, None), (None, NOW)),
@@ -112,12 +112,12 @@ def test_passkeys_that_are_switched_off_are_no_method() -> None:
         ("required", "required", (None, None), (None, None)),
     ],
 )
-def test_a_demand_has_the_moment_when_it_arose(before: str, after: str, moments: Any, expected: Any) -> None:
-    assert update_mfa_required_since(before, after, moments, NOW) == expected
+def test_requirement_keeps_its_start_time(before: str, after: str, since: Any, expected: Any) -> None:
+    assert update_mfa_required_since(before, after, since, NOW) == expected
 
 
-def test_amr_says_what_was_used_and_acr_what_it_is_worth() -> None:
-    """OI-1: RFC 8176; each class is one that the sign-in reached."""
+def test_amr_lists_used_methods_and_acr_the_level() -> None:
+    """OI-1: RFC 8176. Each class is one that the sign-in reached."""
     both = combine_amr(("pwd",), ("otp",))
     assert both == ("pwd", "otp", "mfa") and combine_amr(both, ("hwk", "user"))[-1] == "mfa"
     assert used_second_factor(both) and not used_second_factor(("pwd",))

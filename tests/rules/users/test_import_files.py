@@ -1,4 +1,4 @@
-"""Files of people: rows are read as they stand, and a file that cannot be read says where."""
+"""Import files: rows are read as they are, and errors in a file name the place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.rules.users import user_import
-from app.rules.users.user_import import LONGEST_ROW, Row, UnreadableFile, as_cells, read_rows
+from app.rules.users.user_import import MAX_ROW_LENGTH, Row, UnreadableFile, as_cells, read_rows
 
 
 def rows(content: bytes | str, file_format: str = "csv", piece: int = 65536) -> list[Row]:
@@ -27,7 +27,7 @@ def refusal(content: bytes | str, file_format: str = "csv") -> str:
     return raised.value.description
 
 
-def test_a_csv_is_read_as_rfc_4180_has_it() -> None:
+def test_csv_is_parsed_per_rfc_4180() -> None:
     text = 'email,name\r\nada@a.example,"Lovelace, ""Ada"""\r\n\r\nbob@a.example,"two\nlines"\n'
     assert rows(text) == [
         Row(2, {"email": "ada@a.example", "name": 'Lovelace, "Ada"'}),
@@ -37,7 +37,7 @@ def test_a_csv_is_read_as_rfc_4180_has_it() -> None:
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 65536])
 @pytest.mark.parametrize("before", ["", "\ufeff"])
-def test_pieces_of_any_size_and_a_byte_order_mark_change_nothing(piece: int, before: str) -> None:
+def test_piece_size_and_byte_order_mark_do_not_matter(piece: int, before: str) -> None:
     text = before + "email,name\r\nada@a.example,Zoë 🦒\r\n"
     assert rows(text, piece=piece) == [Row(2, {"email": "ada@a.example", "name": "Zoë 🦒"})]
     items = before + ' [ {"email": "ada@a.example", "name": "}{\\"]["} ,\n{"email": "b@a.example"}] \n'
@@ -47,14 +47,14 @@ def test_pieces_of_any_size_and_a_byte_order_mark_change_nothing(piece: int, bef
     assert [row.number for row in rows(lines, "ndjson", piece)] == [1, 3]
 
 
-def test_an_empty_cell_is_none_and_spaces_and_forms_of_unicode_are_levelled() -> None:
+def test_empty_cells_are_omitted_and_text_is_normalized() -> None:
     assert rows("Email , NAME,status\n ada@a.example,Zoe\u0308,\n") == [
         Row(2, {"email": "ada@a.example", "name": "Zo\u00eb"})
     ]
 
 
 @pytest.mark.parametrize("cell", ["=cmd|'/c calc'!A0", "+41446681800", "-1", "@SUM(A1)"])
-def test_a_formula_is_data_and_no_report_makes_one_of_it(cell: str) -> None:
+def test_formula_is_data_and_escaped_in_reports(cell: str) -> None:
     read = rows(f'email,name\nada@a.example,"{cell}"\n')[0]
     assert read.fields["name"] == cell
     written = as_cells(read.fields)
@@ -66,7 +66,7 @@ def test_a_formula_is_data_and_no_report_makes_one_of_it(cell: str) -> None:
     assert rows(text.getvalue())[0].fields == read.fields
 
 
-def test_a_report_reads_back_as_it_was_whatever_the_values() -> None:
+def test_report_can_be_imported_again() -> None:
     fields: dict[str, Any] = {
         "row": "7",
         "errors": "email: wrong",
@@ -92,11 +92,11 @@ def test_a_report_reads_back_as_it_was_whatever_the_values() -> None:
     assert "row" not in rows(text)[0].fields and "errors" not in rows(text)[0].fields
 
 
-def test_a_row_with_too_few_or_too_many_cells_says_so_and_others_stay() -> None:
+def test_row_with_wrong_cell_count_is_reported() -> None:
     found = rows("email,name\na@a.example\nb@a.example,B,more\nc@a.example,C\n")
     assert [row.problem for row in found] == [
-        "This row has 1 cells; the header has 2.",
-        "This row has 3 cells; the header has 2.",
+        "This row has 1 cells but the header has 2.",
+        "This row has 3 cells but the header has 2.",
         None,
     ]
 
@@ -105,36 +105,36 @@ def test_a_row_with_too_few_or_too_many_cells_says_so_and_others_stay() -> None:
     ("content", "words"),
     [
         (b"", "empty"),
-        ("name\nAda\n", "There is no column 'email'"),
+        ("name\nAda\n", "The column 'email' is missing"),
         ("email,emial\n", "There is no column 'emial'. Did you mean \"email\"?"),
         ("e-mail,first_name\n", "Did you mean \"given_name\"?"),
         ("email,is_root,org_id,id\n", "There is no column 'is_root'"),
-        ("email,name,Email\n", "The column 'email' stands twice"),
-        ("email;name\n", "parted by semicolons"),
+        ("email,name,Email\n", "The column 'email' is duplicated"),
+        ("email;name\n", "separated by semicolons"),
         (b"email\nada@a.example\nz\xfc@a.example\n", "Line 3 is not UTF-8"),
         ("email\nada@a.example\n".encode("utf-16"), "UTF-16"),
         ("email\nada@a.example\u00fc".encode()[:-1], "middle of a character"),
-        ('email,name\nada@a.example,"never closed\n', "not CSV"),
-        ('email,name\nada@a.example,"x"y\n', "Line 2 is not CSV"),
-        ("email\nada@a.example\rbob@a.example\n", "not CSV"),
-        ("email,name\nada@a.example," + "x" * 1_000_000 + "\n", f"Line 2 has more than {LONGEST_ROW}"),
+        ('email,name\nada@a.example,"never closed\n', "not valid CSV"),
+        ('email,name\nada@a.example,"x"y\n', "Line 2 is not valid CSV"),
+        ("email\nada@a.example\rbob@a.example\n", "not valid CSV"),
+        ("email,name\nada@a.example," + "x" * 1_000_000 + "\n", f"Line 2 has more than {MAX_ROW_LENGTH}"),
         ('email,name\nada@a.example,"' + ("x" * 60_000 + "\n") * 2 + '"\n', "Row 2 has more than"),
         ('email,name\nada@a.example,"' + ("x" * 60_000 + "\n") * 200 + '"\n', "Row 2 has more than"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_csv_is_refused_naming_where(content: bytes | str, words: str) -> None:
+def test_invalid_csv_is_rejected_with_position(content: bytes | str, words: str) -> None:
     assert words in refusal(content)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "ends before"),
+        ("", "ends too early"),
         ("{}", "one array"),
-        ("[{}", "ends before"),
-        ("[{},]", "item 2 is none"),
-        ("[,{}]", "item 1 is none"),
-        ("[5]", "item 1 is none"),
+        ("[{}", "ends too early"),
+        ("[{},]", "item 2 is not an object"),
+        ("[,{}]", "item 1 is not an object"),
+        ("[5]", "item 1 is not an object"),
         ("[{}] []", "one array"),
         ('[{"email": }]', "Item 1 is not valid JSON"),
         ('[{"a": 1, "a": 2}]', "Item 1"),
@@ -147,28 +147,28 @@ def test_a_file_that_is_no_csv_is_refused_naming_where(content: bytes | str, wor
         ('[{"a": "' + "x" * 1_000_000 + '"}]', "more than"),
     ],
 )
-def test_a_file_that_is_no_array_of_objects_is_refused_naming_where(content: str, words: str) -> None:
+def test_invalid_json_array_is_rejected_with_position(content: str, words: str) -> None:
     assert words in refusal(content, "json")
 
 
 @pytest.mark.parametrize("content", ["[]", "5", "{", '{"a": 1}{"b": 2}', "x" * 1_000_000])
-def test_a_line_that_is_no_object_is_refused_naming_it(content: str) -> None:
+def test_invalid_json_line_is_rejected_with_line_number(content: str) -> None:
     assert "Line 2" in refusal('{"email": "a@a.example"}\n' + content, "ndjson")
 
 
-def test_size_and_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_import, "MOST_ROWS", 3)
+def test_file_size_and_row_count_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_import, "MAX_ROWS", 3)
     assert "more than 3 rows" in refusal("email\n" + "a@a.example\n" * 4)
     endless = (b"email\n" if not at else b"a@a.example\n" * 5000 for at in range(10**9))
-    monkeypatch.setattr(user_import, "MOST_ROWS", 10**9)
-    monkeypatch.setattr(user_import, "LONGEST_FILE", 1024 * 1024)
+    monkeypatch.setattr(user_import, "MAX_ROWS", 10**9)
+    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 1024 * 1024)
     with pytest.raises(UnreadableFile, match="larger than 1 MiB"):
         for _ in read_rows(endless, "csv"):
             pass
 
 
-def test_a_row_of_many_lines_is_bounded_while_it_is_read() -> None:
-    """A file of 32 MiB that is one row must not be half a gigabyte of cells before it is refused."""
+def test_multiline_row_is_limited_while_read() -> None:
+    """A file of 32 MiB that is one row must not become half a gigabyte of cells before it is rejected."""
     taken = 0
 
     def chunks() -> Iterator[bytes]:

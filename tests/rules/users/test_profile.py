@@ -1,4 +1,4 @@
-"""Profiles: every standard claim that people say of themselves, in the form of OpenID Connect Core 5.1."""
+"""Profiles: the standard claims in the form of OpenID Connect Core 5.1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.tokens.claims import PROFILE_CLAIMS
-from app.rules.users.profile import CHECKS, checked_profile
+from app.rules.users.profile import CHECKS, validate_profile
 
 WHOLE: dict[str, Any] = {
     "given_name": "Ada",
@@ -35,21 +35,20 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def test_a_profile_holds_every_standard_claim() -> None:
-    """protocol.md: all but those that other columns hold, or that only we can say.
-
-    protocol: userinfo, standard claims.
+def test_profile_covers_every_standard_claim() -> None:
+    """All except those with columns of their own and those that only the server sets. protocol: userinfo,
+    standard claims.
     """
-    assert checked_profile(WHOLE) == WHOLE
+    assert validate_profile(WHOLE) == WHOLE
     elsewhere = {"sub", "name", "updated_at", "email", "email_verified", "phone_number_verified"}
     assert {*CHECKS, "address"} == set(PROFILE_CLAIMS) - elsewhere
 
 
-def test_empty_ones_are_left_out() -> None:
+def test_empty_claims_are_left_out() -> None:
     empty = dict.fromkeys(CHECKS, "") | {"nickname": "  ", "address": {"country": " "}}
-    assert checked_profile(empty) == {}
-    assert checked_profile({}) == {}
-    assert checked_profile({"nickname": None, "address": None}) == {}
+    assert validate_profile(empty) == {}
+    assert validate_profile({}) == {}
+    assert validate_profile({"nickname": None, "address": None}) == {}
 
 
 @pytest.mark.parametrize(
@@ -65,8 +64,8 @@ def test_empty_ones_are_left_out() -> None:
         ("nickname", " Ada ", "Ada"),
     ],
 )
-def test_other_right_forms(name: str, typed: str, stored: str) -> None:
-    assert checked_profile({name: typed}) == {name: stored}
+def test_claim_is_stored_in_standard_form(name: str, typed: str, stored: str) -> None:
+    assert validate_profile({name: typed}) == {name: stored}
 
 
 @pytest.mark.parametrize(
@@ -101,13 +100,13 @@ def test_other_right_forms(name: str, typed: str, stored: str) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_at_its_claim(field: str, sent: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        checked_profile(sent)
-    assert [error.field for error in refused.value.errors] == [field]
+def test_invalid_claim_is_rejected_by_name(field: str, sent: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as error_info:
+        validate_profile(sent)
+    assert [error.field for error in error_info.value.errors] == [field]
 
 
-def test_every_wrong_claim_is_named_at_once() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        checked_profile({"locale": "?", "birthdate": "?", "address": {"country": "x" * 200}})
-    assert {error.field for error in refused.value.errors} == {"locale", "birthdate", "address.country"}
+def test_all_invalid_claims_are_reported_together() -> None:
+    with pytest.raises(InvalidInput) as error_info:
+        validate_profile({"locale": "?", "birthdate": "?", "address": {"country": "x" * 200}})
+    assert {error.field for error in error_info.value.errors} == {"locale", "birthdate", "address.country"}

@@ -1,4 +1,4 @@
-"""One person of an import: what a row may say, and every wrong field of it by name."""
+"""One row of an import: accepted fields, and every invalid field by name."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from app.rules.errors import InvalidInput
-from app.rules.users.user_import import checked_person
+from app.rules.users.user_import import validate_imported_user
 
 GOOD = {"email": "Ada@A.example"}
 
 
-def test_the_least_is_an_address() -> None:
-    person = checked_person(GOOD)
-    assert (person.email, person.canonical) == ("Ada@A.example", "ada@a.example")
-    assert (person.name, person.email_verified, person.status, person.roles) == ("", False, "active", ())
-    assert person.password_hash is person.password_scheme is None
-    assert person.given == {"email"}
+def test_row_needs_only_an_email() -> None:
+    user = validate_imported_user(GOOD)
+    assert (user.email, user.canonical) == ("Ada@A.example", "ada@a.example")
+    assert (user.name, user.email_verified, user.status, user.roles) == ("", False, "active", ())
+    assert user.password_hash is user.password_scheme is None
+    assert user.given == {"email"}
 
 
-def test_everything_that_a_row_may_say() -> None:
-    person = checked_person(
+def test_row_with_all_fields_is_accepted() -> None:
+    user = validate_imported_user(
         {
             **GOOD,
             "name": "Ada Lovelace",
@@ -36,28 +36,30 @@ def test_everything_that_a_row_may_say() -> None:
             "password_hash": "$2b$12$" + "a" * 53,
         }
     )
-    assert person.email_verified and person.status == "disabled"
-    assert person.roles == ("member", "auditor")
-    assert person.profile == {
+    assert user.email_verified and user.status == "disabled"
+    assert user.roles == ("member", "auditor")
+    assert user.profile == {
         "phone_number": "+41446681800",
         "birthdate": "1815-12-10",
         "address": {"locality": "London", "country": "England"},
     }
-    assert (person.password_scheme, person.password_hash) == ("bcrypt 12", "$2b$12$" + "a" * 53)
+    assert (user.password_scheme, user.password_hash) == ("bcrypt 12", "$2b$12$" + "a" * 53)
 
 
 @pytest.mark.usefixtures("real_hashes")
-def test_a_hash_with_our_own_parameters_is_ours() -> None:
-    ours = "$argon2id$v=19$m=19456,t=2,p=1$c2l4dGVlbiBieXRlcyBvaw$bm8gcGFzc3dvcmQgaGFzIHRoaXMgZGlnZXN0IDMyIGI"
-    assert checked_person(GOOD | {"password_hash": ours}).password_scheme is None
-    other = ours.replace("t=2", "t=3")
-    assert checked_person(GOOD | {"password_hash": other}).password_scheme == "argon2id 19456 3 1"
+def test_hash_with_current_parameters_has_no_scheme() -> None:
+    current = (
+        "$argon2id$v=19$m=19456,t=2,p=1$c2l4dGVlbiBieXRlcyBvaw$bm8gcGFzc3dvcmQgaGFzIHRoaXMgZGlnZXN0IDMyIGI"
+    )
+    assert validate_imported_user(GOOD | {"password_hash": current}).password_scheme is None
+    other = current.replace("t=2", "t=3")
+    assert validate_imported_user(GOOD | {"password_hash": other}).password_scheme == "argon2id 19456 3 1"
 
 
-def test_keycloaks_hash_may_stand_in_a_cell() -> None:
+def test_keycloak_hash_is_parsed_from_a_cell() -> None:
     text = "c2l4dGVlbiBieXRlcyBvaw=="
     cell = json.dumps({"algorithm": "pbkdf2-sha256", "iterations": 27500, "salt": text, "value": text})
-    assert checked_person(GOOD | {"password_hash": cell}).password_scheme == "pbkdf2-sha256 27500"
+    assert validate_imported_user(GOOD | {"password_hash": cell}).password_scheme == "pbkdf2-sha256 27500"
 
 
 @pytest.mark.parametrize(
@@ -92,9 +94,9 @@ def test_keycloaks_hash_may_stand_in_a_cell() -> None:
         ("password", "clear text", "unknown_field"),
     ],
 )
-def test_a_wrong_field_is_named(field: str, value: Any, code: str) -> None:
-    """TN-12: what is no field of a row is refused, never ignored and never set."""
+def test_invalid_field_is_rejected_by_name(field: str, value: Any, code: str) -> None:
+    """TN-12: unknown fields are rejected, never ignored and never set."""
     with pytest.raises(InvalidInput) as refusal:
-        checked_person({**GOOD, "gender": "x" * 99, field: value})
+        validate_imported_user({**GOOD, "gender": "x" * 99, field: value})
     found = {error.field: error.code for error in refusal.value.errors}
     assert found == {field: code, "gender": "too_long"}

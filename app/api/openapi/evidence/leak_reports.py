@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.api.openapi.parts import Schema, answer, closed, operation, path_item, ref, success, text
-from app.rules.audit.leaked_secrets import MOST
+from app.rules.audit.leaked_secrets import MAX_REPORTS
 
 SCHEMAS: Schema = {
     "LeakReport": {
@@ -22,7 +22,7 @@ SCHEMAS: Schema = {
             "accepted": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": MOST,
+                "maximum": MAX_REPORTS,
                 "description": "As many as were sent.",
             }
         }
@@ -41,7 +41,7 @@ PATHS: Schema = {
             "can end it and nothing else. The answer is the same for every string.",
             body={
                 "oneOf": [
-                    {"type": "array", "minItems": 1, "maxItems": MOST, "items": ref("LeakReport")},
+                    {"type": "array", "minItems": 1, "maxItems": MAX_REPORTS, "items": ref("LeakReport")},
                     ref("LeakReport"),
                 ]
             },

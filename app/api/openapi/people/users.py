@@ -27,12 +27,12 @@ from app.api.openapi.parts import (
 )
 from app.operations.users.users import SORTS
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
-from app.rules.users.profile import ADDRESS_PARTS, CHECKS, LONGEST_NAME, STATUSES
+from app.rules.users.profile import ADDRESS_PARTS, CHECKS, MAX_NAME_LENGTH, STATUSES
 
 _TAG = "Users"
 _STATUS = text(enum=list(STATUSES))
 _EMAIL = text("What they sign in with.", minLength=3, maxLength=320)
-_NAME = text(maxLength=LONGEST_NAME)
+_NAME = text(maxLength=MAX_NAME_LENGTH)
 _ADDRESS: Schema = {
     "type": "object",
     "properties": {part: nullable(text()) for part in ADDRESS_PARTS},

@@ -22,7 +22,7 @@ from app.api.openapi.parts import (
     shown,
     text,
 )
-from app.rules.clients.credentials import LONGEST_OVERLAP_SECONDS
+from app.rules.clients.credentials import MAX_OVERLAP_SECONDS
 
 _RECORD: dict[str, Schema] = {
     "id": public_id("sec"),
@@ -60,7 +60,7 @@ SCHEMAS: Schema = {
                 {
                     "type": "integer",
                     "minimum": 0,
-                    "maximum": LONGEST_OVERLAP_SECONDS,
+                    "maximum": MAX_OVERLAP_SECONDS,
                     "description": "When the secrets before it end.",
                 }
             ),

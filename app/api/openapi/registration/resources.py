@@ -33,7 +33,7 @@ from app.rules.clients.resource_fields import (
     STATUS,
     TOKEN_FORMATS,
 )
-from app.rules.clients.resource_indicators import LONGEST
+from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH
 
 _TITLE = nullable(
     text("Verb and object in the user's words; null wants words.", minLength=1, maxLength=LONGEST_TITLE)
@@ -41,7 +41,9 @@ _TITLE = nullable(
 _WORDS = nullable(text("What it means for the user.", minLength=1, maxLength=LONGEST_DESCRIPTION))
 _SCOPE_NAME = text(minLength=1, maxLength=128)
 _IDENTIFIER = text(
-    "The resource indicator (RFC 8707) and audience of its tokens; it stays.", minLength=1, maxLength=LONGEST
+    "The resource indicator (RFC 8707) and audience of its tokens; it stays.",
+    minLength=1,
+    maxLength=MAX_IDENTIFIER_LENGTH,
 )
 _FIELDS: dict[str, Schema] = {
     "name": text("For people; consent shows it.", minLength=1, maxLength=LONGEST_NAME),

@@ -21,10 +21,10 @@ from app.api.openapi.parts import (
     text,
 )
 from app.api.openapi.registration.credentials import MADE
-from app.rules.clients.credentials import LONGEST_OVERLAP_SECONDS
+from app.rules.clients.credentials import MAX_OVERLAP_SECONDS
 
 _TAG = "Credentials"
-_ENDS: Schema = {"type": "integer", "minimum": 0, "maximum": LONGEST_OVERLAP_SECONDS}
+_ENDS: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_OVERLAP_SECONDS}
 _TAKES = nullable(flag("What the old secrets minted ends with them, refresh tokens included."))
 
 SCHEMAS: Schema = {

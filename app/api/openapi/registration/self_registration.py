@@ -22,10 +22,10 @@ from app.api.openapi.parts import (
     text,
 )
 from app.rules.clients.credentials import MAX_INITIAL_ACCESS_LIFETIME as LONGEST_LIFE
-from app.rules.clients.credentials import MOST_USES
+from app.rules.clients.credentials import MAX_USES
 
 _TAG = "Registration tokens"
-_USES: Schema = nullable({"type": "integer", "minimum": 1, "maximum": MOST_USES})
+_USES: Schema = nullable({"type": "integer", "minimum": 1, "maximum": MAX_USES})
 _TOKEN = {
     "id": public_id("ria"),
     "name": text("Who it is for.", minLength=1, maxLength=100),

@@ -18,8 +18,8 @@ from app.api.openapi.parts import (
     success,
     text,
 )
-from app.rules.organizations.settings import MOST_ROLES, ROLES_PATH
-from app.rules.organizations.settings_effects import reason_of
+from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
+from app.rules.organizations.settings_effects import describe_setting
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS
 
 _ROLE_KEY = "^[a-z][a-z0-9_-]{0,39}$"
@@ -53,12 +53,14 @@ def _as_schema(node: dict[str, Any], *, whole: bool) -> Schema:
 
 
 def _effective(setting: Any) -> Schema:
-    schema = setting.kind.schema() | {"description": reason_of(setting.path, setting.why)}
+    schema = setting.kind.schema() | {"description": describe_setting(setting.path, setting.description)}
     return nullable(schema) if setting.default is None else schema
 
 
 def _change(setting: Any) -> Schema:
-    return nullable(setting.kind.schema()) | {"description": reason_of(setting.path, setting.why)}
+    return nullable(setting.kind.schema()) | {
+        "description": describe_setting(setting.path, setting.description)
+    }
 
 
 _ROLE_PROPERTIES = {name: kind.schema() for name, kind in ROLE_FIELDS.items()}
@@ -78,7 +80,7 @@ SCHEMAS: Schema = {
             "type": "object",
             "propertyNames": {"pattern": _ROLE_KEY, "not": {"const": "admin"}},
             "additionalProperties": nullable(_ROLE_CHANGE),
-            "maxProperties": MOST_ROLES,
+            "maxProperties": MAX_ROLES,
         },
         whole=False,
     ),

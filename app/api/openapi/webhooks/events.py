@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.api.openapi.common import SLUG, public_id
 from app.api.openapi.parts import Schema, flag, moment, nullable, ref, text
-from app.rules.audit.events import EVENT_TYPES, TEST, action_of_type
+from app.rules.audit.events import EVENT_TYPES, TEST_EVENT, action_for_event_type
 
 _STATE = nullable({"type": "object", "description": "The changed fields. It never holds a secret."})
 
@@ -49,7 +49,7 @@ SCHEMAS: Schema = {
         "type": "object",
         "required": ["type", "timestamp", "data"],
         "properties": {
-            "type": {"const": TEST},
+            "type": {"const": TEST_EVENT},
             "timestamp": moment(),
             "data": {
                 "type": "object",
@@ -103,6 +103,6 @@ def _told(event_type: str, description: str, schema: str) -> Schema:
 
 
 WEBHOOKS: Schema = {
-    name: _told(name, f"{words} In the audit log: `{action_of_type(name)}`.", "WebhookEvent")
+    name: _told(name, f"{words} In the audit log: `{action_for_event_type(name)}`.", "WebhookEvent")
     for name, words in EVENT_TYPES.items()
-} | {TEST: _told(TEST, "Somebody tries the webhook out.", "WebhookTestEvent")}
+} | {TEST_EVENT: _told(TEST_EVENT, "Somebody tries the webhook out.", "WebhookTestEvent")}

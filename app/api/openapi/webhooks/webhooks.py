@@ -22,17 +22,17 @@ from app.api.openapi.parts import (
     text,
 )
 from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
-from app.rules.audit.events import CHOICES, TEST
-from app.rules.audit.webhooks import LONGEST_OVERLAP, LONGEST_URL, STATUSES
+from app.rules.audit.events import SUBSCRIPTION_CHOICES, TEST_EVENT
+from app.rules.audit.webhooks import MAX_OVERLAP, MAX_URL_LENGTH, STATUSES
 
 _TAG = "Webhooks"
 _FIELDS: dict[str, Schema] = {
-    "url": text("A plain https address of the public internet.", minLength=1, maxLength=LONGEST_URL),
+    "url": text("A plain https address of the public internet.", minLength=1, maxLength=MAX_URL_LENGTH),
     "event_types": {
         "type": "array",
         "minItems": 1,
-        "maxItems": len(CHOICES),
-        "items": text(enum=list(CHOICES)),
+        "maxItems": len(SUBSCRIPTION_CHOICES),
+        "items": text(enum=list(SUBSCRIPTION_CHOICES)),
         "description": "Names, groups such as `user.*`, or `*`.",
     },
     "description": text(maxLength=200),
@@ -81,7 +81,7 @@ SCHEMAS: Schema = {
                 {
                     "type": "integer",
                     "minimum": 0,
-                    "maximum": int(LONGEST_OVERLAP.total_seconds()),
+                    "maximum": int(MAX_OVERLAP.total_seconds()),
                     "description": "How long the secret before signs beside the new one; a day when left out.",
                 }
             )
@@ -177,7 +177,7 @@ PATHS: Schema = {
             "Send a test event",
             tag=_TAG,
             scope="webhooks:write",
-            description=f"`{TEST}`, whatever was chosen. Needs `audit:read` as well.",
+            description=f"`{TEST_EVENT}`, whatever was chosen. Needs `audit:read` as well.",
             parameters=("IdempotencyKey",),
             answers={"202": answer("It is on its way.", created(ref("WebhookDelivery")))},
             extra=("409",),

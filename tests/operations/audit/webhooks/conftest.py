@@ -13,7 +13,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.event import OutboxMessage
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.webhook_announcements import forget_listeners
+from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
@@ -23,7 +23,7 @@ from tests.support.webhook_receiver import Receiver, receiving
 
 @pytest.fixture
 def acme(make: Any) -> Any:
-    forget_listeners()
+    clear_cached_subscriptions()
     return make.organization("acme", name="Acme")
 
 
@@ -37,7 +37,7 @@ def ada(make: Any, acme: Any) -> Any:
 def receiver(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """An endpoint at an address that the operator allowed."""
     monkeypatch.setattr(outbox, "_deliveries", {})
-    webhook_deliveries.register()
+    webhook_deliveries.register_webhook_delivery()
     with receiving() as made:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], made.server))
         yield made

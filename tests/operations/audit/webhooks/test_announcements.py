@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 
 from app.database import engines
-from app.operations.audit import webhook_announcements
-from app.operations.audit.webhook_announcements import forget_listeners
+from app.operations.audit import webhook_publishing
 from app.operations.audit.webhook_deliveries import list_deliveries
+from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook, update_webhook
 from app.operations.clients.credentials import create_credential
 from app.operations.organizations.settings import update_settings
@@ -24,8 +24,8 @@ from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.operations.users.user_status import disable_user
 from app.rules.actor import Actor
-from app.rules.audit.events import CHOICES, EVENT_TYPES, action_of_type, is_chosen
-from app.rules.audit.webhooks import LARGEST_BODY, body_of
+from app.rules.audit.events import EVENT_TYPES, SUBSCRIPTION_CHOICES, action_for_event_type, is_subscribed
+from app.rules.audit.webhooks import MAX_BODY_BYTES, build_body
 from tests.factories import PASSWORD
 from tests.support.databases import Database
 from tests.support.webhook_receiver import Receiver
@@ -125,21 +125,21 @@ def test_where_nobody_listens_an_event_costs_no_query(make: Any, acme: Any, ada:
         audit.record(ada, "session.started", target_type="user", target_id="usr_x")
 
     calls: list[str] = []
-    real = webhook_announcements._LISTENING.rows
+    real = webhook_publishing._LISTENING.rows
 
     def counted(**values: Any) -> Any:
         calls.append(values["organization_id"])
         return real(**values)
 
-    forget_listeners()
+    clear_cached_subscriptions()
     engine = engines()[1]
     sqlalchemy_event.listen(engine, "before_cursor_execute", note)
-    webhook_announcements._LISTENING.rows = counted  # type: ignore[method-assign]
+    webhook_publishing._LISTENING.rows = counted  # type: ignore[method-assign]
     try:
         for _ in range(5):
             happens()
     finally:
-        webhook_announcements._LISTENING.rows = real  # type: ignore[method-assign]
+        webhook_publishing._LISTENING.rows = real  # type: ignore[method-assign]
         sqlalchemy_event.remove(engine, "before_cursor_execute", note)
     assert calls == [acme.id]
     assert not [statement for statement in asked if "webhook" in statement]
@@ -170,29 +170,31 @@ def test_no_secret_leaves_by_a_webhook(
 
 def test_even_what_an_event_should_never_hold_is_not_told() -> None:
     token = "gth_at_abcdefgh" + "x" * 51
-    body = body_of(
+    body = build_body(
         "user.updated", "2026-11-21T00:00:00Z", {"after": {"note": [f"see {token}"]}, "before": None}
     )
     assert token not in json.dumps(body) and "redacted" in json.dumps(body)
 
 
 def test_an_event_that_is_too_large_is_told_without_its_changes() -> None:
-    body = body_of(
+    body = build_body(
         "user.updated", "2026-11-21T00:00:00Z", {"before": {"x": "y" * 30_000}, "after": {"x": 1}, "id": "e"}
     )
     assert body["data"] == {"before": None, "after": None, "id": "e", "truncated": True}
-    assert len(json.dumps(body)) < LARGEST_BODY
+    assert len(json.dumps(body)) < MAX_BODY_BYTES
 
 
 def test_names_groups_and_everything_are_chosen_alike() -> None:
     for name in EVENT_TYPES:
         assert (
-            is_chosen(name, {name})
-            and is_chosen(name, {"*"})
-            and is_chosen(name, {f"{name.split('.')[0]}.*"})
+            is_subscribed(name, {name})
+            and is_subscribed(name, {"*"})
+            and is_subscribed(name, {f"{name.split('.')[0]}.*"})
         )
-        assert not is_chosen(name, {choice for choice in CHOICES if "*" not in choice and choice != name})
-    assert not is_chosen("user.disabled", {"use.*", "user", "user."})
+        assert not is_subscribed(
+            name, {choice for choice in SUBSCRIPTION_CHOICES if "*" not in choice and choice != name}
+        )
+    assert not is_subscribed("user.disabled", {"use.*", "user", "user."})
 
 
 def test_every_event_type_is_an_action_that_is_recorded() -> None:
@@ -202,5 +204,5 @@ def test_every_event_type_is_an_action_that_is_recorded() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.add(node.value)
-    made_up = {name for name in EVENT_TYPES if action_of_type(name) not in texts}
+    made_up = {name for name in EVENT_TYPES if action_for_event_type(name) not in texts}
     assert {name for name in made_up if not name.startswith("signing_key.")} == set()

@@ -64,7 +64,7 @@ def test_what_was_delivered_is_sent_again_on_demand_and_what_waits_is_hurried(
 
 
 def test_by_hand_there_is_a_bound(ada: Any, hook: SignedWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_deliveries, "MOST_BY_HAND_AN_HOUR", 3)
+    monkeypatch.setattr(webhook_deliveries, "MAX_MANUAL_DELIVERIES_PER_HOUR", 3)
     for _ in range(3):
         send_test(ada, hook.record.public_id)
     with pytest.raises(TooManyRequests):

@@ -16,10 +16,10 @@ from app.operations.audit.webhooks import (
     delete_webhook,
     get_webhook,
     list_webhooks,
-    rotate_secret,
+    rotate_webhook_secret,
     update_webhook,
 )
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -131,18 +131,18 @@ def test_a_deleted_one_is_gone_for_everybody_and_its_row_goes_with_its_deliverie
     assert not list_webhooks(ada).items
     system = Actor.system("", "janitor")
     change(Webhook, deleted_at=ago(days=1))
-    purge(system, pause=0)
+    purge_expired(system, pause=0)
     assert database.count("webhooks") == 1, "its deliveries still name it"
     [(row,)] = database.query("SELECT sealed_secret FROM webhooks")
     assert row is None, "its secret went at once"
     change(WebhookDelivery, expires_at=ago(minutes=1))
     change(Webhook, deleted_at=ago(minutes=11))
-    purge(system, pause=0)
+    purge_expired(system, pause=0)
     assert database.count("webhooks") == 1, (
         "a worker may have seen it ten minutes ago, and tell it of something"
     )
     change(Webhook, deleted_at=ago(minutes=16))
-    purge(system, pause=0)
+    purge_expired(system, pause=0)
     assert (database.count("webhook_deliveries"), database.count("webhooks")) == (0, 0)
 
 
@@ -173,23 +173,23 @@ def test_another_organization_sees_none_of_it(make: Any, ada: Any) -> None:
     with pytest.raises(NotFound):
         update_webhook(stranger, made.public_id, {"url": "https://evil.example/"})
     with pytest.raises(NotFound):
-        rotate_secret(stranger, made.public_id, {})
+        rotate_webhook_secret(stranger, made.public_id, {})
 
 
 @pytest.mark.parametrize("value", [-1, 604_801, True, "1", 1.5])
 def test_an_overlap_has_bounds(ada: Any, value: Any) -> None:
     made = create_webhook(ada, GOOD).record
     with pytest.raises(InvalidInput) as refused:
-        rotate_secret(ada, made.public_id, {"overlap_seconds": value})
+        rotate_webhook_secret(ada, made.public_id, {"overlap_seconds": value})
     assert refused.value.errors[0].field == "overlap_seconds"
 
 
 def test_a_rotation_without_overlap_keeps_nothing_of_the_secret_before(ada: Any, database: Database) -> None:
     made = create_webhook(ada, GOOD)
-    rotated = rotate_secret(ada, made.record.public_id, {"overlap_seconds": 0})
+    rotated = rotate_webhook_secret(ada, made.record.public_id, {"overlap_seconds": 0})
     assert rotated.secret != made.secret and rotated.record.previous_secret_until is None
     assert database.query("SELECT sealed_previous_secret FROM webhooks") == [(None,)]
-    kept = rotate_secret(ada, made.record.public_id, {}).record.previous_secret_until
+    kept = rotate_webhook_secret(ada, made.record.public_id, {}).record.previous_secret_until
     assert kept is not None and kept > clock.now()
 
 
@@ -203,7 +203,7 @@ def test_a_person_who_signed_in_long_ago_neither_adds_nor_turns_nor_signs(
     for act in (
         lambda: create_webhook(late, GOOD),
         lambda: update_webhook(late, made.public_id, {"url": "https://elsewhere.example/"}),
-        lambda: rotate_secret(late, made.public_id, {}),
+        lambda: rotate_webhook_secret(late, made.public_id, {}),
     ):
         with pytest.raises(FreshSignInRequired):
             act()

@@ -22,7 +22,7 @@ from app.operations.audit.webhooks import (
     create_webhook,
     delete_webhook,
     get_webhook,
-    rotate_secret,
+    rotate_webhook_secret,
     update_webhook,
 )
 from app.operations.mail import delivery
@@ -68,7 +68,7 @@ def test_an_event_is_signed_so_that_anybodys_library_verifies_it(
 def test_during_a_rotation_either_secret_verifies_and_afterwards_the_new_one_alone(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
 ) -> None:
-    rotated = rotate_secret(ada, hook.record.public_id, {})
+    rotated = rotate_webhook_secret(ada, hook.record.public_id, {})
     send_test(ada, hook.record.public_id)
     deliver()
     [request] = receiver.heard
@@ -162,7 +162,7 @@ def test_after_days_of_failure_it_is_disabled_and_administrators_are_written_to(
 def test_one_that_lets_too_much_wait_is_disabled(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "MOST_WAITING", 3)
+    monkeypatch.setattr(webhooks, "MAX_PENDING_DELIVERIES", 3)
     receiver.act = lambda: Response(500)
     for _ in range(3):
         send_test(ada, hook.record.public_id)
@@ -173,7 +173,7 @@ def test_one_that_lets_too_much_wait_is_disabled(
 def test_one_that_takes_all_but_too_slowly_is_disabled_too(
     ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "MOST_WAITING", 3)
+    monkeypatch.setattr(webhooks, "MAX_PENDING_DELIVERIES", 3)
     for _ in range(6):
         send_test(ada, hook.record.public_id)
     deliver()

@@ -14,7 +14,7 @@ from app.extensions import db
 from app.models.base import UtcDateTime
 from app.models.organization import Organization
 from app.operations.directory import lookups
-from app.operations.maintenance.archive import ArchiveReader, ArchiveWriter, Unreadable
+from app.operations.maintenance.archive import ArchiveReader, ArchiveWriter, UnreadableArchive
 from app.operations.maintenance.transfer import COLUMNS
 from app.operations.organizations.instance_limits import update_instance_limits
 from app.operations.users.users import list_users
@@ -63,7 +63,7 @@ def test_a_file_that_somebody_with_the_passphrase_made_by_hand_reaches_nobody_el
         for number, one in enumerate(good):
             writer.write(record if number == place else one)
         writer.close()
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableArchive):
             brought_in(there, stream.getvalue())
     with there.app_context(), pytest.raises(NotFound):
         lookups.get_organization_by_slug("acme")
@@ -108,7 +108,7 @@ def test_settings_that_nobody_here_could_choose_do_not_come_in(
         writer.write(record)
     writer.close()
     before = database.count("organizations")
-    with pytest.raises(Unreadable) as refusal:
+    with pytest.raises(UnreadableArchive) as refusal:
         brought_in(there, stream.getvalue())
     assert [error.field for error in refusal.value.errors] == [field]
     assert field in refusal.value.description

@@ -11,7 +11,7 @@ from app.operations.audit.chain import verify_audit_log
 from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor
-from app.operations.maintenance.archive import Unreadable
+from app.operations.maintenance.archive import UnreadableArchive
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
@@ -73,9 +73,9 @@ def test_any_change_cut_or_wrong_passphrase_is_met_and_nothing_stands(
     places = range(0, len(file), len(file) // 23)
     wrong += [file[:place] + bytes([file[place] ^ 1]) + file[place + 1 :] for place in places]
     for changed in wrong:
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableArchive):
             brought_in(there, changed)
-    with pytest.raises(Unreadable, match="passphrase"):
+    with pytest.raises(UnreadableArchive, match="passphrase"):
         brought_in(there, file, "another passphrase at all")
     with there.app_context(), pytest.raises(NotFound):
         lookups.get_organization_by_slug("acme")
@@ -134,7 +134,7 @@ def test_it_comes_back_after_it_was_purged(moved: Moved, app: Flask, database: D
     with app.app_context():
         organizations.delete_organization(operator(), "acme")
         database.query("UPDATE organizations SET purge_at = '2020-01-01' WHERE purge_at IS NOT NULL")
-        janitor.purge(operator(), pause=0)
+        janitor.purge_expired(operator(), pause=0)
         with pytest.raises(NotFound):
             organizations.get_organization(operator(), "acme")
     brought_in(app, moved.file)

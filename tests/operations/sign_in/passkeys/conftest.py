@@ -1,4 +1,4 @@
-"""People with passkeys: an organization, its Ada, and her authenticator."""
+"""An organization with a user who has a passkey, and her authenticator."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def ada(make: Factory, acme: Any) -> MadeUser:
 
 @pytest.fixture
 def actor(make: Factory, acme: Any, ada: MadeUser) -> Actor:
-    """Ada, who has just signed in, with all that she has."""
+    """Return Ada, who has just signed in, with all permissions."""
     return replace(make.actor(acme, user=ada), amr=("pwd", "mfa"))
 
 
 @pytest.fixture
 def key(actor: Actor) -> Authenticator:
-    """Ada's authenticator, with a passkey that is registered."""
+    """Return Ada's authenticator with a registered passkey."""
     return registered(actor, Authenticator())
 
 
 @pytest.fixture
 def answer_of(acme: Any) -> Callable[..., str]:
-    """An authenticator's answer to a sign-in that begins here."""
+    """Return a function that answers the challenge of a new sign-in."""
     return lambda key, **client: key.get(begin_passkey_sign_in(acme, HERE.id), client=client)
 
 

@@ -1,4 +1,4 @@
-"""Authenticator apps: proved before they count, sealed, and each of their codes of use once."""
+"""Authenticator apps: verified before they are active, sealed, with single-use codes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def phone(app: Any, ada: Any) -> Authenticator:
     return with_app(app, ada)
 
 
-def begin(user: Any, browser: Browser = BROWSER) -> str:
-    """The token of the sign-in that waits after the password."""
+def begin_second_step(user: Any, browser: Browser = BROWSER) -> str:
+    """Return the token of the pending sign-in after the password."""
     step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=browser.id)
     assert isinstance(step, SecondStepRequired), step
     return step.token
@@ -60,7 +60,7 @@ def verify(user: Any, token: str, code: str, browser: Browser = BROWSER) -> Any:
     return verify_code(stranger, user.organization, token, code, browser)
 
 
-def test_an_app_needs_a_fresh_sign_in_and_a_code_that_it_shows(app: Any, ada: Any) -> None:
+def test_adding_an_app_requires_fresh_sign_in_and_valid_code(app: Any, ada: Any) -> None:
     """MF-2: neither a stale sign-in nor a wrong code sets up a factor."""
     who = person(ada)
     new = factor_enrollment.begin_authenticator_app(who)
@@ -76,10 +76,10 @@ def test_an_app_needs_a_fresh_sign_in_and_a_code_that_it_shows(app: Any, ada: An
     assert second_factors.find_authenticator_app(ada.organization.id, ada.id) is not None
 
 
-def test_a_page_of_another_user_organization_or_day_sets_up_nothing(
+def test_setup_page_is_bound_to_user_organization_and_time(
     app: Any, make: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MF-2, SE-6: the secret in the form is sealed for its owner, and for half an hour."""
+    """MF-2, SE-6: the secret in the form is sealed for its owner for half an hour."""
     new = factor_enrollment.begin_authenticator_app(person(ada))
     shown = Authenticator(app, ada, secret_in(new.address)).shown()
     for other in (make.user(ada.organization), make.user(make.organization())):
@@ -95,10 +95,10 @@ def test_a_page_of_another_user_organization_or_day_sets_up_nothing(
     assert refused.value.errors[0].code == "page_too_old"
 
 
-def test_the_secret_lies_sealed_and_opens_nowhere_else(
+def test_stored_secret_is_sealed_for_its_user(
     make: Any, ada: Any, phone: Authenticator, database: Database
 ) -> None:
-    """MF-2, SE-6: moved to another user's row it opens for nobody."""
+    """MF-2, SE-6: it cannot be opened in another user's row."""
     secret = base64.b32decode(phone.secret)
     [(sealed,)] = database.query("SELECT sealed_secret FROM authenticator_apps")
     assert secret not in bytes(sealed)
@@ -110,30 +110,28 @@ def test_the_secret_lies_sealed_and_opens_nowhere_else(
         second_factors.open_secret(ada.organization.id, ada.id, "enrolment", bytes(sealed))
 
 
-def test_a_code_counts_once_also_the_one_that_set_the_app_up(ada: Any, phone: Authenticator) -> None:
+def test_code_is_accepted_once_including_the_setup_code(ada: Any, phone: Authenticator) -> None:
     """MF-1."""
-    assert verify(ada, begin(ada), phone.shown()) == InvalidCode(4)
+    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4)
     code = phone.code()
-    assert isinstance(verify(ada, begin(ada), code), SignedIn)
-    assert verify(ada, begin(ada), code) == InvalidCode(4)
+    assert isinstance(verify(ada, begin_second_step(ada), code), SignedIn)
+    assert verify(ada, begin_second_step(ada), code) == InvalidCode(4)
 
 
-def test_a_code_of_an_earlier_step_counts_no_more(ada: Any, phone: Authenticator) -> None:
-    """MF-1: ``last_step < :s`` – an older code was seen by whoever looked over the shoulder."""
+def test_code_of_an_earlier_step_is_rejected(ada: Any, phone: Authenticator) -> None:
+    """MF-1: ``last_step < :s``, because someone may have seen an older code."""
 
     @transaction
     def later() -> None:
         db.session.execute(update(AuthenticatorApp).values(last_step=AuthenticatorApp.last_step + 5))
 
     later()
-    assert verify(ada, begin(ada), phone.shown()) == InvalidCode(4)
+    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4)
 
 
-def test_an_app_is_asked_for_and_what_was_used_is_told(
-    ada: Any, phone: Authenticator, database: Database
-) -> None:
-    """MF-6: the right password alone is no sign-in."""
-    signed_in = verify(ada, begin(ada), phone.code())
+def test_app_is_required_and_recorded_in_amr(ada: Any, phone: Authenticator, database: Database) -> None:
+    """MF-6: the right password alone does not sign in."""
+    signed_in = verify(ada, begin_second_step(ada), phone.code())
     assert isinstance(signed_in, SignedIn)
     [(amr,)] = database.query("SELECT CAST(amr AS CHAR) FROM sessions")
     assert amr == "pwd otp mfa"
@@ -141,26 +139,26 @@ def test_an_app_is_asked_for_and_what_was_used_is_told(
     assert audited(database, "session.started") == 1
 
 
-def test_a_sign_in_that_waits_counts_in_its_browser_once_and_for_minutes(
+def test_pending_sign_in_is_bound_to_browser_and_expires(
     ada: Any, phone: Authenticator, database: Database
 ) -> None:
     """MF-6: bound to organization and browser."""
-    token = begin(ada)
+    token = begin_second_step(ada)
     for browser in (Browser("another"), Browser("")):
         with pytest.raises(SignInEnded):
             verify(ada, token, phone.code(), browser)
     assert isinstance(verify(ada, token, phone.code()), SignedIn)
     with pytest.raises(SignInEnded):
         verify(ada, token, phone.code())
-    late = begin(ada)
+    late = begin_second_step(ada)
     set_rows(PendingSignIn, expires_at=LONG_AGO)
     with pytest.raises(SignInEnded):
         verify(ada, late, phone.code())
 
 
-def test_what_waits_to_be_verified_is_no_enrolment(ada: Any, phone: Authenticator) -> None:
-    """MF-6: another factor set up in place of the one that is there would be a way around it."""
-    waiting = begin(ada)
+def test_pending_verification_cannot_enroll_another_factor(ada: Any, phone: Authenticator) -> None:
+    """MF-6: adding another factor would bypass the existing one."""
+    waiting = begin_second_step(ada)
     with pytest.raises(SignInEnded):
         factor_enrollment.get_pending_enrollment(ada.organization, waiting, BROWSER.id)
     stranger = Actor.anonymous(ada.organization.id)
@@ -170,19 +168,19 @@ def test_what_waits_to_be_verified_is_no_enrolment(ada: Any, phone: Authenticato
         )
 
 
-def test_a_token_of_another_organization_is_no_sign_in_here(make: Any, app: Any, ada: Any) -> None:
+def test_pending_sign_in_of_another_organization_is_rejected(make: Any, app: Any, ada: Any) -> None:
     """TN-2."""
     with_app(app, ada)
     globex = make.organization()
     with pytest.raises(SignInEnded):
-        verify_code(Actor.anonymous(globex.id), globex, begin(ada), "123456", BROWSER)
+        verify_code(Actor.anonymous(globex.id), globex, begin_second_step(ada), "123456", BROWSER)
 
 
-def test_five_wrong_codes_end_what_waits_in_every_browser(
+def test_five_wrong_codes_end_pending_sign_ins_in_every_browser(
     ada: Any, phone: Authenticator, database: Database
 ) -> None:
-    """MF-3: counted for the user, not for the browser, and a new sign-in does not start the count again."""
-    tokens = [begin(ada, Browser(f"browser {number}")) for number in range(5)]
+    """MF-3: counted per user, not per browser, and a new sign-in does not reset the count."""
+    tokens = [begin_second_step(ada, Browser(f"browser {number}")) for number in range(5)]
     outcomes = [verify(ada, token, "000000", Browser(f"browser {n}")) for n, token in enumerate(tokens)]
     assert [(wrong.attempts_left, wrong.has_ended) for wrong in outcomes] == [
         (4, False),
@@ -194,36 +192,36 @@ def test_five_wrong_codes_end_what_waits_in_every_browser(
     assert database.count("pending_sign_ins") == 0
     with pytest.raises(SignInEnded):
         verify(ada, tokens[0], phone.code(), Browser("browser 0"))
-    waiting = verify(ada, begin(ada), phone.code())
+    waiting = verify(ada, begin_second_step(ada), phone.code())
     assert isinstance(waiting, InvalidCode) and 0 < waiting.retry_after <= 60 and not waiting.has_ended
     assert audited(database, "second_factor.failed") == 5
     set_rows(SecondFactorTry, failed_at=LONG_AGO)
-    assert isinstance(verify(ada, begin(ada), phone.code()), SignedIn)
+    assert isinstance(verify(ada, begin_second_step(ada), phone.code()), SignedIn)
 
 
-def test_a_right_code_starts_the_count_again(ada: Any, phone: Authenticator) -> None:
+def test_right_code_resets_the_count(ada: Any, phone: Authenticator) -> None:
     """MF-3."""
     for _ in range(2):
-        token = begin(ada)
+        token = begin_second_step(ada)
         for left in (4, 3, 2, 1):
             assert verify(ada, token, "000000") == InvalidCode(left)
         assert isinstance(verify(ada, token, phone.code()), SignedIn)
 
 
-def test_other_sign_ins_and_waiting_ones_end_when_a_factor_is_added(
+def test_adding_a_factor_ends_other_sessions_and_pending_sign_ins(
     make: Any, ada: Any, app: Any, database: Database
 ) -> None:
     """SS-6."""
     make.sign_in(ada)
     with_app(app, ada)
     assert database.count("sessions") == 0
-    begin(ada)
+    begin_second_step(ada)
     assert database.count("pending_sign_ins") == 1
     change_password(person(ada), PASSWORD, "a wholly different password")
     assert database.count("pending_sign_ins") == 0
 
 
-def test_a_second_app_takes_no_place_and_a_method_that_is_off_is_refused(
+def test_second_app_and_disallowed_method_are_rejected(
     make: Any, app: Any, ada: Any, phone: Authenticator
 ) -> None:
     who = person(ada, amr=("pwd", "otp", "mfa"))
@@ -242,21 +240,21 @@ def test_a_second_app_takes_no_place_and_a_method_that_is_off_is_refused(
     assert refused.value.code == "method_not_allowed"
 
 
-def test_an_account_is_changed_by_its_owner_at_home_alone(make: Any, ada: Any) -> None:
+def test_account_can_only_be_changed_by_its_owner(make: Any, ada: Any) -> None:
     root = make.root()
     visiting = Actor("user", ada.organization.id, root.id, user_id=ada.id)
     with pytest.raises(Forbidden):
         factor_enrollment.begin_authenticator_app(visiting)
 
 
-def test_a_disabled_user_finishes_no_sign_in(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:
-    token = begin(ada)
+def test_disabled_user_cannot_complete_sign_in(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:
+    token = begin_second_step(ada)
     disable_user(make.actor(acme), ada.id)
     with pytest.raises(SignInEnded):
         verify(ada, token, phone.code())
     assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignInRefused)
 
 
-def test_a_deleted_user_leaves_no_factor(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:
+def test_deleting_a_user_deletes_factors(make: Any, acme: Any, ada: Any, phone: Authenticator) -> None:
     delete_user(make.actor(acme), ada.public_id)
     assert db.session.scalars(select(AuthenticatorApp)).all() == []

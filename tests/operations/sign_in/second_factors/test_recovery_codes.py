@@ -1,4 +1,4 @@
-"""Recovery codes: as many as the settings say, each of use once, and void when others take their place."""
+"""Recovery codes: their number is a setting, each works once, and new ones replace the old."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def ada(make: Any) -> Any:
     return make.user(acme, email="ada@acme.example")
 
 
-def with_code(user: Any, code: str) -> Any:
-    """What comes of the password and the code."""
+def sign_in_with_code(user: Any, code: str) -> Any:
+    """Return the result of signing in with the password and the code."""
     step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=BROWSER.id)
     assert isinstance(step, SecondStepRequired), step
     return verify_code(Actor.anonymous(user.organization.id), user.organization, step.token, code, BROWSER)
 
 
-def test_there_are_as_many_as_the_settings_say_and_only_digests_are_kept(
+def test_configured_number_of_codes_is_created_and_stored_as_digests(
     app: Any, ada: Any, database: Database
 ) -> None:
     """MF-4."""
@@ -47,20 +47,18 @@ def test_there_are_as_many_as_the_settings_say_and_only_digests_are_kept(
     assert kept == {recovery_code_digest(code.replace("-", "")) for code in codes}
 
 
-def test_each_signs_in_once_in_place_of_the_app(app: Any, ada: Any, database: Database) -> None:
-    """MF-4: single use; what is left is told."""
+def test_code_replaces_the_app_once(app: Any, ada: Any, database: Database) -> None:
+    """MF-4: single use, and the remaining number is shown."""
     codes = with_app(app, ada).codes
-    assert isinstance(with_code(ada, codes[0].upper().replace("-", " ")), SignedIn)
-    assert with_code(ada, codes[0]) == InvalidCode(4)
-    assert isinstance(with_code(ada, codes[1]), SignedIn)
+    assert isinstance(sign_in_with_code(ada, codes[0].upper().replace("-", " ")), SignedIn)
+    assert sign_in_with_code(ada, codes[0]) == InvalidCode(4)
+    assert isinstance(sign_in_with_code(ada, codes[1]), SignedIn)
     assert factor_enrollment.own_factors(person(ada)).codes_left == 4
     assert audited(database, "recovery_code.used") == 2
 
 
-def test_new_ones_are_told_to_their_owner(
-    app: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]
-) -> None:
-    """MF-4: whoever stole a sign-in takes the way back from its owner, but not in silence."""
+def test_owner_is_notified_of_new_codes(app: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]) -> None:
+    """MF-4: someone with a stolen session can replace the codes, but the owner is notified."""
     with_app(app, ada)
     deliver()
     box.mails.clear()
@@ -71,35 +69,35 @@ def test_new_ones_are_told_to_their_owner(
     ]
 
 
-def test_nobody_else_s_code_counts(app: Any, make: Any, ada: Any) -> None:
-    """MF-4: not another user's of the same organization, and it is not used up by the attempt."""
+def test_code_of_another_user_is_rejected(app: Any, make: Any, ada: Any) -> None:
+    """MF-4: also of the same organization, and the attempt does not use it up."""
     eve = make.user(ada.organization)
     codes = with_app(app, ada).codes
     with_app(app, eve)
-    assert with_code(eve, codes[0]) == InvalidCode(4)
-    assert isinstance(with_code(ada, codes[0]), SignedIn)
+    assert sign_in_with_code(eve, codes[0]) == InvalidCode(4)
+    assert isinstance(sign_in_with_code(ada, codes[0]), SignedIn)
 
 
-def test_wrong_recovery_codes_count_with_wrong_codes(app: Any, ada: Any) -> None:
-    """MF-3, MF-4: there is one count, so that guessing gains nothing by a second field."""
+def test_wrong_recovery_codes_count_as_wrong_codes(app: Any, ada: Any) -> None:
+    """MF-3, MF-4: there is one counter for both."""
     with_app(app, ada)
-    tries = [with_code(ada, code) for code in ("0" * 24, "000000", "1" * 24, "", "x")]
+    tries = [sign_in_with_code(ada, code) for code in ("0" * 24, "000000", "1" * 24, "", "x")]
     assert [wrong.attempts_left for wrong in tries] == [4, 3, 2, 1, 0]
 
 
-def test_new_ones_void_the_old(app: Any, ada: Any, database: Database) -> None:
-    """MF-4; by a sign-in with the factor alone."""
+def test_new_codes_replace_the_old(app: Any, ada: Any, database: Database) -> None:
+    """MF-4: after a sign-in with the factor."""
     old = with_app(app, ada).codes
     with pytest.raises(FreshSignInRequired):
         factor_enrollment.regenerate_recovery_codes(person(ada))
     new = factor_enrollment.regenerate_recovery_codes(person(ada, amr=("pwd", "otp", "mfa")))
     assert not set(old) & set(new) and len(new) == 6
-    assert with_code(ada, old[0]) == InvalidCode(4)
-    assert isinstance(with_code(ada, new[0]), SignedIn)
+    assert sign_in_with_code(ada, old[0]) == InvalidCode(4)
+    assert isinstance(sign_in_with_code(ada, new[0]), SignedIn)
     assert audited(database, "recovery_codes.renewed") == 1
 
 
-def test_without_a_factor_there_are_none_and_they_go_with_the_last(app: Any, ada: Any) -> None:
+def test_codes_need_a_factor_and_are_deleted_with_the_last(app: Any, ada: Any) -> None:
     with pytest.raises(Conflict) as refused:
         factor_enrollment.regenerate_recovery_codes(person(ada))
     assert refused.value.code == "no_second_factor"
@@ -109,9 +107,9 @@ def test_without_a_factor_there_are_none_and_they_go_with_the_last(app: Any, ada
     assert isinstance(sign_in(ada.organization.id, ada.email, PASSWORD), SignedIn)
 
 
-def test_the_owner_is_told_of_each(app: Any, ada: Any, box: Mailbox, deliver: Any) -> None:
+def test_owner_is_notified_of_each_use(app: Any, ada: Any, box: Mailbox, deliver: Any) -> None:
     codes = with_app(app, ada).codes
-    with_code(ada, codes[0])
+    sign_in_with_code(ada, codes[0])
     factor_enrollment.remove_authenticator_app(person(ada, amr=("pwd", "otp", "mfa")))
     deliver()
     said = [mail["Subject"] for mail in box.mails if "browser" not in mail["Subject"]]

@@ -17,7 +17,7 @@ from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users import import_records as records
 from app.operations.users import import_records as reports
 from app.rules.actor import Actor
-from app.rules.audit.events import type_of_action
+from app.rules.audit.events import event_type_for_action
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tests.factories import PASSWORD
 from tests.support.importing import (
@@ -61,7 +61,9 @@ def test_au1_people_come_in_with_all_that_the_file_says_and_one_event_each(make:
     made = events(acme, "user.imported")
     assert {event.target_id for event in made} == {ada.public_id, bob.public_id}
     assert BCRYPT not in json.dumps([event.after for event in made])
-    assert type_of_action("user.imported") is None, "a webhook would be told of each of a hundred thousand"
+    assert event_type_for_action("user.imported") is None, (
+        "a webhook would be told of each of a hundred thousand"
+    )
     assert [event.after["rows"] for event in events(acme, "user_import.started")] == [2]
     assert [event.after["created"] for event in events(acme, "user_import.ended")] == [2]
     assert find_user_by_email(globex.id, "ada@a.example") is None

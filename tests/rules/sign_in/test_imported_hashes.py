@@ -1,4 +1,6 @@
-"""Hashes of other systems: read in the forms they export, verified as they did it, and bounded in what they cost."""
+"""Hashes of other systems: parsed in their export formats, verified as the other system did, with a bounded
+cost.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def argon2(kind: Type, **changes: int) -> str:
     ).hash(PASSWORD)
 
 
-# What other programs print, from their manuals and the standards, with the password behind it.
+# Hashes from manuals of other programs and from standards, with their passwords.
 PUBLISHED = [
     ("$2a$12$EXRkfkdmXn2gzds2SSitu.MW9.gAVqa9eLS1//RYtYCmB1eLHg.9q", "abc"),
     (
@@ -72,7 +74,7 @@ MADE: dict[str, Any] = {
     ),
     "Werkzeug PBKDF2": generate_password_hash(PASSWORD, "pbkdf2:sha256:1500"),
     "Werkzeug scrypt": generate_password_hash(PASSWORD, "scrypt:16384:8:1"),
-    # Keycloak derives 64 bytes whatever the hash: of SHA-1 these are four blocks.
+    # Keycloak always derives 64 bytes, which are four blocks of SHA-1.
     "Keycloak PBKDF2": {
         "algorithm": "pbkdf2",
         "iterations": 1300,
@@ -89,15 +91,15 @@ MADE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("text", "password"), PUBLISHED)
-def test_what_others_publish_is_verified(text: str, password: str) -> None:
+def test_published_hash_is_verified(text: str, password: str) -> None:
     stored = parse_hash(text).stored
     assert passwords.verify_password(stored, password)
     assert not passwords.verify_password(stored, password + "x")
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
-    """PW-5: whatever it is, a sign-in makes it ours."""
+def test_imported_hash_is_verified_and_needs_rehash(kind: str) -> None:
+    """PW-5: a sign-in replaces any imported hash."""
     found = parse_hash(MADE[kind])
     assert len(found.stored) <= MAX_STORED_LENGTH
     assert passwords.verify_password(found.stored, PASSWORD)
@@ -108,12 +110,12 @@ def test_a_hash_of_another_system_is_taken_over_and_renewed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_what_is_stored_says_its_kind_and_cost_again(kind: str) -> None:
+def test_stored_hash_parses_to_itself(kind: str) -> None:
     found = parse_hash(MADE[kind])
     assert parse_hash(found.stored) == found
 
 
-def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_all() -> None:
+def test_bcrypt_uses_72_bytes_and_renewed_hash_uses_all() -> None:
     long = "ä" * 40 + " and the rest of it"
     stored = bcrypt.hashpw(long.encode()[:72], bcrypt.gensalt(8)).decode()
     assert passwords.verify_password(stored, long)
@@ -123,28 +125,28 @@ def test_bcrypt_counts_72_bytes_as_the_others_did_and_the_renewed_hash_counts_al
 
 @pytest.mark.parametrize("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
 @pytest.mark.parametrize("kind", MADE)
-def test_no_password_breaks_the_verification(kind: str, password: str) -> None:
+def test_unusual_password_does_not_match_or_raise(kind: str, password: str) -> None:
     assert passwords.verify_password(parse_hash(MADE[kind]).stored, password) is False
 
 
 TOO_MUCH = [
-    ("$2b$15$" + "a" * 53, "hash_too_expensive", "8 to 14"),
-    ("$2b$31$" + "a" * 53, "hash_too_expensive", "8 to 14"),
-    ("$2b$04$" + "a" * 53, "hash_too_cheap", "8 to 14"),
+    ("$2b$15$" + "a" * 53, "hash_too_expensive", "8 and 14"),
+    ("$2b$31$" + "a" * 53, "hash_too_expensive", "8 and 14"),
+    ("$2b$04$" + "a" * 53, "hash_too_cheap", "8 and 14"),
     (f"$pbkdf2-sha256$i=2000001${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2000000"),
     (f"$pbkdf2-sha256$i=999999999${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2000000"),
     (f"$pbkdf2-sha256$i=999${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1000"),
     (f"$argon2id$v=19$m=131073,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "131072"),
-    (f"$argon2id$v=19$m=131072,t=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 8"),
-    (f"$argon2id$v=19$m=65536,t=1,p=9${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 8"),
+    (f"$argon2id$v=19$m=131072,t=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 and 8"),
+    (f"$argon2id$v=19$m=65536,t=1,p=9${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 and 8"),
     (f"$argon2id$v=19$m=64,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1024"),
-    (f"$argon2id$v=19$m=65536,t=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
-    (f"$scrypt$ln=18,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 to 17"),
-    (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2 to 8"),
-    (f"$scrypt$ln=17,r=8,p=3${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 to 2"),
-    (f"$scrypt$ln=14,r=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 to"),
-    (f"$scrypt$ln=16,r=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
-    (f"$scrypt$ln=17,r=1,p=8${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 to"),
+    (f"$argon2id$v=19$m=65536,t=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 and"),
+    (f"$scrypt$ln=18,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 and 17"),
+    (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2 and 8"),
+    (f"$scrypt$ln=17,r=8,p=3${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 and 2"),
+    (f"$scrypt$ln=14,r=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 and"),
+    (f"$scrypt$ln=16,r=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 and"),
+    (f"$scrypt$ln=17,r=1,p=8${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "2 and"),
 ]
 MALFORMED: list[Any] = [
     *("", " ", "password", "5f4dcc3b5aa765d61d8327deb882cf99", "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="),
@@ -163,8 +165,8 @@ MALFORMED: list[Any] = [
 
 
 @pytest.mark.parametrize(("text", "code", "bound"), TOO_MUCH)
-def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: str, bound: str) -> None:
-    """PW-6: whoever imports hashes decides what sign-ins cost; a second of a core and 128 MiB at most."""
+def test_hash_with_cost_out_of_range_is_rejected_with_the_range(text: str, code: str, bound: str) -> None:
+    """PW-6: imported hashes determine the cost of sign-ins, at most a second of a core and 128 MiB."""
     with pytest.raises(UnsupportedHash) as refusal:
         parse_hash(text)
     assert refusal.value.problem.code == code
@@ -172,7 +174,7 @@ def test_a_hash_beyond_the_bounds_is_refused_naming_the_bound(text: str, code: s
 
 
 @pytest.mark.parametrize("sent", MALFORMED)
-def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
+def test_malformed_hash_is_rejected_with_code(sent: Any) -> None:
     started = time.perf_counter()
     with pytest.raises(UnsupportedHash) as refusal:
         parse_hash(sent)
@@ -181,17 +183,17 @@ def test_what_is_no_hash_is_refused_by_name(sent: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_a_dummy_of_the_scheme_is_nobodys_and_costs_what_it_costs(kind: str) -> None:
-    """EN-2: it is verified in earnest, where a malformed one would be refused in no time."""
+def test_dummy_hash_has_the_scheme_and_matches_no_password(kind: str) -> None:
+    """EN-2: it is really computed, while a malformed one would be rejected immediately."""
     scheme = parse_hash(MADE[kind]).scheme
     stored = imported_hashes.dummy_imported_hash(scheme)
     assert parse_hash(stored).scheme == scheme
     assert not imported_hashes.verify_imported_password(stored, PASSWORD)
 
 
-def test_the_dearest_hash_that_is_taken_costs_a_second_or_so() -> None:
-    dearest = ["bcrypt 14", "pbkdf2-sha512 2000000", "argon2id 131072 8 1", "scrypt 17 8 2"]
-    for scheme in dearest:
+def test_most_expensive_hash_takes_about_a_second() -> None:
+    most_expensive = ["bcrypt 14", "pbkdf2-sha512 2000000", "argon2id 131072 8 1", "scrypt 17 8 2"]
+    for scheme in most_expensive:
         started = time.thread_time()
         assert not imported_hashes.verify_imported_password(
             imported_hashes.dummy_imported_hash(scheme), PASSWORD

@@ -1,4 +1,4 @@
-"""Places to hash: one a core, a short queue, and nobody has all of them (PW-6, TN-14)."""
+"""Password hashing limits: one hash per core, a short queue, and no holder may fill it (PW-6, TN-14)."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def ada(make: Any, acme: Any) -> Any:
     return make.user(acme, email="ada@acme.example")
 
 
-def try_in(organization: Any, email: str = "ada@acme.example", password: str = PASSWORD) -> Any:
-    return sign_in(organization.id, email, password, address="203.0.113.9")
+def attempt_sign_in(organization: Any, email: str = "ada@acme.example", password: str = PASSWORD) -> Any:
+    return sign_in(organization.id, email, password, ip_address="203.0.113.9")
 
 
-def test_waiting_two_seconds_for_a_place_to_hash_is_unavailable_and_no_try(
+def test_hashing_timeout_is_unavailable_and_not_counted(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PW-6: a storm of sign-ins is shed; it does not queue for ever."""
+    """PW-6: a flood of sign-ins is rejected instead of queued indefinitely."""
     monkeypatch.setattr(passwords, "MAX_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(1))
     with passwords._hashing_slot(), pytest.raises(Unavailable) as refusal:
-        try_in(acme)
+        attempt_sign_in(acme)
     assert refusal.value.retry_after > 0
     assert db.session.scalar(select(func.count()).select_from(Attempt)) == 0
 
 
-def test_beyond_a_short_queue_sign_ins_are_shed_at_once(
+def test_sign_in_beyond_the_queue_is_rejected_at_once(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(1))
     with passwords._hashing_slot(), pytest.raises(Unavailable):
-        try_in(acme)
-    assert isinstance(try_in(acme), SignedIn)
+        attempt_sign_in(acme)
+    assert isinstance(attempt_sign_in(acme), SignedIn)
 
 
-class Storm:
-    """Threads that hold every place to hash that they get, until the end."""
+class Flood:
+    """Threads that occupy every slot they get until the end."""
 
     def __init__(self, holders: list[tuple[str, str]]) -> None:
         self._end, self._settled = threading.Event(), threading.Semaphore(0)
@@ -71,7 +71,7 @@ class Storm:
             self.got.append(False)
             self._settled.release()
 
-    def __enter__(self) -> Storm:
+    def __enter__(self) -> Flood:
         for thread in self._threads:
             thread.start()
         for _ in self._threads:
@@ -85,10 +85,10 @@ class Storm:
 
 
 @pytest.mark.parametrize("kind", ["one organization's", "one network's"])
-def test_a_storm_leaves_half_of_the_places_to_others(
+def test_flood_leaves_half_of_the_slots_to_others(
     make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """TN-14: the tenant next door signs in while the storm lasts."""
+    """TN-14: another tenant's user signs in during the flood."""
     monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(6))
     monkeypatch.setattr(passwords, "_hashing", threading.BoundedSemaphore(6))
     globex = make.organization()
@@ -97,7 +97,7 @@ def test_a_storm_leaves_half_of_the_places_to_others(
         holders = [(acme.id, f"192.0.{number}.1") for number in range(12)]
     else:
         holders = [(f"organization {number}", "192.0.2.1") for number in range(12)]
-    with Storm(holders) as storm:
-        assert sum(storm.got) == 3
-        assert isinstance(try_in(globex, bob.email, PASSWORD), SignedIn)
-    assert passwords._queue.take([("anybody", "")]) and not passwords._queue._held["", "192.0.2.0/24"]
+    with Flood(holders) as flood:
+        assert sum(flood.got) == 3
+        assert isinstance(attempt_sign_in(globex, bob.email, PASSWORD), SignedIn)
+    assert passwords._queue.acquire([("anybody", "")]) and not passwords._queue._held["", "192.0.2.0/24"]

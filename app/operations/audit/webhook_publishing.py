@@ -1,4 +1,4 @@
-"""Announcements: an event of the audit log becomes a delivery for each webhook that listens, in its transaction."""
+"""Publish audit events to webhooks: queue a delivery for each subscribed webhook in the transaction of the event."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from app.operations.store.outbox import enqueue
 from app.operations.store.transactions import current_unit_of_work
 from app.operations.view_changes import Seen
 from app.rules.actor import Actor
-from app.rules.audit.events import is_chosen, type_of_action
-from app.rules.audit.webhooks import GIVEN_UP_AFTER, body_of
+from app.rules.audit.events import event_type_for_action, is_subscribed
+from app.rules.audit.webhooks import DELIVERY_TIMEOUT, build_body
 from app.rules.errors import NotFound
 from app.rules.identifiers import new_id, public_id
 
-_MOST_KEPT = 5_000
-_CHANGED = "webhooks changed"
-_LISTENING = Statement(
+_MAX_CACHED = 5_000
+_CHANGED_FLAG = "webhooks changed"
+_FIND_ENABLED = Statement(
     select(Webhook.id, Webhook.event_types).where(
         Webhook.organization_id == bindparam("organization_id"),
         Webhook.deleted_at.is_(None),
@@ -38,75 +38,75 @@ _LISTENING = Statement(
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """An enabled webhook, and what was chosen for it."""
+class WebhookSubscription:
+    """An enabled webhook and the event types that it subscribes to."""
 
     id: UUID
-    chosen: frozenset[str]
+    event_types: frozenset[str]
 
-    def hears(self, event_type: str) -> bool:
-        """Whether the event type was chosen."""
-        return is_chosen(event_type, self.chosen)
-
-
-_kept: Kept[tuple[tuple[Listener, ...], Seen]] = Kept(_MOST_KEPT)
+    def matches(self, event_type: str) -> bool:
+        """Return whether the webhook subscribes to the event type."""
+        return is_subscribed(event_type, self.event_types)
 
 
-def forget_listeners() -> None:
-    """Nothing is kept in this process."""
-    _kept.clear()
+_cache: Kept[tuple[tuple[WebhookSubscription, ...], Seen]] = Kept(_MAX_CACHED)
 
 
-def listeners_of(organization_id: str) -> tuple[Listener, ...]:
-    """The organization's listeners; asked inside the unit of work whose event they are to hear."""
-    kept = _kept.get(organization_id)
-    if kept is not None and kept[1].is_current:
-        return kept[0]
-    # The moment comes first: what changes during the reading makes the view stale, never the other way round.
+def clear_cached_subscriptions() -> None:
+    """Clear the cache of this process."""
+    _cache.clear()
+
+
+def find_subscriptions(organization_id: str) -> tuple[WebhookSubscription, ...]:
+    """Find the organization's subscriptions. Call this in the transaction that records the event."""
+    cached = _cache.get(organization_id)
+    if cached is not None and cached[1].is_current:
+        return cached[0]
+    # Take the stamp before reading, so that a change during the read makes the cached value stale.
     seen = Seen(organization_id)
-    rows = _LISTENING.rows(organization_id=organization_id)
-    found = tuple(Listener(row.id, frozenset(row.event_types)) for row in rows)
-    # What a unit changed itself and may yet roll back is nobody else's view.
-    if f"{_CHANGED} {organization_id}" not in current_unit_of_work().values:
-        _kept.put(organization_id, value=(found, seen))
+    rows = _FIND_ENABLED.rows(organization_id=organization_id)
+    found = tuple(WebhookSubscription(row.id, frozenset(row.event_types)) for row in rows)
+    # Do not cache changes of this transaction, which may still be rolled back.
+    if f"{_CHANGED_FLAG} {organization_id}" not in current_unit_of_work().values:
+        _cache.put(organization_id, value=(found, seen))
     return found
 
 
-def note_change(organization_id: str) -> None:
-    """The unit under way changes the organization's webhooks: every worker reads them afresh once it has committed."""
-    current_unit_of_work().values[f"{_CHANGED} {organization_id}"] = True
-    _kept.forget(organization_id)
+def invalidate_subscriptions(organization_id: str) -> None:
+    """Make every worker read the organization's webhooks again after the current transaction has committed."""
+    current_unit_of_work().values[f"{_CHANGED_FLAG} {organization_id}"] = True
+    _cache.forget(organization_id)
     view_changes.mark(organization_id)
 
 
 KIND = "webhook"
 
 
-def announce(_: Actor, event: Mapping[str, Any]) -> None:
+def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:
     """Queue a delivery of the event for each webhook that subscribed to its type.
 
     ``event`` has the columns of the audit log. Runs in the transaction that records it. Without a matching
     webhook, only memory is read.
     """
-    event_type = type_of_action(event["action"])
+    event_type = event_type_for_action(event["action"])
     if event_type is None:
         return
-    listening = [one.id for one in listeners_of(event["organization_id"]) if one.hears(event_type)]
-    if not listening:
+    webhook_ids = [one.id for one in find_subscriptions(event["organization_id"]) if one.matches(event_type)]
+    if not webhook_ids:
         return
     try:
         organization = get_organization_by_id(event["organization_id"], fresh=False)
     except NotFound:
         return
-    body = body_of(event_type, _time(event["at"]), _data(event, organization))
-    for webhook_id in listening:
-        add_delivery(organization, webhook_id, event_type, body)
+    body = build_body(event_type, _time(event["at"]), _data(event, organization))
+    for webhook_id in webhook_ids:
+        create_delivery(organization, webhook_id, event_type, body)
 
 
-def add_delivery(
+def create_delivery(
     organization: OrganizationSnapshot, webhook_id: UUID, event_type: str, body: Mapping[str, Any]
 ) -> UUID:
-    """The webhook hears of it once the unit under way has committed; returns the delivery's id."""
+    """Create a delivery that is sent after the current transaction has committed, and return its id."""
     now = clock.now()
     delivery_id = new_id()
     kept = timedelta(days=organization.settings["audit"]["log_retention_days"])
@@ -115,27 +115,27 @@ def add_delivery(
             organization_id=organization.id,
             id=delivery_id,
             webhook_id=webhook_id,
-            message_id=send_again(organization.id, webhook_id, delivery_id),
+            message_id=enqueue_delivery(organization.id, webhook_id, delivery_id),
             event_type=event_type,
             body=dict(body),
             status=PENDING,
             attempts=0,
             created_at=now,
-            # While it is tried it stands in the list.
-            expires_at=now + max(kept, GIVEN_UP_AFTER + timedelta(days=1)),
+            # The delivery must be listed for as long as it is retried.
+            expires_at=now + max(kept, DELIVERY_TIMEOUT + timedelta(days=1)),
         )
     )
     return delivery_id
 
 
-def send_again(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUID:
-    """A message of the outbox carries the delivery; returns the message's id."""
+def enqueue_delivery(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUID:
+    """Add an outbox message for the delivery and return its id."""
     return enqueue(
         organization_id,
         KIND,
         {"delivery": public_id("dlv", delivery_id)},
         receiver=public_id("whk", webhook_id),
-        within=GIVEN_UP_AFTER,
+        expires_in=DELIVERY_TIMEOUT,
     )
 
 

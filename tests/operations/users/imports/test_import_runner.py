@@ -17,7 +17,7 @@ from app.models.token import AccessToken
 from app.models.user import User, UserImport, UserImportPart, UserImportRefusal
 from app.operations.directory import lookups
 from app.operations.directory.users import find_user_by_email
-from app.operations.maintenance.janitor import purge
+from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations import organizations
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
@@ -219,7 +219,7 @@ def test_what_was_uploaded_is_sealed_and_goes(make: Any) -> None:
     for model in (UserImport, UserImportPart, UserImportRefusal):
         db.session.execute(update(model).values(expires_at=past))
     db.session.commit()
-    purge(Actor.system("", "tests"), pause=0)
+    purge_expired(Actor.system("", "tests"), pause=0)
     assert stored(UserImport) == stored(UserImportPart) == stored(UserImportRefusal) == 0
     with pytest.raises(NotFound):
         records.get_import(actor, ended.public_id)

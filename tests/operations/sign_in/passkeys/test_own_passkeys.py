@@ -1,4 +1,4 @@
-"""One's own passkeys: renamed and removed by their owner alone."""
+"""One's own passkeys: renaming and removing them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.security_key import Authenticator
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def test_a_passkey_is_renamed(actor: Any, key: Any, database: Any) -> None:
+def test_passkey_is_renamed(actor: Any, key: Any, database: Any) -> None:
     [passkey] = list_passkeys(actor)
     rename_passkey(actor, passkey.public_id, "  Blue\tkey ")
     assert list_passkeys(actor)[0].name == "Blue key"
@@ -37,10 +37,10 @@ def test_a_passkey_is_renamed(actor: Any, key: Any, database: Any) -> None:
         rename_passkey(actor, passkey.public_id, " ")
 
 
-def test_a_removed_passkey_signs_in_nobody(
+def test_removed_passkey_cannot_sign_in(
     actor: Any, acme: Any, key: Any, answer_of: Any, database: Any
 ) -> None:
-    """With the last factor its recovery codes go."""
+    """Recovery codes are deleted with the last factor."""
     assert second_factors.count_recovery_codes(acme.id, actor.user_id) == 10
     answer = answer_of(key)
     remove_passkey(actor, list_passkeys(actor)[0].public_id)
@@ -50,14 +50,16 @@ def test_a_removed_passkey_signs_in_nobody(
     assert audited(database, "passkey.removed") == audited(database, "second_factor.removed") == 1
 
 
-def test_removing_one_asks_for_a_fresh_sign_in_with_the_factor(make: Any, actor: Any, key: Any) -> None:
+def test_removing_a_passkey_requires_fresh_sign_in_with_the_factor(make: Any, actor: Any, key: Any) -> None:
     [passkey] = list_passkeys(actor)
     with pytest.raises(FreshSignInRequired):
         remove_passkey(replace(actor, amr=("pwd",)), passkey.public_id)
     assert len(list_passkeys(actor)) == 1
 
 
-def test_the_last_one_stays_where_a_factor_is_demanded(make: Any, acme: Any, actor: Any, key: Any) -> None:
+def test_last_passkey_cannot_be_removed_where_a_factor_is_required(
+    make: Any, acme: Any, actor: Any, key: Any
+) -> None:
     mfa = {"policy": "required", "grace_period_seconds": 0}
     update_settings(make.system(acme), acme.slug, {"authentication": {"mfa": mfa}})
     with pytest.raises(SecondFactorRequired):
@@ -68,10 +70,12 @@ def test_the_last_one_stays_where_a_factor_is_demanded(make: Any, acme: Any, act
     assert len(list_passkeys(actor)) == 1
 
 
-def test_the_last_one_stays_where_nobody_signs_in_with_a_password(
+def test_last_passkey_cannot_be_removed_where_passwords_are_disabled(
     make: Any, acme: Any, actor: Any, key: Any, answer_of: Any
 ) -> None:
-    """Nobody locks themselves out, the last administrator included: no link chooses a password there either."""
+    """No user can lock themselves out, the last administrator included, because no link sets a password
+    there.
+    """
     update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": False}}})
     with pytest.raises(LastSignInMethod):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)
@@ -84,8 +88,8 @@ def test_the_last_one_stays_where_nobody_signs_in_with_a_password(
     remove_passkey(actor, list_passkeys(actor)[0].public_id)
 
 
-def test_another_ones_passkey_is_as_absent(make: Any, acme: Any, actor: Any, key: Any) -> None:
-    """Another person's, another organization's, and one that never was: one answer."""
+def test_passkey_of_another_user_is_not_found(make: Any, acme: Any, actor: Any, key: Any) -> None:
+    """Another user's, another organization's and a nonexistent one give the same response."""
     globex = make.organization()
     [passkey] = list_passkeys(actor)
     said = set()

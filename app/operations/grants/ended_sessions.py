@@ -1,4 +1,4 @@
-"""What ends with a sign-in: the tokens it gave without offline access, and what clients believe of it."""
+"""What happens when a session ends: grants without offline access are revoked and clients are notified."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from app.operations.store import clock
 from app.operations.store.transactions import count_changed
 
 
-def follow_end(organization_id: str, session_ids: Collection[UUID]) -> None:
-    """Grants without a refresh token are over, and listeners will hear; part of the unit that deleted the sign-ins.
+def on_sessions_ended(organization_id: str, session_ids: Collection[UUID]) -> None:
+    """Revoke the sessions' grants that have no refresh token, and notify listening clients.
 
-    A refresh token needs ``offline_access``: it was asked for to outlive the sign-in.
+    Runs in the transaction that deleted the sessions. Grants with a refresh token remain: clients request
+    ``offline_access`` to keep access after the session.
     """
     if not session_ids:
         return
-    _end_online_grants(organization_id, session_ids)
-    logout.announce_end(organization_id, session_ids)
+    _revoke_online_grants(organization_id, session_ids)
+    logout.notify_listeners(organization_id, session_ids)
 
 
-def hand_over(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """What would end with the one sign-in ends with the other: the same person signed in anew in its place."""
+def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Move grants and listeners of a session to the one that replaced it when the same user signed in again."""
     db.session.execute(
         update(Grant)
         .where(
@@ -38,19 +39,19 @@ def hand_over(organization_id: str, from_session: UUID, to_session: UUID) -> Non
         .values(session_id=to_session)
         .execution_options(synchronize_session=False)
     )
-    logout.hand_over(organization_id, from_session, to_session)
+    logout.transfer_listeners(organization_id, from_session, to_session)
 
 
-def _end_online_grants(organization_id: str, session_ids: Collection[UUID]) -> None:
+def _revoke_online_grants(organization_id: str, session_ids: Collection[UUID]) -> None:
     now = clock.now()
-    living = (
+    active = (
         (Grant.organization_id == organization_id)
         & Grant.session_id.in_(session_ids)
         & Grant.refresh_digest.is_(None)
         & Grant.revoked_at.is_(None)
         & (Grant.expires_at > now)
     )
-    ids = db.session.scalars(select(Grant.id).where(living)).all()
+    ids = db.session.scalars(select(Grant.id).where(active)).all()
     if not ids:
         return
     count_changed(

@@ -1,4 +1,4 @@
-"""Where nobody signs in with a password, who is invited makes a passkey, and is in (MF-5)."""
+"""Accepting an invitation with a passkey where passwords are disabled (MF-5)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def join(acme: Any, token: str, answer: str, name: str = "Grace", browser: Any =
     )
 
 
-def test_the_passkey_is_the_way_in_then_and_later(acme: Any, token: str, database: Database) -> None:
+def test_invited_user_signs_in_with_the_passkey(acme: Any, token: str, database: Database) -> None:
     options = asked(acme, token)
     assert options["authenticatorSelection"] == {"residentKey": "required", "userVerification": "required"}
     key = Authenticator()
@@ -73,18 +73,18 @@ def test_the_passkey_is_the_way_in_then_and_later(acme: Any, token: str, databas
         join(acme, token, key.create(options))
 
 
-def test_every_page_of_one_invitation_names_the_person_alike(make: Factory, acme: Any, token: str) -> None:
-    """Who tries twice has one passkey on the device, not two; another invitation is another person."""
+def test_user_handle_is_constant_for_an_invitation(make: Factory, acme: Any, token: str) -> None:
+    """A second attempt replaces the passkey on the device. Another invitation is another user."""
     other = create_invitation(make.actor(acme), acme.slug, email="ada@acme.example").link
     assert other is not None
     handles = [asked(acme, one)["user"]["id"] for one in (token, token, other.rpartition("/")[2])]
     assert handles[0] == handles[1] != handles[2]
 
 
-def test_a_challenge_of_another_page_or_used_before_makes_no_account(
+def test_foreign_or_used_challenge_creates_no_account(
     make: Factory, acme: Any, token: str, database: Database
 ) -> None:
-    """MF-5: bound to the invitation and the browser, and used once."""
+    """MF-5: it is bound to the invitation and the browser, and used once."""
     other = create_invitation(make.actor(acme), acme.slug, email="ada@acme.example").link
     assert other is not None
     before = database.count("users")
@@ -99,18 +99,18 @@ def test_a_challenge_of_another_page_or_used_before_makes_no_account(
     assert database.count("users") == before and database.count("passkeys") == 0
 
 
-def test_a_passkey_that_could_not_sign_in_alone_is_not_taken(acme: Any, token: str) -> None:
-    """MF-5: it would be the only way in, and none."""
+def test_passkey_that_needs_a_password_is_rejected(acme: Any, token: str) -> None:
+    """MF-5: it would be the only way to sign in."""
     with pytest.raises(Conflict) as refused:
         join(acme, token, Authenticator(flags=PRESENT).create(asked(acme, token)))
     assert refused.value.code == "passkey_not_alone"
     assert find_user_by_email(acme.id, "grace@acme.example") is None
 
 
-def test_a_password_spends_no_invitation_where_nobody_signs_in_with_one(
+def test_password_does_not_use_the_invitation_where_passwords_are_disabled(
     app: Flask, acme: Any, token: str, database: Database
 ) -> None:
-    """MF-5: a page that was opened before passwords were switched off would leave an account without a way in."""
+    """MF-5: a page opened before passwords were disabled would leave an account that cannot sign in."""
     with pytest.raises(Conflict) as refused:
         accept_invitation(token, name="Grace", password_hash="a hash")
     assert refused.value.code == "passwords_off"
@@ -125,7 +125,7 @@ def test_a_password_spends_no_invitation_where_nobody_signs_in_with_one(
     assert isinstance(join(acme, token, Authenticator().create(asked(acme, token))), SignedIn)
 
 
-def test_where_there_are_passwords_one_is_chosen(make: Factory) -> None:
+def test_password_is_required_where_passwords_are_enabled(make: Factory) -> None:
     acme = make.organization()
     link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
     assert link is not None
