@@ -1,7 +1,7 @@
-"""One good thing of each kind, made by the real operations: a test changes one field and asserts one refusal.
+"""Factories for tests, which create valid objects through the real operations.
 
-``make`` belongs to the application under test. Everything is made on demand; nothing is there that was not asked
-for, root included.
+A test changes one field of a valid object and asserts one error. ``make`` belongs to the application under
+test. Nothing is created in advance, including the root organization.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class MadeUser:
-    """A user whose password is known here."""
+    """A user with a known password."""
 
     organization: OrganizationSnapshot
     id: UUID
@@ -54,62 +54,62 @@ class MadeUser:
 
     @property
     def public_id(self) -> str:
-        """``usr_…``."""
+        """Return the public id, ``usr_…``."""
         return public_id("usr", self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class MadeClient:
-    """A client with its first secret in clear (None for a public client)."""
+    """A client with its first secret in clear, None for a public client."""
 
     organization: OrganizationSnapshot
     registered: RegisteredClient
 
     @property
     def client_id(self) -> str:
-        """The public ``client_id``."""
+        """Return the public ``client_id``."""
         return self.registered.client.client_id
 
     @property
     def secret(self) -> str:
-        """The first secret in clear."""
+        """Return the first secret in clear."""
         assert self.registered.secret is not None
         return self.registered.secret
 
     @property
     def basic(self) -> dict[str, str]:
-        """The header of client_secret_basic."""
+        """Return the header for client_secret_basic."""
         return basic_header(self.client_id, self.secret)
 
 
 class Factory:
-    """Makes things in one application's database."""
+    """Creates objects in the database of an application."""
 
     def __init__(self, app: Flask) -> None:
         self.app = app
 
     def root(self) -> OrganizationSnapshot:
-        """The organization of the instance itself, set up at first use."""
+        """Return the root organization, which is set up at first use."""
         with self._context():
             if not is_set_up():
                 self.setup()
             return get_root_organization()
 
     def setup(self, **changes: Any) -> SetupResult:
-        """The first run: root, its administrator, a first organization and the first management client."""
-        good = {
+        """Run the setup: root, its administrator, a first organization and the first management client."""
+        defaults = {
             "email": "root@gatehouse.example",
             "name": "Root Administrator",
             "password": PASSWORD,
             "organization_name": "First Organization",
         }
         with self._context():
-            return complete_setup(None, **(good | changes))
+            return complete_setup(None, **(defaults | changes))
 
     def organization(
         self, slug: str | None = None, *, name: str = "Acme", settings: dict[str, Any] | None = None
     ) -> OrganizationSnapshot:
-        """An active organization with the settings given over the defaults; a fresh slug unless one is named."""
+        """Create an active organization with the settings given, and a new slug unless one is given."""
         chosen = slug or f"acme-{next(_numbers)}"
         with self._context():
             system = Actor.system("00000000", "tests")
@@ -124,7 +124,7 @@ class Factory:
         name: str = "Ada Lovelace",
         role: str | None = None,
     ) -> MadeUser:
-        """A user with a verified address and ``PASSWORD``; with ``role``, one who holds it."""
+        """Create a user with a verified email and ``PASSWORD``, and with ``role`` if given."""
         address = email or f"ada{next(_numbers)}@example.com"
         with self._context():
             hashed = _password_hash(PASSWORD)
@@ -140,24 +140,26 @@ class Factory:
     def client(
         self, organization: OrganizationSnapshot, *, by: Actor | None = None, **fields: Any
     ) -> MadeClient:
-        """A confidential web client for the code flow, unless ``fields`` say otherwise."""
-        good: dict[str, Any] = {
+        """Create a confidential web client for the code flow, with ``fields`` overriding the defaults."""
+        defaults: dict[str, Any] = {
             "name": "Orchard",
             "redirect_uris": ["https://orchard.example/callback"],
             "scopes": ["openid", "profile", "email", "offline_access"],
             "type": "web",
         }
         with self._context():
-            return MadeClient(organization, register_client(by or self.system(organization), good | fields))
+            return MadeClient(
+                organization, register_client(by or self.system(organization), defaults | fields)
+            )
 
     def machine(self, organization: OrganizationSnapshot, *scopes: str, **fields: Any) -> MadeClient:
-        """A client for client_credentials that holds the scopes (all management scopes when none are named)."""
+        """Create a client for client_credentials with the scopes, by default all management scopes."""
         held = sorted(scopes or (EVERYTHING if organization.is_root else PERMISSIONS))
-        good = {"name": "Harvester", "type": "machine", "scopes": held, "redirect_uris": []}
-        return self.client(organization, **(good | {"grant_types": ["client_credentials"]} | fields))
+        defaults = {"name": "Harvester", "type": "machine", "scopes": held, "redirect_uris": []}
+        return self.client(organization, **(defaults | {"grant_types": ["client_credentials"]} | fields))
 
     def bearer(self, organization: OrganizationSnapshot, *scopes: str) -> str:
-        """An access token for the management API, of a machine client that holds the scopes."""
+        """Return a management API access token of a new machine client with the scopes."""
         client = self.machine(organization, *scopes)
         answer = self.app.test_client().post(
             "/oauth/token",
@@ -176,7 +178,7 @@ class Factory:
         user: MadeUser | None = None,
         authenticated_ago_seconds: int = 5,
     ) -> Actor:
-        """A signed-in user who holds the permissions (those of an administrator when none are named)."""
+        """Return a signed-in user as actor with the permissions, by default those of an administrator."""
         held = frozenset(permissions) or (EVERYTHING if organization.is_root else frozenset(PERMISSIONS))
         with self._context():
             now = clock.now()
@@ -194,11 +196,11 @@ class Factory:
         )
 
     def system(self, organization: OrganizationSnapshot) -> Actor:
-        """The service itself, acting in the organization."""
+        """Return the system actor for the organization."""
         return Actor.system(organization.id, "tests")
 
     def sign_in(self, user: MadeUser, http: FlaskClient | None = None) -> SignedIn:
-        """A session of the user; with ``http``, that client's browser holds its cookie."""
+        """Start a session of the user, and set its cookie in the browser of ``http`` if given."""
         with self._context():
             signed_in = sign_in(user.organization.id, user.email, user.password, user_agent="tests")
             assert isinstance(signed_in, SignedIn), signed_in
@@ -207,7 +209,7 @@ class Factory:
             return signed_in
 
     def cookie_name(self, organization: OrganizationSnapshot) -> str:
-        """The name of the sign-in cookie of an organization."""
+        """Return the name of an organization's session cookie."""
         from app.web.browser_session import cookie_name
 
         with self._context():
@@ -224,21 +226,24 @@ class Factory:
 
 @functools.cache
 def _password_hash(password: str) -> str:
-    # Hashing is slow by design; every user of the tests has the same password.
+    # Hashing is slow by design, and every test user has the same password.
     return hash_new_password(settings.default_settings(), password)
 
 
 def forget_hashes() -> None:
-    """What was hashed so far is hashed anew, with today's parameters."""
+    """Clear cached hashes, so that they are computed with the current parameters."""
     _password_hash.cache_clear()
     passwords.dummy_hash.cache_clear()
 
 
 def basic_header(client_id: str, secret: str) -> dict[str, str]:
-    """The header of client_secret_basic (RFC 6749 section 2.3.1); ours need no form-encoding."""
+    """Return the header for client_secret_basic (RFC 6749 section 2.3.1).
+
+    Test credentials need no encoding.
+    """
     return {"Authorization": "Basic " + b64encode(f"{client_id}:{secret}".encode()).decode()}
 
 
 def bearer_header(token: str) -> dict[str, str]:
-    """The header that carries an access token (RFC 6750)."""
+    """Return the header with an access token (RFC 6750)."""
     return {"Authorization": f"Bearer {token}"}

@@ -185,7 +185,7 @@ def enrol_form(
         methods=allowed_methods(organization.settings),
         passkey=begin_registration_at_sign_in(organization, token(), this_browser(organization)),
         new=new,
-        picture=qr_svg(new.address),
+        picture=qr_svg(new.otpauth_uri),
         client=asking.client.name if asking else None,
         errors=forms.field_errors(refused) if refused else {},
         kept=kept_fields(),

@@ -103,7 +103,7 @@ def _app(visit: Visit, refused: DomainError | None = None) -> Response:
     return visit.render(
         "account/app_add.html",
         new=new,
-        picture=qr_svg(new.address),
+        picture=qr_svg(new.otpauth_uri),
         has_app=removal.own_factors(visit.actor).app is not None,
         errors=forms.field_errors(refused) if refused else {},
         code=refused.status if refused else 200,

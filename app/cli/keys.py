@@ -67,7 +67,7 @@ def rewrap_command() -> None:
     that have both keep working meanwhile. Ended half-way, the command goes on where it stopped.
     """
     done = master_key.rewrap_data_keys(Actor.system("", "command line"))
-    click.echo(f"rewrapped {done.rewrapped}, already under the new key {done.standing}")
+    click.echo(f"rewrapped {done.rewrapped}, already under the new key {done.unchanged}")
     if done.unreadable:
         raise click.ClickException(
             f"Neither key opens the data keys of: {', '.join(done.unreadable)}. Keep both keys, and restore "

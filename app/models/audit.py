@@ -1,4 +1,4 @@
-"""Evidence: what happened, who did it, what it was before and after. Rows are inserted and never updated."""
+"""Audit events, their hash chain, and failed requests. Audit rows are inserted and never updated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class AuditEvent(Tenant, Base):
-    """One event (public id ``evt_…``)."""
+    """One audit event (public id ``evt_…``)."""
 
     __tablename__ = "audit_events"
     __table_args__ = (
@@ -52,7 +52,7 @@ class AuditEvent(Tenant, Base):
 
 
 class AuditLink(Tenant, Base):
-    """The link of one event (its ``id``) in the organization's hash chain; written by the sealer, never updated."""
+    """The link of one event (its ``id``) in the organization's hash chain, written by the sealer and never updated."""
 
     __tablename__ = "audit_links"
     __table_args__ = (
@@ -83,7 +83,7 @@ class AuditChain(Base):
 
 
 class FailedRequest(Tenant, Base):
-    """One refused request of a known client (public id ``flr_…``)."""
+    """One failed request of a known client (public id ``flr_…``)."""
 
     __tablename__ = "failed_requests"
     __table_args__ = (

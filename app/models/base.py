@@ -1,7 +1,8 @@
-"""What all tables share: naming convention, column types, the tenant key.
+"""Shared parts of all tables: naming convention, column types and the organization key.
 
-Identifiers, digests and canonical e-mails are binary columns: MariaDB's text collations fold case and accents and
-even ``utf8mb4_bin`` ignores trailing spaces, so a text column would find another's row (TK-3, TK-4).
+Identifiers, digests and canonical email addresses are binary columns. MariaDB's text collations ignore case and
+accents, and even ``utf8mb4_bin`` ignores trailing spaces, so a text column could find the row of another value (TK-3,
+TK-4).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_co
 
 
 class Base(DeclarativeBase):
-    """Root of all models; utf8mb4 and InnoDB on MySQL and MariaDB."""
+    """Base class of all models, with utf8mb4 and InnoDB on MySQL and MariaDB."""
 
     metadata = MetaData(naming_convention=NAMING_CONVENTION)
     __table_args__: Any = TABLE_OPTIONS
 
 
 class Uuid(TypeDecorator[UUID]):
-    """A UUID in 16 bytes; time-ordered ids keep inserts at the end of the index."""
+    """A UUID in 16 bytes. Time-ordered ids are inserted at the end of the index."""
 
     impl = LargeBinary
     cache_ok = True
@@ -55,7 +56,7 @@ class Uuid(TypeDecorator[UUID]):
 
 
 class Identifier(TypeDecorator[str]):
-    """A short string compared byte for byte; refuses anything that is not ``str`` (TK-3)."""
+    """A short string that is compared byte by byte. It accepts only ``str`` (TK-3)."""
 
     impl = LargeBinary
     cache_ok = True
@@ -73,7 +74,7 @@ class Identifier(TypeDecorator[str]):
         if value is None:
             return None
         if not isinstance(value, str):
-            raise TypeError("an identifier is a str")
+            raise TypeError("an identifier must be a str")
         return value.encode()
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
@@ -81,7 +82,7 @@ class Identifier(TypeDecorator[str]):
 
 
 class Digest(TypeDecorator[bytes]):
-    """SHA-256 in 32 bytes."""
+    """A SHA-256 digest of 32 bytes."""
 
     impl = LargeBinary
     cache_ok = True
@@ -91,7 +92,7 @@ class Digest(TypeDecorator[bytes]):
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         if value is not None and not isinstance(value, bytes):
-            raise TypeError("a digest is bytes")
+            raise TypeError("a digest must be bytes")
         return value
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
@@ -112,7 +113,7 @@ class Sealed(TypeDecorator[bytes]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """DATETIME(6) in UTC. Naive values are refused: drivers silently drop an offset, so none may carry one."""
+    """DATETIME(6) in UTC. Naive values are rejected, because drivers silently drop an offset."""
 
     impl = DateTime
     cache_ok = True
@@ -124,7 +125,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise TypeError("a stored time needs a time zone")
+            raise TypeError("a stored time must have a time zone")
         return value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
@@ -132,12 +133,12 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def dump_json(value: Any) -> str:
-    """The text that a document is kept as."""
+    """Return the JSON text that is stored for a document."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class Json(TypeDecorator[Any]):
-    """A document kept as opaque text; it is never queried inside the database."""
+    """A JSON document stored as text. It is never queried inside the database."""
 
     impl = Text
     cache_ok = True
@@ -155,7 +156,7 @@ class Json(TypeDecorator[Any]):
 
 
 class Tenant:
-    """A row of one organization: its key leads the primary key, so that rows of one organization lie together."""
+    """A row of an organization. Its key leads the primary key, so that rows of one organization are stored together."""
 
     organization_id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
@@ -164,12 +165,12 @@ class Tenant:
 
 
 def owned_by_organization(table: str) -> ForeignKeyConstraint:
-    """The row's organization exists. Never cascades: the application deletes in batches."""
+    """Reference the organization. It never cascades, because the application deletes in batches."""
     return ForeignKeyConstraint(["organization_id"], ["organizations.id"], name=f"fk_{table}_organization")
 
 
 def within_organization(table: str, column: str, target: str) -> ForeignKeyConstraint:
-    """The row named by ``column`` belongs to the same organization (TN-4)."""
+    """Reference a row of the same organization by ``column`` (TN-4)."""
     return ForeignKeyConstraint(
         ["organization_id", column],
         [f"{target}.organization_id", f"{target}.id"],

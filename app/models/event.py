@@ -1,4 +1,4 @@
-"""What must follow a commit, and what all nodes must hear of: outbox, revocation log, idempotency, leases."""
+"""Outbox, revocations, cache invalidation, idempotency keys, single-use identifiers, leases and instance facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.rules.identifiers import ROUTING_KEY_LENGTH
 
 
 class OutboxMessage(Tenant, Base):
-    """Something that must leave the process after the change it belongs to was committed."""
+    """A message that leaves the process after the change it belongs to was committed."""
 
     __tablename__ = "outbox"
     __table_args__ = (
@@ -53,7 +53,7 @@ class OutboxMessage(Tenant, Base):
 
 
 class Revocation(Tenant, Base):
-    """One revocation, written with it: what checkers that hold no database follow (scale.md, On paper)."""
+    """One revocation, written in its transaction, for verifiers that have no access to the database tables."""
 
     __tablename__ = "revocation_log"
     __table_args__ = (owned_by_organization("revocation_log"), Base.__table_args__)
@@ -72,7 +72,7 @@ class Revocation(Tenant, Base):
 
 
 class IdempotencyKey(Base):
-    """The answer of a POST under its Idempotency-Key, without secrets, for 24 hours."""
+    """The response to a POST with an Idempotency-Key, without secrets, for 24 hours."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (owned_by_organization("idempotency_keys"), Base.__table_args__)
@@ -87,7 +87,7 @@ class IdempotencyKey(Base):
 
 
 class CacheInvalidation(Tenant, Base):
-    """Something changed that every worker keeps a view of; read by all for some seconds, then of no use."""
+    """A change that invalidates cached snapshots of every worker. All workers read it within seconds."""
 
     __tablename__ = "view_changes"
     __table_args__ = (owned_by_organization("view_changes"), Base.__table_args__)
@@ -99,7 +99,9 @@ class CacheInvalidation(Tenant, Base):
 
 
 class UsedIdentifier(Base):
-    """Something that counts once: the ``jti`` of a client assertion or DPoP proof, until it would have ended anyway."""
+    """An identifier that may be used once, such as the ``jti`` of a client assertion or DPoP proof, until it would have
+    expired.
+    """
 
     __tablename__ = "used_identifiers"
     __table_args__ = (owned_by_organization("used_identifiers"), Base.__table_args__)
@@ -113,7 +115,7 @@ class UsedIdentifier(Base):
 
 
 class Lease(Base):
-    """Who does a job that only one may do; taken by a compare-and-set on ``holder`` and ``expires_at``."""
+    """The holder of a job that only one process may run, taken by compare-and-set on ``holder`` and ``expires_at``."""
 
     __tablename__ = "leases"
 
@@ -123,7 +125,7 @@ class Lease(Base):
 
 
 class InstanceFact(Base):
-    """A fact of the whole instance: the master key's check value, the set-up token's digest."""
+    """A fact about the whole instance: the master key's check value, the digest of the setup token."""
 
     __tablename__ = "instance_facts"
 
@@ -133,7 +135,7 @@ class InstanceFact(Base):
 
 
 class RevocationReceipt(Tenant, Base):
-    """One wider revocation (public id ``rev_…``); the moments it set stand where tokens are asked for."""
+    """One bulk revocation (public id ``rev_…``). Its cutoffs are stored where tokens are validated."""
 
     __tablename__ = "revocation_receipts"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Organizations: the tenants. The row stays for ever as the tombstone of its slug."""
+"""Organizations (tenants) and the instance limits. The row of an organization remains forever and reserves its slug."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIVE, SUSPENDED, DELETED, PURGED = "active", "suspended", "deleted", "purged"
 
 
 class InstanceLimits(Base):
-    """What the instance lets organizations choose: one row, or none where nothing is bounded."""
+    """The limits on settings of all organizations: one row, or none if nothing is limited."""
 
     __tablename__ = "settings_ceilings"
 
@@ -30,7 +30,7 @@ class InstanceLimits(Base):
 
 
 class Organization(Base):
-    """One tenant. ``id`` is its routing key, ``slug`` what the API calls its id."""
+    """One tenant. ``id`` is its routing key, ``slug`` its id in the API."""
 
     __tablename__ = "organizations"
     __table_args__ = (UniqueConstraint("slug"), Base.__table_args__)

@@ -108,9 +108,7 @@ class SecondFactorTry(Base):
 
 
 class PasskeyHandle(Base):
-    """The WebAuthn user handle of a user, random so that it reveals nothing and differs between
-    organizations.
-    """
+    """The WebAuthn user handle of a user: random, revealing nothing, different in each organization."""
 
     __tablename__ = "passkey_handles"
     __table_args__ = (

@@ -76,9 +76,7 @@ class SessionClient(Base):
 
 
 class KnownBrowser(Tenant, Base):
-    """A browser in which a user has signed in before, so that failures elsewhere do not delay them there
-    (LK-1).
-    """
+    """A browser in which a user has signed in before; failures elsewhere do not delay them there (LK-1)."""
 
     __tablename__ = "known_browsers"
     __table_args__ = (

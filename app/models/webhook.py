@@ -1,4 +1,4 @@
-"""Webhooks: the addresses that an organization wants to be told at, and what each was told."""
+"""Webhooks: the endpoints that receive events of an organization, and their deliveries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Webhook(Tenant, Base):
 
 
 class WebhookDelivery(Tenant, Base):
-    """One event for one endpoint (public id ``dlv_…``, its ``webhook-id``) and how the last attempt at it went."""
+    """One event for one endpoint (public id ``dlv_…``, its ``webhook-id``) and its last attempt."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (

@@ -189,9 +189,9 @@ def _options(setting: Setting, kind: Choice) -> tuple[tuple[str, str, bool], ...
 
 
 def _text_control(kind: Any) -> str:
-    if isinstance(kind, Text) and kind.lines:
+    if isinstance(kind, Text) and kind.multiline:
         return "paragraph"
-    return "color" if isinstance(kind, Text) and kind.form == "color" else "text"
+    return "color" if isinstance(kind, Text) and kind.format == "color" else "text"
 
 
 def _typed(setting: Setting) -> Any:

@@ -74,7 +74,7 @@ def test_pages_follow_each_other(
             if after is None:
                 break
     assert seen == every and len(every) >= 5
-    monkeypatch.setattr(audit_events, "MOST", 2)
+    monkeypatch.setattr(audit_events, "MAX_LIMIT", 2)
     first = visitor.get(url(acme)).text
     assert 'rel="next"' in first
     assert visitor.get(url(acme) + "?cursor=forged").status_code == 200

@@ -174,7 +174,7 @@ def test_who_is_capped_is_told_what_helps(
     """LK-1: the page names the ways that are left."""
     monkeypatch.setattr(
         sign_in_limits,
-        "_CAP",
+        "_ACCOUNT_CAP",
         Lockout(1, sign_in_limits._MONTH, sign_in_limits._MONTH, sign_in_limits._MONTH),
     )
     path = f"/organizations/{acme.slug}/login"

@@ -154,10 +154,10 @@ def test_js9_a_body_over_the_bound_is_refused_before_and_while_it_is_read(
 ) -> None:
     import app.api.user_imports as face
 
-    monkeypatch.setattr(face, "LONGEST_FILE", 200_000)
+    monkeypatch.setattr(face, "MAX_FILE_BYTES", 200_000)
     answer = send(http, token, people(20_000))
     assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
-    monkeypatch.setattr(face, "LONGEST_FILE", 10**9)
+    monkeypatch.setattr(face, "MAX_FILE_BYTES", 10**9)
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 200_000)
     assert send(http, token, people(20_000)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 0

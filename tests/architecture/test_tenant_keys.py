@@ -95,7 +95,7 @@ OF_ARGUMENTS = {
     "web/headers.py:program_headers",
 }
 # Jobs of the instance, each done by one process at a time; the import of an organization begins with its id.
-LEASES = {"LEASE", "AUDIT_LEASE", "job"}
+LEASES = {"LEASE", "LEASE_NAME", "AUDIT_LEASE", "job"}
 CACHES = {"cache", "lru_cache"}
 # What the first argument of a Kept or a KeptViews is called, wherever one is asked.
 ORGANIZATIONS = {"organization_id", "organization.id", "client.organization.id", "actor.organization_id"}

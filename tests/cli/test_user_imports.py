@@ -76,7 +76,11 @@ def test_refused_rows_are_mended_in_the_report_and_sent_again(app: Flask, folder
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "The file is empty"), ("emial\n", 'Did you mean "email"?'), ("email\n", "The file holds nobody")],
+    [
+        ("", "The file is empty"),
+        ("emial\n", 'Did you mean "email"?'),
+        ("email\n", "The file contains no users"),
+    ],
 )
 def test_a_file_that_cannot_be_read_ends_with_words(
     app: Flask, folder: Path, database: Database, text: str, words: str

@@ -26,7 +26,7 @@ def test_a_user_is_made_and_the_link_printed(app: Flask, make: Factory) -> None:
 
 def test_every_page_of_the_list_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
-    names = [f"person{number:03}@acme.example" for number in range(users.MOST + 5)]
+    names = [f"person{number:03}@acme.example" for number in range(users.MAX_LIMIT + 5)]
     for name in names:
         with app.app_context():
             create_user(acme.id, email=name)

@@ -107,7 +107,7 @@ def test_a_stranger_sends_no_more_than_to_any_other_form(http: FlaskClient, acme
 def test_the_file_itself_is_bounded(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
     assert upload(ada, people(5000)) == 400
-    assert "Send it in parts" in ada.text
+    assert "Split it into smaller files" in ada.text
 
 
 def test_the_place_is_asked_before_the_form_is_read(ada: Any, acme: Any) -> None:

@@ -47,7 +47,7 @@ def test_signature_counter_is_accepted_once(
     with app.app_context():
         finish_registration(actor, key.create(begin_registration(actor, HERE)), "", HERE)
         answer = key.get(begin_passkey_sign_in(acme, HERE.id))
-    monkeypatch.setattr("app.operations.sign_in.passkey_sign_in.use_challenge", lambda *_: None)
+    monkeypatch.setattr("app.operations.sign_in.passkey_sign_in.consume_challenge", lambda *_: None)
     calls = [lambda: sign_in_with_passkey(stranger, acme, answer, HERE)] * CROWD
     assert Counter(at_once(app, calls)) == {"SignedIn": 1, "PasskeyRefused": CROWD - 1}
 

@@ -22,7 +22,7 @@ def test_reset_link_sets_one_password(
 ) -> None:
     numbers = itertools.count()
     # What is raced for is the link: hashing in turns would keep the crowd apart.
-    monkeypatch.setattr(password_resets, "new_password_hash", lambda *_, **__: f"hash {next(numbers)}")
+    monkeypatch.setattr(password_resets, "hash_new_password", lambda *_, **__: f"hash {next(numbers)}")
     acme = make.organization()
     ada = make.user(acme)
     with app.app_context():
@@ -32,7 +32,9 @@ def test_reset_link_sets_one_password(
     assert audited(database, "user.password_reset") == 1
 
 
-def test_concurrent_reset_requests_leave_one_valid_link(app: Flask, make: Factory, database: Database) -> None:
+def test_concurrent_reset_requests_leave_one_valid_link(
+    app: Flask, make: Factory, database: Database
+) -> None:
     acme = make.organization()
     ada = make.user(acme)
     links: list[str] = []

@@ -22,7 +22,7 @@ def test_concurrent_sign_ups_create_one_account(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is raced for is the address: hashing in turns would keep the crowd apart.
-    monkeypatch.setattr(sign_up, "new_password_hash", lambda *_, **__: "x")
+    monkeypatch.setattr(sign_up, "hash_new_password", lambda *_, **__: "x")
     open_to_all = {"registration": {"mode": "open", "verify_email": False}}
     acme = make.organization(settings={"authentication": open_to_all})
 

@@ -72,7 +72,7 @@ def with_app(app: Flask, user: MadeUser, *, session_id: UUID | None = None) -> A
     def act() -> Authenticator:
         who = replace(person(user), session_id=session_id)
         new = factor_enrollment.begin_authenticator_app(who)
-        made = Authenticator(app, user, secret_in(new.address))
+        made = Authenticator(app, user, secret_in(new.otpauth_uri))
         made.codes = factor_enrollment.add_authenticator_app(who, new.sealed, made.shown()).codes
         return made
 

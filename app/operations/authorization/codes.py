@@ -191,10 +191,10 @@ def _redeem(
             allowed_at=row.issued_at,
             acr=row.acr,
             resources=tuple(row.resource.split()),
-            asked=presented.resources,
+            requested_resources=presented.resources,
             claims=row.claims,
             nonce=row.nonce,
-            ends_at=row.grant_ends_at,
+            expires_at=row.grant_ends_at,
         ),
     )
     return answer

@@ -137,8 +137,8 @@ def _redeem(
             allowed_at=row.decided_at,
             acr=row.acr,
             resources=tuple(row.resource.split()),
-            asked=asked,
-            ends_at=row.grant_ends_at,
+            requested_resources=asked,
+            expires_at=row.grant_ends_at,
         ),
     )
     return issued

@@ -41,6 +41,178 @@ _NOT_IN_DOCUMENT = frozenset(
         *("access_token_format", "token_exchange", "approval", "approved_scopes"),
     }
 )
+_MAX_NAME_KEY_BYTES = 400
+# Ids are ordered by time, so sorting by creation uses the id. Clock differences may swap rows slightly.
+SORTS = ("name", "-name", "created_at", "-created_at")
+FILTERS: Mapping[str, tuple[str, ...]] = {
+    "type": tuple(CLIENT_TYPES),
+    "status": STATUS,
+    "trust": TRUST,
+    "source": SOURCES,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRecord(ClientMetadata):
+    """A client as administrators and developers see it. ``organization_id`` is the organization's key."""
+
+    id: UUID
+    organization_id: str
+    client_id: str
+    version: int
+    created_at: datetime
+    created_by: str | None
+    created_by_user_id: UUID | None
+    updated_at: datetime
+    last_used_at: datetime | None
+    source: str = PERSON
+    metadata_document_uri: str | None = None
+
+
+@read
+def list_clients(
+    actor: Actor,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    after: CursorKey | None = None,
+    query: str | None = None,
+    filters: Mapping[str, str] | None = None,
+    sort: str = "name",
+) -> Page[ClientRecord]:
+    """List the clients that the actor can see: all, or with ``clients:read:own`` the actor's own.
+
+    ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
+    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or
+    order, Forbidden.
+    """
+    actor.require_for_own("clients:read")
+    _validate_list_parameters(filters or {}, sort)
+    statement = select(Client).where(
+        Client.organization_id == actor.organization_id, Client.status != DELETED
+    )
+    if not actor.has_permission("clients:read"):
+        # A client owns nothing, so without a user ``:own`` matches no rows.
+        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
+        statement = statement.where(own)
+    for name, value in (filters or {}).items():
+        statement = statement.where(getattr(Client, name) == value)
+    if query:
+        statement = _search(statement, query)
+    limit = min(limit, MAX_LIMIT)
+    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
+    rows = db.session.scalars(ordered.limit(limit + 1)).all()
+    items = tuple(to_client_record(row) for row in rows[:limit])
+    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
+
+
+def load_client_row(actor: Actor, client_id: str) -> Client:
+    """Read the client's row from the database.
+
+    Raises NotFound for a client that does not exist, was deleted or belongs to another organization.
+    """
+    parsed = parse_client_id(client_id)
+    row = None
+    if parsed is not None and parsed[0] == actor.organization_id:
+        statement = select(Client).where(
+            Client.organization_id == actor.organization_id, Client.id == parsed[1], Client.status != DELETED
+        )
+        row = db.session.scalar(statement, execution_options={"populate_existing": True})
+    if row is None:
+        raise NotFound("There is no such client.")
+    return row
+
+
+def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
+    """Return the client's row for an actor with the permission.
+
+    The permission is checked first, so that an actor without it cannot learn which clients exist. For an
+    actor with only the ``:own`` permission other users' clients do not exist either, unless they can be read.
+    """
+    actor.require_for_own(permission)
+    row = load_client_row(actor, client_id)
+    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
+        if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
+            raise NotFound("There is no such client.")
+        actor.require(permission, owner_id=row.created_by_user_id)
+    return row
+
+
+def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
+    """Set the values and raise the version. Return False if the row was changed since it was read.
+
+    Everything that depends on the client's state, also the number of its secrets, goes through here first. Of
+    two callers that read the same version, one has to read again.
+    """
+    statement = (
+        update(Client)
+        .where(
+            Client.organization_id == row.organization_id,
+            Client.id == row.id,
+            Client.version == row.version,
+            Client.status != DELETED,
+        )
+        .values(**values, version=row.version + 1)
+    )
+    changed = count_changed(statement) == 1
+    if changed:
+        view_changes.mark(row.organization_id)
+    return changed
+
+
+def require_client_version(row: Client, expected: int | None) -> None:
+    """Raise PreconditionFailed unless the row has the version that the caller read."""
+    if expected is not None and row.version != expected:
+        raise PreconditionFailed("The client was changed since you read it. Read it again.")
+
+
+def client_busy_error() -> Conflict:
+    """Return the error for an update that lost several races in a row."""
+    return Conflict("The client is being changed by others right now. Try again.", code="busy")
+
+
+def to_client_record(row: Client) -> ClientRecord:
+    """Return the row as a record."""
+    metadata = to_client_metadata(row)
+    return ClientRecord(
+        **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
+        id=row.id,
+        organization_id=row.organization_id,
+        client_id=format_client_id(row.organization_id, row.id),
+        version=row.version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        created_by_user_id=row.created_by_user_id,
+        updated_at=row.updated_at,
+        last_used_at=row.last_used_at,
+        source=row.source,
+        metadata_document_uri=row.metadata_document_uri,
+    )
+
+
+def to_client_metadata(row: Client) -> ClientMetadata:
+    """Return the row's client metadata."""
+    return from_document(row.document, name=row.name, type=row.type, trust=row.trust, status=row.status)
+
+
+def to_client_columns(metadata: ClientMetadata) -> dict[str, Any]:
+    """Return the columns that store the metadata."""
+    return {
+        "name": metadata.name,
+        "name_key": name_key(metadata.name),
+        "type": metadata.type,
+        "status": metadata.status,
+        "trust": metadata.trust,
+        "document": to_document(metadata),
+    }
+
+
+def name_key(name: str) -> str:
+    """Return the normalized form of a name for sorting and search.
+
+    Case, width and composition are folded. It has at most 400 bytes.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return folded.encode()[:_MAX_NAME_KEY_BYTES].decode("utf-8", "ignore")
 
 
 def resolve_client_scopes(
@@ -229,182 +401,6 @@ def _unknown_scope_errors(actor: Actor, metadata: ClientMetadata, unknown: list[
 
 def _scope_error(metadata: ClientMetadata, scope: str, code: str, message: str) -> FieldError:
     return FieldError(f"scopes[{metadata.scopes.index(scope)}]", code, message)
-
-
-_MAX_NAME_KEY_BYTES = 400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRecord(ClientMetadata):
-    """A client as administrators and developers see it. ``organization_id`` is the organization's key."""
-
-    id: UUID
-    organization_id: str
-    client_id: str
-    version: int
-    created_at: datetime
-    created_by: str | None
-    created_by_user_id: UUID | None
-    updated_at: datetime
-    last_used_at: datetime | None
-    source: str = PERSON
-    metadata_document_uri: str | None = None
-
-
-def load_client_row(actor: Actor, client_id: str) -> Client:
-    """Read the client's row from the database.
-
-    Raises NotFound for a client that does not exist, was deleted or belongs to another organization.
-    """
-    parsed = parse_client_id(client_id)
-    row = None
-    if parsed is not None and parsed[0] == actor.organization_id:
-        statement = select(Client).where(
-            Client.organization_id == actor.organization_id, Client.id == parsed[1], Client.status != DELETED
-        )
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such client.")
-    return row
-
-
-def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
-    """Return the client's row for an actor with the permission.
-
-    The permission is checked first, so that an actor without it cannot learn which clients exist. For an
-    actor with only the ``:own`` permission other users' clients do not exist either, unless they can be read.
-    """
-    actor.require_for_own(permission)
-    row = load_client_row(actor, client_id)
-    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
-        if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
-            raise NotFound("There is no such client.")
-        actor.require(permission, owner_id=row.created_by_user_id)
-    return row
-
-
-def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
-    """Set the values and raise the version. Return False if the row was changed since it was read.
-
-    Everything that depends on the client's state, also the number of its secrets, goes through here first. Of
-    two callers that read the same version, one has to read again.
-    """
-    statement = (
-        update(Client)
-        .where(
-            Client.organization_id == row.organization_id,
-            Client.id == row.id,
-            Client.version == row.version,
-            Client.status != DELETED,
-        )
-        .values(**values, version=row.version + 1)
-    )
-    changed = count_changed(statement) == 1
-    if changed:
-        view_changes.mark(row.organization_id)
-    return changed
-
-
-def require_client_version(row: Client, expected: int | None) -> None:
-    """Raise PreconditionFailed unless the row has the version that the caller read."""
-    if expected is not None and row.version != expected:
-        raise PreconditionFailed("The client was changed since you read it. Read it again.")
-
-
-def client_busy_error() -> Conflict:
-    """Return the error for an update that lost several races in a row."""
-    return Conflict("The client is being changed by others right now. Try again.", code="busy")
-
-
-def to_client_metadata(row: Client) -> ClientMetadata:
-    """Return the row's client metadata."""
-    return from_document(row.document, name=row.name, type=row.type, trust=row.trust, status=row.status)
-
-
-def to_client_record(row: Client) -> ClientRecord:
-    """Return the row as a record."""
-    metadata = to_client_metadata(row)
-    return ClientRecord(
-        **{name: getattr(metadata, name) for name in ClientMetadata.__dataclass_fields__},
-        id=row.id,
-        organization_id=row.organization_id,
-        client_id=format_client_id(row.organization_id, row.id),
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_user_id=row.created_by_user_id,
-        updated_at=row.updated_at,
-        last_used_at=row.last_used_at,
-        source=row.source,
-        metadata_document_uri=row.metadata_document_uri,
-    )
-
-
-def to_client_columns(metadata: ClientMetadata) -> dict[str, Any]:
-    """Return the columns that store the metadata."""
-    return {
-        "name": metadata.name,
-        "name_key": name_key(metadata.name),
-        "type": metadata.type,
-        "status": metadata.status,
-        "trust": metadata.trust,
-        "document": to_document(metadata),
-    }
-
-
-def name_key(name: str) -> str:
-    """Return the normalized form of a name for sorting and search.
-
-    Case, width and composition are folded. It has at most 400 bytes.
-    """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return folded.encode()[:_MAX_NAME_KEY_BYTES].decode("utf-8", "ignore")
-
-
-# Ids are ordered by time, so sorting by creation uses the id. Clock differences may swap rows slightly.
-SORTS = ("name", "-name", "created_at", "-created_at")
-FILTERS: Mapping[str, tuple[str, ...]] = {
-    "type": tuple(CLIENT_TYPES),
-    "status": STATUS,
-    "trust": TRUST,
-    "source": SOURCES,
-}
-
-
-@read
-def list_clients(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    query: str | None = None,
-    filters: Mapping[str, str] | None = None,
-    sort: str = "name",
-) -> Page[ClientRecord]:
-    """List the clients that the actor can see: all, or with ``clients:read:own`` the actor's own.
-
-    ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
-    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or
-    order, Forbidden.
-    """
-    actor.require_for_own("clients:read")
-    _validate_list_parameters(filters or {}, sort)
-    statement = select(Client).where(
-        Client.organization_id == actor.organization_id, Client.status != DELETED
-    )
-    if not actor.has_permission("clients:read"):
-        # A client owns nothing, so without a user ``:own`` matches no rows.
-        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
-        statement = statement.where(own)
-    for name, value in (filters or {}).items():
-        statement = statement.where(getattr(Client, name) == value)
-    if query:
-        statement = _search(statement, query)
-    limit = min(limit, MAX_LIMIT)
-    ordered = paginate(statement, _sort_columns(sort), after, descending=sort.startswith("-"))
-    rows = db.session.scalars(ordered.limit(limit + 1)).all()
-    items = tuple(to_client_record(row) for row in rows[:limit])
-    return Page(items, _cursor_key(rows[limit - 1], sort) if len(rows) > limit else None)
 
 
 def _validate_list_parameters(filters: Mapping[str, str], sort: str) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 
 from app.extensions import db
-from app.models.client import DELETED, PERSON, Client, ClientRegistration
+from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_blocks import block_cutoff, on_client_blocked
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
@@ -48,30 +47,31 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
+from app.rules.authorization.consents import DECLINED, KEPT_DECIDED
 from app.rules.clients.client_metadata import ClientMetadata, ClientPolicy, change, changed_fields, complete
+from app.rules.clients.client_types import BLOCKED
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 
-
-def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
-    """Create a signing key for each algorithm that the client chose, after the current transaction (KY-2).
-
-    Generating an RSA key takes a second, during which the transaction would hold its locks.
-    """
-    chosen = {
-        metadata.id_token_signed_response_alg,
-        metadata.userinfo_signed_response_alg,
-        metadata.introspection_signed_response_alg,
-    }
-    for algorithm in sorted(chosen - {None}, key=str):
-        on_commit(partial(_create_key, organization, str(algorithm)))
-
-
-def _create_key(organization: OrganizationSnapshot, algorithm: str) -> None:
-    signing_keys.get_active_key(organization, algorithm)
-
-
+__all__ = [
+    "ClientRecord",
+    "DeletedClient",
+    "RegisteredClient",
+    "UpdatedClient",
+    "delete_client",
+    "get_client",
+    "list_clients",
+    "register_client",
+    "update_client",
+]
 MAX_COUNTED = 1000
+# Deleted clients count until their rows are purged, so that creating and deleting cannot fill the table either.
+MAX_CLIENTS = 50_000
+MAX_SELF_REGISTERED_CLIENTS = 10_000
+# Self-registered clients exist at least this long. The janitor checks each one once in this interval.
+FIRST_IDLE_CHECK = timedelta(days=1)
+_MAX_ATTEMPTS = 10
+_EMPTY_METADATA = ClientMetadata(name="", type="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,101 @@ class DeletedClient:
     grants: int
     consents: int
     credentials: int
+
+
+class TooManyClients(Conflict):
+    """The organization has reached its limit of clients."""
+
+    code = "too_many_clients"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOrigin:
+    """Who registers a client. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
+
+    source: str = PERSON
+    metadata_document_uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredClient:
+    """A new client. ``secret`` is in clear, only in this response, or None if the client has no secret."""
+
+    client: ClientRecord
+    credential: CredentialRecord | None
+    secret: str | None
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedClient:
+    """The client after an update, and the names of the fields that changed."""
+
+    client: ClientRecord
+    changed: list[str]
+    warnings: list[str]
+
+
+_REGISTERED_BY_USER = ClientOrigin()
+
+
+def register_client(
+    actor: Actor, fields: Mapping[str, Any], *, origin: ClientOrigin = _REGISTERED_BY_USER
+) -> RegisteredClient:
+    """Register a client in the actor's organization, with a first secret if it authenticates by secret.
+
+    ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
+    naming every wrong field, Forbidden, TooManyClients. Audit: ``client.registered``.
+    """
+    actor.require_for_own("clients:write")
+    sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD))
+    # Validated before the transaction, which may be retried: a document full of URIs is then parsed only once.
+    metadata = complete(fields, _client_policy(_acting_organization(actor)))
+    return _register(actor, metadata, origin)
+
+
+@read
+def get_client(actor: Actor, client_id: str) -> ClientRecord:
+    """Return the client. Raises NotFound, Forbidden."""
+    return to_client_record(get_client_row(actor, client_id, "clients:read"))
+
+
+def update_client(
+    actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
+) -> UpdatedClient:
+    """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
+
+    Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
+    wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
+    PreconditionFailed. Audit: ``client.updated`` with the changed fields.
+    """
+    if sector_documents.FIELD in fields or "redirect_uris" in fields:
+        current_uri = _sector_identifier_uri(actor, client_id)
+        sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD, current_uri))
+    return _update(actor, client_id, fields, expected_version)
+
+
+@transaction
+def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
+    """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
+
+    Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
+    (PO-4). Audit: ``client.deleted``.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        row = get_client_row(actor, client_id, "clients:write")
+        require_client_version(row, expected_version)
+        require_client_within_permissions(actor, row)
+        require_fresh_user_sign_in(actor)
+        if actor.kind == "client" and actor.client_id == row.id:
+            raise Conflict("A client cannot delete itself.", code="own_client")
+        now = clock.now()
+        if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
+            counts = revoke_client_state(actor, row)
+            after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
+            _record_event(actor, "client.deleted", row, {"name": row.name}, after)
+            return counts
+    raise client_busy_error()
 
 
 def revoke_client_state(actor: Actor, row: Client) -> DeletedClient:
@@ -110,41 +205,6 @@ def revoke_client_state(actor: Actor, row: Client) -> DeletedClient:
     return DeletedClient(tokens, grants, consents, credentials)
 
 
-def _delete_registration_keys(row: Client) -> None:
-    """Revoke the registration access token, and let the metadata document's URL be registered again."""
-    count_changed(
-        update(ClientRegistration)
-        .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
-        .values(access_digest=None, address_digest=None, idle_check_at=None)
-    )
-
-
-def _count(rows: Select[Any]) -> int:
-    bounded = rows.limit(MAX_COUNTED).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
-
-
-# Deleted clients count until their rows are purged, so that creating and deleting cannot fill the table either.
-MAX_CLIENTS = 50_000
-MAX_SELF_REGISTERED_CLIENTS = 10_000
-# Self-registered clients exist at least this long. The janitor checks each one once in this interval.
-FIRST_IDLE_CHECK = timedelta(days=1)
-
-
-class TooManyClients(Conflict):
-    """The organization has reached its limit of clients."""
-
-    code = "too_many_clients"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientOrigin:
-    """Who registers a client. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
-
-    source: str = PERSON
-    metadata_document_uri: str | None = None
-
-
 def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
     """Raise TooManyClients if the organization has reached its limit.
 
@@ -164,59 +224,41 @@ def enforce_client_limit(organization_id: str, origin: ClientOrigin) -> None:
         raise TooManyClients(f"An organization has at most {MAX_CLIENTS} clients. Delete unused ones first.")
 
 
+def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetadata) -> None:
+    """Create a signing key for each algorithm that the client chose, after the current transaction (KY-2).
+
+    Generating an RSA key takes a second, during which the transaction would hold its locks.
+    """
+    chosen = {
+        metadata.id_token_signed_response_alg,
+        metadata.userinfo_signed_response_alg,
+        metadata.introspection_signed_response_alg,
+    }
+    for algorithm in sorted(chosen - {None}, key=str):
+        on_commit(partial(_create_key, organization, str(algorithm)))
+
+
+def _create_key(organization: OrganizationSnapshot, algorithm: str) -> None:
+    signing_keys.get_active_key(organization, algorithm)
+
+
+def _delete_registration_keys(row: Client) -> None:
+    """Revoke the registration access token, and let the metadata document's URL be registered again."""
+    count_changed(
+        update(ClientRegistration)
+        .where(ClientRegistration.organization_id == row.organization_id, ClientRegistration.id == row.id)
+        .values(access_digest=None, address_digest=None, idle_check_at=None)
+    )
+
+
+def _count(rows: Select[Any]) -> int:
+    bounded = rows.limit(MAX_COUNTED).subquery()
+    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
+
+
 def _has_at_least(rows: Select[Any], most: int) -> bool:
     bounded = rows.limit(most).subquery()
     return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0) >= most
-
-
-__all__ = [
-    "ClientRecord",
-    "DeletedClient",
-    "RegisteredClient",
-    "UpdatedClient",
-    "delete_client",
-    "get_client",
-    "list_clients",
-    "register_client",
-    "update_client",
-]
-
-_MAX_ATTEMPTS = 10
-_REGISTERED_BY_USER = ClientOrigin()
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredClient:
-    """A new client. ``secret`` is in clear, only in this response, or None if the client has no secret."""
-
-    client: ClientRecord
-    credential: CredentialRecord | None
-    secret: str | None
-    warnings: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatedClient:
-    """The client after an update, and the names of the fields that changed."""
-
-    client: ClientRecord
-    changed: list[str]
-    warnings: list[str]
-
-
-def register_client(
-    actor: Actor, fields: Mapping[str, Any], *, origin: ClientOrigin = _REGISTERED_BY_USER
-) -> RegisteredClient:
-    """Register a client in the actor's organization, with a first secret if it authenticates by secret.
-
-    ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
-    naming every wrong field, Forbidden, TooManyClients. Audit: ``client.registered``.
-    """
-    actor.require_for_own("clients:write")
-    sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD))
-    # Validated before the transaction, which may be retried: a document full of URIs is then parsed only once.
-    metadata = complete(fields, _client_policy(_acting_organization(actor)))
-    return _register(actor, metadata, origin)
 
 
 @transaction
@@ -258,27 +300,6 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     return RegisteredClient(to_client_record(row), credential, secret, warnings)
 
 
-@read
-def get_client(actor: Actor, client_id: str) -> ClientRecord:
-    """Return the client. Raises NotFound, Forbidden."""
-    return to_client_record(get_client_row(actor, client_id, "clients:read"))
-
-
-def update_client(
-    actor: Actor, client_id: str, fields: Mapping[str, Any], *, expected_version: int | None = None
-) -> UpdatedClient:
-    """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
-
-    Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
-    wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
-    PreconditionFailed. Audit: ``client.updated`` with the changed fields.
-    """
-    if sector_documents.FIELD in fields or "redirect_uris" in fields:
-        current_uri = _sector_identifier_uri(actor, client_id)
-        sector_documents.prefetch_sector_document(actor, fields.get(sector_documents.FIELD, current_uri))
-    return _update(actor, client_id, fields, expected_version)
-
-
 @transaction
 def _update(
     actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: int | None
@@ -301,9 +322,9 @@ def _update(
         require_not_in_metadata_document(actor, row, changed)
         require_resources_permission(actor, before.resources, after.resources)
         warnings = resolve_client_scopes(actor, after, before=before.scopes, is_root=organization.is_root)
-        cutoff = block_cutoff(before, after)
+        cutoff = _block_cutoff(before, after)
         if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
-            on_client_blocked(actor, row, before, after)
+            _on_client_blocked(actor, row, before, after)
             logos.sync_logo(row, before.logo_uri, after.logo_uri)
             if before.uses_secret and not after.uses_secret:
                 revoke_all_secrets(actor, row)
@@ -315,35 +336,9 @@ def _update(
     raise client_busy_error()
 
 
-@transaction
-def delete_client(actor: Actor, client_id: str, *, expected_version: int | None = None) -> DeletedClient:
-    """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
-
-    Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
-    (PO-4). Audit: ``client.deleted``.
-    """
-    for _ in range(_MAX_ATTEMPTS):
-        row = get_client_row(actor, client_id, "clients:write")
-        require_client_version(row, expected_version)
-        require_client_within_permissions(actor, row)
-        require_fresh_user_sign_in(actor)
-        if actor.kind == "client" and actor.client_id == row.id:
-            raise Conflict("A client cannot delete itself.", code="own_client")
-        now = clock.now()
-        if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
-            counts = revoke_client_state(actor, row)
-            after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
-            _record_event(actor, "client.deleted", row, {"name": row.name}, after)
-            return counts
-    raise client_busy_error()
-
-
 @read
 def _sector_identifier_uri(actor: Actor, client_id: str) -> str | None:
     return to_client_metadata(get_client_row(actor, client_id, "clients:write")).sector_identifier_uri
-
-
-_EMPTY_METADATA = ClientMetadata(name="", type="")
 
 
 def _acting_organization(actor: Actor) -> OrganizationSnapshot:
@@ -373,4 +368,40 @@ def _record_event(
         target_id=format_client_id(row.organization_id, row.id),
         before=before,
         after=after,
+    )
+
+
+def _block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:
+    """Return the columns that change when a client is blocked or unblocked: a cutoff for its tokens.
+
+    Unblocking sets a cutoff too, because another worker may have issued tokens while the block began.
+    """
+    if (before.approval == BLOCKED) == (after.approval == BLOCKED):
+        return {}
+    return {"tokens_not_before": clock.now()}
+
+
+def _on_client_blocked(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:
+    """Revoke the grants and close the approval requests of a client that is now blocked.
+
+    Runs in the current transaction.
+    """
+    if after.approval != BLOCKED or before.approval == BLOCKED:
+        return
+    revoke_grants_of_client(actor, row.id, reason="client_blocked")
+    now = clock.now()
+    count_changed(
+        update(ClientRequest)
+        .where(
+            ClientRequest.organization_id == row.organization_id,
+            ClientRequest.client_id == row.id,
+            ClientRequest.is_open.is_(True),
+        )
+        .values(
+            status=DECLINED,
+            is_open=None,
+            decided_at=now,
+            decided_by=actor.label[:200] or None,
+            expires_at=now + KEPT_DECIDED,
+        )
     )

@@ -129,10 +129,10 @@ def _can_still_reveal(organization_id: str) -> bool:
     return can_reveal_secrets(get_organization_by_id(organization_id).settings)
 
 
-def _choose_name(client: Client, wanted: str) -> str:
+def _choose_name(client: Client, base_name: str) -> str:
     """Return the month as a name, with a number if the name is taken."""
     taken = {row.name for row in list_credential_rows(client, limit=MAX_NAMES_CHECKED)}
-    numbered = (wanted, *(f"{wanted}-{number}" for number in range(2, MAX_NAMES_CHECKED + 2)))
+    numbered = (base_name, *(f"{base_name}-{number}" for number in range(2, MAX_NAMES_CHECKED + 2)))
     return next(name for name in numbered if name not in taken)
 
 

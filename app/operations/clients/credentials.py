@@ -48,125 +48,6 @@ from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.sealing import UnsealError
 from app.rules.sign_in.lockout import Lockout
 
-MAX_REVEALS_PER_HOUR = 10
-_REVEALED = "credential.revealed"
-_HOUR = timedelta(hours=1)
-_REVEAL_LIMIT = Lockout(MAX_REVEALS_PER_HOUR, _HOUR, _HOUR, _HOUR)
-
-
-class NotRevealable(Conflict):
-    """The secret cannot be viewed: the organization shows secrets once, or the secret is no longer active."""
-
-    code = "not_revealable"
-
-
-def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:
-    """Return the secret in clear.
-
-    Raises NotFound, Forbidden, NotRevealable, TooManyRequests, and from the portal FreshSignInRequired.
-    Audit: ``credential.revealed``, committed before the sealed copy is opened.
-    """
-    return reveal_credentials(actor, client_id, [credential_id])[credential_id]
-
-
-def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, str]:
-    """Return the secrets in clear by their ids, all or none. See ``reveal_credential``."""
-    _require_get_revealable(actor, client_id, credential_ids)
-    claimed = _claim_reveals(actor, len(credential_ids))
-    try:
-        row_ids = _record_reveals(actor, client_id, credential_ids)
-    except DomainError:
-        withdraw_attempts(actor.organization_id, claimed)
-        raise
-    return _open_secrets(actor, client_id, row_ids)
-
-
-def _claim_reveals(actor: Actor, wanted: int) -> list[UUID]:
-    """Count the views towards the actor's hourly limit.
-
-    They are counted before they happen, so that concurrent calls cannot exceed the limit. Returns what
-    ``take_back`` needs to undo it. Raises TooManyRequests.
-    """
-    who = audit.actor_public_id(actor)
-    claimed: list[UUID] = []
-    for _ in range(wanted if who is not None else 0):
-        claim = record_attempt(actor.organization_id, Limit(bucket_key(_REVEALED, who or ""), _REVEAL_LIMIT))
-        if claim.retry_after:
-            withdraw_attempts(actor.organization_id, claimed)
-            message = f"At most {MAX_REVEALS_PER_HOUR} secrets can be viewed per hour. Try again later."
-            raise TooManyRequests(message, retry_after=claim.retry_after)
-        claimed += claim.attempts
-    return claimed
-
-
-@read
-def _require_get_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
-    _get_revealable(actor, client_id, credential_ids)
-
-
-@transaction
-def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
-    client, found = _get_revealable(actor, client_id, credential_ids)
-    public_client_id = format_client_id(client.organization_id, client.id)
-    for row_id in found.values():
-        audit.record(
-            actor,
-            _REVEALED,
-            target_type="credential",
-            target_id=public_id("sec", row_id),
-            after={"client_id": public_client_id},
-        )
-    notify_administrators(actor, "secret_revealed", public_client_id, {"client": client.name})
-    return found
-
-
-def _get_revealable(
-    actor: Actor, client_id: str, credential_ids: Sequence[str]
-) -> tuple[Client, dict[str, UUID]]:
-    client = get_client_row(actor, client_id, "credentials:read")
-    require_client_within_permissions(actor, client)
-    if actor.session_id is not None:
-        require_fresh_sign_in(actor)
-    if not can_reveal_secrets(get_organization_by_id(actor.organization_id).settings):
-        raise NotRevealable("This organization shows a secret only once, when it is created.")
-    found = {}
-    for credential_id in credential_ids:
-        row = _find_active(client, credential_id)
-        if row is None:
-            raise NotFound("There is no such secret.")
-        if row.sealed is None:
-            raise NotRevealable("No copy of this secret is stored. Create a new secret instead.")
-        found[credential_id] = row.id
-    return client, found
-
-
-@read
-def _open_secrets(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dict[str, str]:
-    client = get_client_row(actor, client_id, "credentials:read")
-    secrets = {}
-    for credential_id in row_ids:
-        row = _find_active(client, credential_id)
-        if row is None or row.sealed is None:
-            raise NotFound("There is no such secret.")
-        try:
-            secrets[credential_id] = unseal_secret(client, row)
-        except UnsealError as error:
-            raise NotRevealable(
-                "The copy of this secret cannot be opened. Create a new secret instead."
-            ) from error
-    return secrets
-
-
-def _find_active(client: Client, credential_id: str) -> Credential | None:
-    row_id = parse_public_id("sec", credential_id)
-    if row_id is None:
-        return None
-    condition = is_active_credential(client, clock.now()) & (Credential.id == row_id)
-    return db.session.scalar(
-        select(Credential).where(condition), execution_options={"populate_existing": True}
-    )
-
-
 __all__ = [
     "CredentialRecord",
     "IpAddressUse",
@@ -181,9 +62,18 @@ __all__ = [
     "revoke_credentials",
     "rotate_credential",
 ]
-
+MAX_REVEALS_PER_HOUR = 10
+_REVEALED = "credential.revealed"
+_HOUR = timedelta(hours=1)
+_REVEAL_LIMIT = Lockout(MAX_REVEALS_PER_HOUR, _HOUR, _HOUR, _HOUR)
 MAX_LISTED = 50
 _MAX_ATTEMPTS = 10
+
+
+class NotRevealable(Conflict):
+    """The secret cannot be viewed: the organization shows secrets once, or the secret is no longer active."""
+
+    code = "not_revealable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +191,113 @@ def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRec
             _record_event(actor, "credential.kept", row.id, client)
         return to_credential_records(_list_active_rows(client, now), _settings(actor))
     raise client_busy_error()
+
+
+def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:
+    """Return the secret in clear.
+
+    Raises NotFound, Forbidden, NotRevealable, TooManyRequests, and from the portal FreshSignInRequired.
+    Audit: ``credential.revealed``, committed before the sealed copy is opened.
+    """
+    return reveal_credentials(actor, client_id, [credential_id])[credential_id]
+
+
+def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, str]:
+    """Return the secrets in clear by their ids, all or none. See ``reveal_credential``."""
+    _require_get_revealable(actor, client_id, credential_ids)
+    claimed = _claim_reveals(actor, len(credential_ids))
+    try:
+        row_ids = _record_reveals(actor, client_id, credential_ids)
+    except DomainError:
+        withdraw_attempts(actor.organization_id, claimed)
+        raise
+    return _open_secrets(actor, client_id, row_ids)
+
+
+def _claim_reveals(actor: Actor, wanted: int) -> list[UUID]:
+    """Count the views towards the actor's hourly limit.
+
+    They are counted before they happen, so that concurrent calls cannot exceed the limit. Returns what
+    ``take_back`` needs to undo it. Raises TooManyRequests.
+    """
+    who = audit.actor_public_id(actor)
+    claimed: list[UUID] = []
+    for _ in range(wanted if who is not None else 0):
+        claim = record_attempt(actor.organization_id, Limit(bucket_key(_REVEALED, who or ""), _REVEAL_LIMIT))
+        if claim.retry_after:
+            withdraw_attempts(actor.organization_id, claimed)
+            message = f"At most {MAX_REVEALS_PER_HOUR} secrets can be viewed per hour. Try again later."
+            raise TooManyRequests(message, retry_after=claim.retry_after)
+        claimed += claim.attempts
+    return claimed
+
+
+@read
+def _require_get_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
+    _get_revealable(actor, client_id, credential_ids)
+
+
+@transaction
+def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
+    client, found = _get_revealable(actor, client_id, credential_ids)
+    public_client_id = format_client_id(client.organization_id, client.id)
+    for row_id in found.values():
+        audit.record(
+            actor,
+            _REVEALED,
+            target_type="credential",
+            target_id=public_id("sec", row_id),
+            after={"client_id": public_client_id},
+        )
+    notify_administrators(actor, "secret_revealed", public_client_id, {"client": client.name})
+    return found
+
+
+def _get_revealable(
+    actor: Actor, client_id: str, credential_ids: Sequence[str]
+) -> tuple[Client, dict[str, UUID]]:
+    client = get_client_row(actor, client_id, "credentials:read")
+    require_client_within_permissions(actor, client)
+    if actor.session_id is not None:
+        require_fresh_sign_in(actor)
+    if not can_reveal_secrets(get_organization_by_id(actor.organization_id).settings):
+        raise NotRevealable("This organization shows a secret only once, when it is created.")
+    found = {}
+    for credential_id in credential_ids:
+        row = _find_active(client, credential_id)
+        if row is None:
+            raise NotFound("There is no such secret.")
+        if row.sealed is None:
+            raise NotRevealable("No copy of this secret is stored. Create a new secret instead.")
+        found[credential_id] = row.id
+    return client, found
+
+
+@read
+def _open_secrets(actor: Actor, client_id: str, row_ids: dict[str, UUID]) -> dict[str, str]:
+    client = get_client_row(actor, client_id, "credentials:read")
+    secrets = {}
+    for credential_id in row_ids:
+        row = _find_active(client, credential_id)
+        if row is None or row.sealed is None:
+            raise NotFound("There is no such secret.")
+        try:
+            secrets[credential_id] = unseal_secret(client, row)
+        except UnsealError as error:
+            raise NotRevealable(
+                "The copy of this secret cannot be opened. Create a new secret instead."
+            ) from error
+    return secrets
+
+
+def _find_active(client: Client, credential_id: str) -> Credential | None:
+    row_id = parse_public_id("sec", credential_id)
+    if row_id is None:
+        return None
+    condition = is_active_credential(client, clock.now()) & (Credential.id == row_id)
+    return db.session.scalar(
+        select(Credential).where(condition), execution_options={"populate_existing": True}
+    )
 
 
 def _require_uses_secret(client: Client) -> None:

@@ -53,6 +53,7 @@ _READ_ONLY_FIELDS = (
     "registration_access_token",
     "registration_client_uri",
 )
+_SECRET_PERMISSIONS = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,78 @@ def register_dynamic_client(actor: Actor, sent: Mapping[str, Any], token: str | 
     return _register(actor, organization, sent, (token or "") if mode == BY_TOKEN else None)
 
 
+@read
+def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
+    """Return the client's registration.
+
+    Raises Unauthenticated for a wrong token and for an unknown client, and Forbidden unless client and
+    organization are active, as all functions of this endpoint do.
+    """
+    _authenticate(actor, client_id, access_token)
+    return _load_registration(actor, client_id, access_token or "")
+
+
+def replace_registration(
+    actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
+) -> Registration:
+    """Replace the client's metadata (RFC 7592 section 2.2). Creates a secret if the client now needs one.
+
+    Raises Unauthenticated, InvalidInput, and Forbidden for a client that an administrator verified. Audit:
+    ``client.updated``.
+    """
+    registrar = _authenticate_in_transaction(actor, client_id, access_token)
+    sector_documents.prefetch_sector_document(registrar, sent.get(sector_documents.FIELD))
+    return _replace(actor, client_id, access_token, sent)
+
+
+@transaction
+def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
+    """Delete the client and everything it has. Raises Unauthenticated. Audit: ``client.deleted``."""
+    delete_client(_authenticate(actor, client_id, access_token), client_id)
+
+
+def registrar_actor(actor: Actor, label: str) -> Actor:
+    """Return the actor that registers a client for an anonymous caller.
+
+    It can write clients, but neither trust them nor add scopes.
+    """
+    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
+
+
+@read
+def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
+    """Return (organization id, client row id) of clients whose idle check is due, the longest due first."""
+    due = (
+        select(ClientRegistration.organization_id, ClientRegistration.id)
+        .where(ClientRegistration.idle_check_at < clock.now())
+        .order_by(ClientRegistration.idle_check_at)
+        .limit(limit)
+        .execution_options(**ACROSS)
+    )
+    return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
+
+
+@transaction
+def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
+    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``. Return whether it was.
+
+    A disabled client is not deleted, because it could otherwise register again. Audit: ``client.deleted``, by
+    ``actor``, the system in that organization.
+    """
+    organization_id = actor.organization_id
+    row = db.session.get(Client, (organization_id, row_id), populate_existing=True)
+    now = clock.now()
+    if row is not None and row.status == ACTIVE and _idle_expiry(row) <= now:
+        delete_client(actor, format_client_id(organization_id, row_id))
+        return True
+    count_changed(
+        update(ClientRegistration)
+        .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == row_id)
+        .values(idle_check_at=now + FIRST_IDLE_CHECK)
+    )
+    return False
+
+
 @transaction
 def _register(
     actor: Actor, organization: OrganizationSnapshot, sent: Mapping[str, Any], token: str | None
@@ -124,30 +197,6 @@ def _register(
 
 
 @read
-def get_registration(actor: Actor, client_id: str, access_token: str | None) -> Registration:
-    """Return the client's registration.
-
-    Raises Unauthenticated for a wrong token and for an unknown client, and Forbidden unless client and
-    organization are active, as all functions of this endpoint do.
-    """
-    _authenticate(actor, client_id, access_token)
-    return _load_registration(actor, client_id, access_token or "")
-
-
-def replace_registration(
-    actor: Actor, client_id: str, access_token: str | None, sent: Mapping[str, Any]
-) -> Registration:
-    """Replace the client's metadata (RFC 7592 section 2.2). Creates a secret if the client now needs one.
-
-    Raises Unauthenticated, InvalidInput, and Forbidden for a client that an administrator verified. Audit:
-    ``client.updated``.
-    """
-    registrar = _authenticate_in_transaction(actor, client_id, access_token)
-    sector_documents.prefetch_sector_document(registrar, sent.get(sector_documents.FIELD))
-    return _replace(actor, client_id, access_token, sent)
-
-
-@read
 def _authenticate_in_transaction(actor: Actor, client_id: str, access_token: str | None) -> Actor:
     return _authenticate(actor, client_id, access_token)
 
@@ -169,23 +218,6 @@ def _replace(actor: Actor, client_id: str, access_token: str | None, sent: Mappi
             secret_expires_at=created.credential.expires_at,
         )
     return registration
-
-
-@transaction
-def delete_registration(actor: Actor, client_id: str, access_token: str | None) -> None:
-    """Delete the client and everything it has. Raises Unauthenticated. Audit: ``client.deleted``."""
-    delete_client(_authenticate(actor, client_id, access_token), client_id)
-
-
-def registrar_actor(actor: Actor, label: str) -> Actor:
-    """Return the actor that registers a client for an anonymous caller.
-
-    It can write clients, but neither trust them nor add scopes.
-    """
-    return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)
-
-
-_SECRET_PERMISSIONS = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
 def _enforce_rate_limit(actor: Actor) -> None:
@@ -256,40 +288,6 @@ def _load_registration(actor: Actor, client_id: str, access_token: str) -> Regis
 def _offered_features(organization: OrganizationSnapshot) -> Offer:
     known = scopes.list_scopes(Actor.system(organization.id))
     return Offer.of(organization.settings, tuple(scope.name for scope in known))
-
-
-@read
-def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
-    """Return (organization id, client row id) of clients whose idle check is due, the longest due first."""
-    due = (
-        select(ClientRegistration.organization_id, ClientRegistration.id)
-        .where(ClientRegistration.idle_check_at < clock.now())
-        .order_by(ClientRegistration.idle_check_at)
-        .limit(limit)
-        .execution_options(**ACROSS)
-    )
-    return [(organization_id, row_id) for organization_id, row_id in db.session.execute(due)]
-
-
-@transaction
-def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
-    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``. Return whether it was.
-
-    A disabled client is not deleted, because it could otherwise register again. Audit: ``client.deleted``, by
-    ``actor``, the system in that organization.
-    """
-    organization_id = actor.organization_id
-    row = db.session.get(Client, (organization_id, row_id), populate_existing=True)
-    now = clock.now()
-    if row is not None and row.status == ACTIVE and _idle_expiry(row) <= now:
-        delete_client(actor, format_client_id(organization_id, row_id))
-        return True
-    count_changed(
-        update(ClientRegistration)
-        .where(ClientRegistration.organization_id == organization_id, ClientRegistration.id == row_id)
-        .values(idle_check_at=now + FIRST_IDLE_CHECK)
-    )
-    return False
 
 
 def _idle_expiry(row: Client) -> datetime:

@@ -29,20 +29,6 @@ class ClientDeletionPreview:
     secrets: tuple[CredentialRecord, ...]
 
 
-@read
-def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
-    """Return what ``delete_client`` would delete.
-
-    Raises NotFound, Forbidden and FreshSignInRequired, as it does.
-    """
-    row = get_client_row(actor, client_id, "clients:write")
-    require_client_within_permissions(actor, row)
-    require_fresh_user_sign_in(actor)
-    may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
-    listed = list_credentials(actor, client_id) if may_see else []
-    return ClientDeletionPreview(to_client_record(row), tuple(entry for entry in listed if entry.is_live))
-
-
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
     """A client with its secrets. ``secrets`` is None if the actor cannot see them."""
@@ -69,6 +55,20 @@ class CredentialPreview:
     client: ClientRecord
     secret: CredentialRecord
     is_last: bool
+
+
+@read
+def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
+    """Return what ``delete_client`` would delete.
+
+    Raises NotFound, Forbidden and FreshSignInRequired, as it does.
+    """
+    row = get_client_row(actor, client_id, "clients:write")
+    require_client_within_permissions(actor, row)
+    require_fresh_user_sign_in(actor)
+    may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
+    listed = list_credentials(actor, client_id) if may_see else []
+    return ClientDeletionPreview(to_client_record(row), tuple(entry for entry in listed if entry.is_live))
 
 
 @read

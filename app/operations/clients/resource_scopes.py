@@ -23,6 +23,7 @@ from app.rules.identifiers import format_client_id, new_id
 MAX_HOLDERS = 500
 _MAX_ATTEMPTS = 10
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
+MAX_SCOPES = 1000
 
 
 class ScopesInUse(Conflict):
@@ -46,6 +47,52 @@ class ScopeHolder:
 
     client_id: str
     name: str
+
+
+def apply_scope_changes(
+    actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, confirmed: bool
+) -> None:
+    """Make these the scopes of the resource, in the current transaction.
+
+    An existing scope without a resource is assigned to this one if the actor can manage all resources.
+    Clients that have it then get tokens for this resource. Raises InvalidInput for a scope of another
+    resource, ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000
+    scopes. Audit: ``scope.added``.
+    """
+    existing = _scope_names(row)
+    known = _find_scopes(actor, [words.name for words in wanted])
+    _require_available(actor, row, wanted, known)
+    names = {words.name for words in wanted}
+    remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
+    new = [words for words in wanted if words.name not in known]
+    _enforce_scope_limit(actor, len(new))
+    _add_all(actor, row, new)
+    for words in wanted:
+        scope = known.get(words.name)
+        if scope is not None and not _is_unchanged(scope, row, words):
+            scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
+            scope.version += 1
+
+
+def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirmed: bool) -> int:
+    """Delete the scopes and remove them from all clients. Return how many clients had them."""
+    if not names:
+        return 0
+    holders = remove_scopes_from_clients(actor, names, confirmed=confirmed)
+    delete_scopes(row, names)
+    return holders
+
+
+def delete_scopes(row: Resource, names: Sequence[str]) -> None:
+    """Delete the resource's scopes with these names."""
+    db.session.flush()
+    count_changed(
+        delete(Scope).where(
+            Scope.organization_id == row.organization_id,
+            Scope.resource_id == row.id,
+            Scope.name.in_(list(names)),
+        )
+    )
 
 
 def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHolder]:
@@ -111,55 +158,6 @@ def _changed_lists(document: dict[str, Any], removed: Collection[str]) -> dict[s
     """Return the lists of the document that change when these names are removed."""
     remaining = {name: [item for item in document.get(name) or () if item not in removed] for name in _LISTS}
     return {name: items for name, items in remaining.items() if len(items) != len(document.get(name) or ())}
-
-
-MAX_SCOPES = 1000
-
-
-def apply_scope_changes(
-    actor: Actor, row: Resource, wanted: Sequence[ScopeWords], *, confirmed: bool
-) -> None:
-    """Make these the scopes of the resource, in the current transaction.
-
-    An existing scope without a resource is assigned to this one if the actor can manage all resources.
-    Clients that have it then get tokens for this resource. Raises InvalidInput for a scope of another
-    resource, ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000
-    scopes. Audit: ``scope.added``.
-    """
-    existing = _scope_names(row)
-    known = _find_scopes(actor, [words.name for words in wanted])
-    _require_available(actor, row, wanted, known)
-    names = {words.name for words in wanted}
-    remove_scopes(actor, row, [name for name in existing if name not in names], confirmed=confirmed)
-    new = [words for words in wanted if words.name not in known]
-    _enforce_scope_limit(actor, len(new))
-    _add_all(actor, row, new)
-    for words in wanted:
-        scope = known.get(words.name)
-        if scope is not None and not _is_unchanged(scope, row, words):
-            scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
-            scope.version += 1
-
-
-def remove_scopes(actor: Actor, row: Resource, names: Sequence[str], *, confirmed: bool) -> int:
-    """Delete the scopes and remove them from all clients. Return how many clients had them."""
-    if not names:
-        return 0
-    holders = remove_scopes_from_clients(actor, names, confirmed=confirmed)
-    delete_scopes(row, names)
-    return holders
-
-
-def delete_scopes(row: Resource, names: Sequence[str]) -> None:
-    """Delete the resource's scopes with these names."""
-    db.session.flush()
-    count_changed(
-        delete(Scope).where(
-            Scope.organization_id == row.organization_id,
-            Scope.resource_id == row.id,
-            Scope.name.in_(list(names)),
-        )
-    )
 
 
 def _is_unchanged(scope: Scope, row: Resource, words: ScopeWords) -> bool:

@@ -44,6 +44,17 @@ from app.rules.clients.resource_indicators import Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
 
+__all__ = [
+    "DeletedResource",
+    "ResourceRecord",
+    "UpdatedResource",
+    "define_resource",
+    "delete_resource",
+    "get_resource",
+    "list_resource_holders",
+    "list_resources",
+    "update_resource",
+]
 _CATALOG = Statement(
     select(
         Resource.identifier,
@@ -59,27 +70,8 @@ _CATALOG = Statement(
 )
 _catalogs: KeptViews[Catalog] = KeptViews()
 _EMPTY_CATALOG = Catalog()
-
-
-def get_catalog(organization_id: str) -> Catalog:
-    """Return the organization's resources and their scopes. Usually cached, without a query."""
-    cached = _catalogs.get(organization_id)
-    if cached is not None:
-        return cached
-    read = _catalogs.read(
-        organization_id, read=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
-    )
-    return read or _EMPTY_CATALOG
-
-
-def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
-    resources: dict[str, KnownResource] = {}
-    owners: dict[str, str] = {}
-    for identifier, status, chosen, seconds, scope in rows:
-        resources[identifier] = KnownResource(identifier, status == resource_model.ACTIVE, chosen, seconds)
-        if scope is not None:
-            owners[scope] = identifier
-    return Catalog(resources, owners)
+MAX_RESOURCES = 200
+_MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,78 +92,20 @@ class ResourceRecord(ResourceFields):
         return public_id("res", self.id)
 
 
-def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resource:
-    """Return the resource's row for an actor with the permission.
+@dataclass(frozen=True, slots=True)
+class UpdatedResource:
+    """The resource after an update, and the names of the fields that changed."""
 
-    Raises Forbidden before querying, and NotFound for a resource that does not exist, belongs to another
-    organization or, for an actor with only ``:own``, to another user.
-    """
-    actor.require_for_own(permission)
-    row_id = parse_public_id("res", resource_id)
-    row = None
-    if row_id is not None:
-        statement = select(Resource).where(
-            Resource.organization_id == actor.organization_id, Resource.id == row_id
-        )
-        row = db.session.scalar(statement, execution_options={"populate_existing": True})
-    if row is None:
-        raise NotFound("There is no such resource.")
-    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
-        if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
-            raise NotFound("There is no such resource.")
-        actor.require(permission, owner_id=row.created_by_user_id)
-    return row
+    resource: ResourceRecord
+    changed: list[str]
 
 
-def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
-    """Set the values and raise the version. Return False if the row was changed since it was read."""
-    statement = (
-        update(Resource)
-        .where(
-            Resource.organization_id == row.organization_id,
-            Resource.id == row.id,
-            Resource.version == row.version,
-        )
-        .values(**values, version=row.version + 1)
-    )
-    return count_changed(statement) == 1
+@dataclass(frozen=True, slots=True)
+class DeletedResource:
+    """How many scopes were deleted with a resource, and how many clients lost them."""
 
-
-def to_resource_columns(fields: ResourceFields) -> dict[str, Any]:
-    """Return the columns that store the fields. Scopes have rows of their own."""
-    values = {name: getattr(fields, name) for name in FIELDS if name != "scopes"}
-    return values | {"name_key": name_key(fields.name)}
-
-
-def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
-    """Return the rows as records, with one query for all scopes."""
-    scopes: dict[UUID, list[ScopeWords]] = {row.id: [] for row in rows}
-    if rows:
-        found = db.session.scalars(
-            select(Scope)
-            .where(Scope.organization_id == rows[0].organization_id, Scope.resource_id.in_(scopes))
-            .order_by(Scope.name)
-            .execution_options(populate_existing=True)
-        )
-        for scope in found:
-            if scope.resource_id is not None:
-                scopes[scope.resource_id].append(ScopeWords(scope.name, scope.title, scope.description))
-    return [_record(row, scopes[row.id]) for row in rows]
-
-
-def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
-    values = {name: getattr(row, name) for name in FIELDS if name != "scopes"}
-    return ResourceRecord(
-        **values,
-        scopes=tuple(scopes),
-        id=row.id,
-        organization_id=row.organization_id,
-        version=row.version,
-        created_at=row.created_at,
-        created_by=row.created_by,
-        created_by_user_id=row.created_by_user_id,
-        updated_at=row.updated_at,
-    )
+    scopes: int
+    clients: int
 
 
 @read
@@ -212,45 +146,9 @@ def list_resources(
 
 
 @read
-def list_selectable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
-    """Return the first resources by name for a form, or none if the actor can see none."""
-    return (
-        list_resources(actor, limit=MAX_LIMIT, status="active").items
-        if actor.has_permission_for_own("resources:read")
-        else ()
-    )
-
-
-__all__ = [
-    "DeletedResource",
-    "ResourceRecord",
-    "UpdatedResource",
-    "define_resource",
-    "delete_resource",
-    "get_resource",
-    "list_resource_holders",
-    "list_resources",
-    "update_resource",
-]
-
-MAX_RESOURCES = 200
-_MAX_ATTEMPTS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatedResource:
-    """The resource after an update, and the names of the fields that changed."""
-
-    resource: ResourceRecord
-    changed: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedResource:
-    """How many scopes were deleted with a resource, and how many clients lost them."""
-
-    scopes: int
-    clients: int
+def get_resource(actor: Actor, resource_id: str) -> ResourceRecord:
+    """Return the resource with its scopes. Raises NotFound, Forbidden."""
+    return to_resource_records([get_resource_row(actor, resource_id, "resources:read")])[0]
 
 
 @transaction
@@ -288,12 +186,6 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
     _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
     db.session.flush()
     return to_resource_records([row])[0]
-
-
-@read
-def get_resource(actor: Actor, resource_id: str) -> ResourceRecord:
-    """Return the resource with its scopes. Raises NotFound, Forbidden."""
-    return to_resource_records([get_resource_row(actor, resource_id, "resources:read")])[0]
 
 
 @transaction
@@ -363,6 +255,16 @@ def delete_resource(
 
 
 @read
+def list_selectable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
+    """Return the first resources by name for a form, or none if the actor can see none."""
+    return (
+        list_resources(actor, limit=MAX_LIMIT, status="active").items
+        if actor.has_permission_for_own("resources:read")
+        else ()
+    )
+
+
+@read
 def list_resource_holders(actor: Actor, resource_id: str) -> list[ScopeHolder]:
     """List the clients that have the resource or one of its scopes, at most 501.
 
@@ -371,6 +273,101 @@ def list_resource_holders(actor: Actor, resource_id: str) -> list[ScopeHolder]:
     row = get_resource_row(actor, resource_id, "resources:write")
     record = to_resource_records([row])[0]
     return find_scope_holders(actor, [*(scope.name for scope in record.scopes), record.identifier])
+
+
+def get_catalog(organization_id: str) -> Catalog:
+    """Return the organization's resources and their scopes. Usually cached, without a query."""
+    cached = _catalogs.get(organization_id)
+    if cached is not None:
+        return cached
+    read = _catalogs.read(
+        organization_id, read=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
+    )
+    return read or _EMPTY_CATALOG
+
+
+def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resource:
+    """Return the resource's row for an actor with the permission.
+
+    Raises Forbidden before querying, and NotFound for a resource that does not exist, belongs to another
+    organization or, for an actor with only ``:own``, to another user.
+    """
+    actor.require_for_own(permission)
+    row_id = parse_public_id("res", resource_id)
+    row = None
+    if row_id is not None:
+        statement = select(Resource).where(
+            Resource.organization_id == actor.organization_id, Resource.id == row_id
+        )
+        row = db.session.scalar(statement, execution_options={"populate_existing": True})
+    if row is None:
+        raise NotFound("There is no such resource.")
+    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
+        if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
+            raise NotFound("There is no such resource.")
+        actor.require(permission, owner_id=row.created_by_user_id)
+    return row
+
+
+def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
+    """Set the values and raise the version. Return False if the row was changed since it was read."""
+    statement = (
+        update(Resource)
+        .where(
+            Resource.organization_id == row.organization_id,
+            Resource.id == row.id,
+            Resource.version == row.version,
+        )
+        .values(**values, version=row.version + 1)
+    )
+    return count_changed(statement) == 1
+
+
+def to_resource_columns(fields: ResourceFields) -> dict[str, Any]:
+    """Return the columns that store the fields. Scopes have rows of their own."""
+    values = {name: getattr(fields, name) for name in FIELDS if name != "scopes"}
+    return values | {"name_key": name_key(fields.name)}
+
+
+def to_resource_records(rows: Sequence[Resource]) -> list[ResourceRecord]:
+    """Return the rows as records, with one query for all scopes."""
+    scopes: dict[UUID, list[ScopeWords]] = {row.id: [] for row in rows}
+    if rows:
+        found = db.session.scalars(
+            select(Scope)
+            .where(Scope.organization_id == rows[0].organization_id, Scope.resource_id.in_(scopes))
+            .order_by(Scope.name)
+            .execution_options(populate_existing=True)
+        )
+        for scope in found:
+            if scope.resource_id is not None:
+                scopes[scope.resource_id].append(ScopeWords(scope.name, scope.title, scope.description))
+    return [_record(row, scopes[row.id]) for row in rows]
+
+
+def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
+    resources: dict[str, KnownResource] = {}
+    owners: dict[str, str] = {}
+    for identifier, status, chosen, seconds, scope in rows:
+        resources[identifier] = KnownResource(identifier, status == resource_model.ACTIVE, chosen, seconds)
+        if scope is not None:
+            owners[scope] = identifier
+    return Catalog(resources, owners)
+
+
+def _record(row: Resource, scopes: Iterable[ScopeWords]) -> ResourceRecord:
+    values = {name: getattr(row, name) for name in FIELDS if name != "scopes"}
+    return ResourceRecord(
+        **values,
+        scopes=tuple(scopes),
+        id=row.id,
+        organization_id=row.organization_id,
+        version=row.version,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        created_by_user_id=row.created_by_user_id,
+        updated_at=row.updated_at,
+    )
 
 
 def _enforce_resource_limit(actor: Actor) -> None:

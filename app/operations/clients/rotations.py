@@ -43,6 +43,11 @@ from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import format_client_id, public_id
 from app.tenant_fence import ACROSS
 
+_MAX_ATTEMPTS = 10
+BATCH_SIZE = 200
+_Position = tuple[datetime, str, UUID]
+_POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
@@ -69,6 +74,39 @@ class Rotation:
 def get_rotation(actor: Actor, client_id: str) -> Rotation:
     """Return the client's rotation. Raises NotFound, Forbidden."""
     return load_rotation(get_client_row(actor, client_id, "credentials:read"))
+
+
+def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
+    """Change when the old secrets expire, and whether their tokens expire with them.
+
+    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. Raises InvalidInput
+    naming every wrong field, Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
+    ``credential.retired`` for each that changes, ``credential.revoked`` for each that is revoked.
+    """
+    terms = validate_rotation_terms(fields)
+    rotation = _update_terms(actor, client_id, terms)
+    if terms.ends_in_seconds != 0:
+        return rotation
+    for record in rotation.old:
+        revoke_credentials(
+            actor, client_id, credential_id=record.public_id, revoke_tokens=record.takes_tokens
+        )
+    return get_rotation(actor, client_id)
+
+
+@transaction
+def cancel_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False) -> list[CredentialRecord]:
+    """Restore the previous expiry of the old secrets. With ``revoke_new`` also revoke the new secret.
+
+    Returns the active secrets. Raises Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
+    ``credential.kept`` for each old one, ``credential.revoked`` for the new one.
+    """
+    new = _require_in_progress(load_rotation(get_client_row(actor, client_id, "credentials:write"))).new
+    active = restore_retiring_secrets(actor, client_id)
+    if not revoke_new or new is None:
+        return active
+    revoke_credentials(actor, client_id, credential_id=new.public_id)
+    return [record for record in active if record.id != new.id]
 
 
 @read
@@ -100,6 +138,20 @@ def load_rotation(client: Client) -> Rotation:
     )
 
 
+def send_expiry_reminders(actor: Actor, batch: int = BATCH_SIZE) -> Iterator[int]:
+    """Send reminders for secrets that expire soon and are still in use. Yield 1 for each reminder sent, or 0.
+
+    ``actor`` is the janitor. Each secret gets one reminder per expiry.
+    """
+    after: _Position | None = None
+    while True:
+        due, after = _load_due_secrets(batch, after)
+        for organization_id, credential_id in due:
+            yield int(_send_reminder(Actor.system(organization_id, actor.label), credential_id))
+        if after is None:
+            return
+
+
 def _find_new_secret(live: Sequence[CredentialRecord], started: datetime) -> CredentialRecord | None:
     made_since = [record for record in live if not record.is_retiring and record.created_at >= started]
     return made_since[0] if made_since else None
@@ -107,27 +159,6 @@ def _find_new_secret(live: Sequence[CredentialRecord], started: datetime) -> Cre
 
 def _to_secret_use(record: CredentialRecord) -> SecretUse:
     return SecretUse(record.first_used_at, record.last_used_at, len(record.addresses))
-
-
-_MAX_ATTEMPTS = 10
-
-
-def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
-    """Change when the old secrets expire, and whether their tokens expire with them.
-
-    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. Raises InvalidInput
-    naming every wrong field, Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
-    ``credential.retired`` for each that changes, ``credential.revoked`` for each that is revoked.
-    """
-    terms = validate_rotation_terms(fields)
-    rotation = _update_terms(actor, client_id, terms)
-    if terms.ends_in_seconds != 0:
-        return rotation
-    for record in rotation.old:
-        revoke_credentials(
-            actor, client_id, credential_id=record.public_id, revoke_tokens=record.takes_tokens
-        )
-    return get_rotation(actor, client_id)
 
 
 @transaction
@@ -179,44 +210,10 @@ def _audit_values(ends: datetime | None, takes_tokens: bool) -> dict[str, Any]:
     return {"expires_at": ends.isoformat() if ends else None, "revokes_tokens": takes_tokens}
 
 
-@transaction
-def cancel_rotation(actor: Actor, client_id: str, *, revoke_new: bool = False) -> list[CredentialRecord]:
-    """Restore the previous expiry of the old secrets. With ``revoke_new`` also revoke the new secret.
-
-    Returns the active secrets. Raises Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
-    ``credential.kept`` for each old one, ``credential.revoked`` for the new one.
-    """
-    new = _require_in_progress(load_rotation(get_client_row(actor, client_id, "credentials:write"))).new
-    active = restore_retiring_secrets(actor, client_id)
-    if not revoke_new or new is None:
-        return active
-    revoke_credentials(actor, client_id, credential_id=new.public_id)
-    return [record for record in active if record.id != new.id]
-
-
 def _require_in_progress(rotation: Rotation) -> Rotation:
     if not rotation.is_under_way:
         raise Conflict("No rotation is in progress.", code="no_rotation")
     return rotation
-
-
-BATCH_SIZE = 200
-_Position = tuple[datetime, str, UUID]
-_POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
-
-
-def send_expiry_reminders(actor: Actor, batch: int = BATCH_SIZE) -> Iterator[int]:
-    """Send reminders for secrets that expire soon and are still in use. Yield 1 for each reminder sent, or 0.
-
-    ``actor`` is the janitor. Each secret gets one reminder per expiry.
-    """
-    after: _Position | None = None
-    while True:
-        due, after = _load_due_secrets(batch, after)
-        for organization_id, credential_id in due:
-            yield int(_send_reminder(Actor.system(organization_id, actor.label), credential_id))
-        if after is None:
-            return
 
 
 @read

@@ -24,7 +24,6 @@ from app.rules.identifiers import new_id, public_id
 from app.rules.languages.sentences import sentence
 
 _TEXT_FIELDS = ("title", "description")
-
 IDENTITY_SCOPES = {
     "openid": (sentence("Sign you in"), sentence("Know which account is yours.")),
     "profile": (sentence("See your name"), sentence("Your name and the other parts of your profile.")),
@@ -54,23 +53,6 @@ class ScopeRecord:
     def resource_public_id(self) -> str | None:
         """``res_…`` of its resource, or None for a scope that is valid at any resource."""
         return None if self.resource_id is None else public_id("res", self.resource_id)
-
-
-def seed_identity_scopes(organization_id: str) -> None:
-    """Add the scopes of OpenID Connect to a new organization, in the transaction that creates it."""
-    now = clock.now()
-    for name, (title, description) in IDENTITY_SCOPES.items():
-        db.session.add(
-            Scope(
-                organization_id=organization_id,
-                id=new_id(),
-                name=name,
-                title=title,
-                description=description,
-                is_identity=True,
-                created_at=now,
-            )
-        )
 
 
 @read
@@ -152,6 +134,49 @@ def update_scope(
     return replace(scope, **values, version=scope.version + 1), changed
 
 
+@transaction
+def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
+    """Add unknown scopes, without texts yet. Return the new names.
+
+    Audit: ``scope.added``.
+    """
+    actor.require("resources:write")
+    known = {scope.name for scope in list_scopes(actor)}
+    new = [name for name in dict.fromkeys(names) if name not in known]
+    for name in new:
+        db.session.add(
+            Scope(
+                organization_id=actor.organization_id,
+                id=new_id(),
+                name=name,
+                created_at=clock.now(),
+                created_by=actor.label[:200],
+            )
+        )
+        audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
+    if new:
+        # The discovery document lists them.
+        view_changes.mark(actor.organization_id)
+    return new
+
+
+def seed_identity_scopes(organization_id: str) -> None:
+    """Add the scopes of OpenID Connect to a new organization, in the transaction that creates it."""
+    now = clock.now()
+    for name, (title, description) in IDENTITY_SCOPES.items():
+        db.session.add(
+            Scope(
+                organization_id=organization_id,
+                id=new_id(),
+                name=name,
+                title=title,
+                description=description,
+                is_identity=True,
+                created_at=now,
+            )
+        )
+
+
 def _select_scopes(actor: Actor) -> Select[Scope, str]:
     return (
         select(Scope, Resource.name)
@@ -181,29 +206,3 @@ def _record(scope: Scope, resource_name: str | None) -> ScopeRecord:
         resource_name,
         scope.version,
     )
-
-
-@transaction
-def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
-    """Add unknown scopes, without texts yet. Return the new names.
-
-    Audit: ``scope.added``.
-    """
-    actor.require("resources:write")
-    known = {scope.name for scope in list_scopes(actor)}
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    for name in new:
-        db.session.add(
-            Scope(
-                organization_id=actor.organization_id,
-                id=new_id(),
-                name=name,
-                created_at=clock.now(),
-                created_by=actor.label[:200],
-            )
-        )
-        audit.record(actor, "scope.added", target_type="scope", target_id=name[:64])
-    if new:
-        # The discovery document lists them.
-        view_changes.mark(actor.organization_id)
-    return new

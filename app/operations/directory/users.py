@@ -123,7 +123,7 @@ def create_user(
 
 
 @transaction
-def vouch_for_user(organization_id: str, user_id: UUID) -> None:
+def mark_user_verified(organization_id: str, user_id: UUID) -> None:
     """Mark the account as verified by an administrator. The caller records the audit event.
 
     What is set up in the account then stays when its email address is verified for the first time.

@@ -38,64 +38,6 @@ from app.rules.organizations.settings_effects import refresh_token_expiry
 FILTERS = ("client_id", "user_id")
 # The id prefix and noun of each filter except client_id, which names its organization and is parsed differently.
 _ID_PREFIXES = {"user_id": ("usr", "user"), "credential_id": ("sec", "secret")}
-
-
-def restrict_to_visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -> Select[Any]:
-    """Join the client and user of the model's rows and restrict the query to rows the actor can access.
-
-    Raises Forbidden.
-    """
-    statement = (
-        statement.join(
-            Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id)
-        )
-        .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
-        .where(model.organization_id == actor.organization_id)
-    )
-    return restrict_to_own_clients(actor, statement, permission)
-
-
-def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Select[Any]:
-    """Restrict a query that joins Client to the actor's clients if they have only ``:own``.
-
-    Raises Forbidden.
-    """
-    actor.require_for_own(permission)
-    if actor.has_permission(permission):
-        return statement
-    # A client owns nothing, so without a user ``:own`` matches no rows.
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
-
-
-def filter_conditions(
-    actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
-) -> Iterator[ColumnElement[bool]]:
-    """Yield the query conditions for the filters, which are exact public ids.
-
-    Raises InvalidInput naming an invalid filter.
-    """
-    findings = Findings()
-    find_unknown(findings, filters, tuple(columns), noun="filter")
-    findings.raise_if_any()
-    for name, value in filters.items():
-        if name == "client_id":
-            client = parse_client_id(value)
-            if client is None:
-                raise InvalidInput("This is not a valid client_id.", field=name)
-            yield columns[name] == client[1] if client[0] == actor.organization_id else false()
-            continue
-        prefix, noun = _ID_PREFIXES[name]
-        row_id = parse_public_id(prefix, value)
-        if row_id is None:
-            raise InvalidInput(f"This is not the id of a {noun}.", field=name)
-        yield columns[name] == row_id
-
-
-def filter_columns(model: Any) -> dict[str, Any]:
-    """Return the columns of a model by the names in FILTERS."""
-    return {name: getattr(model, name) for name in FILTERS}
-
-
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
@@ -155,20 +97,20 @@ def list_grants(
 
 
 @read
-def get_grant(actor: Actor, public: str) -> GrantRecord:
+def get_grant(actor: Actor, public_grant_id: str) -> GrantRecord:
     """Return one active grant. Raises NotFound, Forbidden."""
-    return _get(actor, public, "tokens:read")
+    return _get(actor, public_grant_id, "tokens:read")
 
 
 @transaction
-def revoke_grant(actor: Actor, public: str, *, client_id: str | None = None) -> GrantRecord:
+def revoke_grant(actor: Actor, public_grant_id: str, *, client_id: str | None = None) -> GrantRecord:
     """Revoke a grant and every token issued under it, refresh token included.
 
     The user's consent remains, so the app can request access again. Raises NotFound if the grant is no longer
     active or, where ``client_id`` is given, belongs to another client, and Forbidden. Audit:
     ``grant.revoked``.
     """
-    record = _get(actor, public, "tokens:revoke")
+    record = _get(actor, public_grant_id, "tokens:revoke")
     if client_id not in {None, record.client_id}:
         raise _not_found()
     if not grants.revoke_grant_by_id(actor, record.id, reason="revoked"):
@@ -183,8 +125,64 @@ def revoke_grant(actor: Actor, public: str, *, client_id: str | None = None) -> 
     return replace(record, revoked_at=clock.now())
 
 
-def _get(actor: Actor, public: str, permission: str) -> GrantRecord:
-    row_id = parse_public_id(PREFIX, public)
+def restrict_to_visible(actor: Actor, statement: Select[Any], model: Any, permission: str) -> Select[Any]:
+    """Join the client and user of the model's rows and restrict the query to rows the actor can access.
+
+    Raises Forbidden.
+    """
+    statement = (
+        statement.join(
+            Client, (Client.organization_id == model.organization_id) & (Client.id == model.client_id)
+        )
+        .join(User, (User.organization_id == model.organization_id) & (User.id == model.user_id))
+        .where(model.organization_id == actor.organization_id)
+    )
+    return restrict_to_own_clients(actor, statement, permission)
+
+
+def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: str) -> Select[Any]:
+    """Restrict a query that joins Client to the actor's clients if they have only ``:own``.
+
+    Raises Forbidden.
+    """
+    actor.require_for_own(permission)
+    if actor.has_permission(permission):
+        return statement
+    # A client owns nothing, so without a user ``:own`` matches no rows.
+    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
+
+
+def filter_conditions(
+    actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
+) -> Iterator[ColumnElement[bool]]:
+    """Yield the query conditions for the filters, which are exact public ids.
+
+    Raises InvalidInput naming an invalid filter.
+    """
+    findings = Findings()
+    find_unknown(findings, filters, tuple(columns), noun="filter")
+    findings.raise_if_any()
+    for name, value in filters.items():
+        if name == "client_id":
+            client = parse_client_id(value)
+            if client is None:
+                raise InvalidInput("This is not a valid client_id.", field=name)
+            yield columns[name] == client[1] if client[0] == actor.organization_id else false()
+            continue
+        prefix, noun = _ID_PREFIXES[name]
+        row_id = parse_public_id(prefix, value)
+        if row_id is None:
+            raise InvalidInput(f"This is not the id of a {noun}.", field=name)
+        yield columns[name] == row_id
+
+
+def filter_columns(model: Any) -> dict[str, Any]:
+    """Return the columns of a model by the names in FILTERS."""
+    return {name: getattr(model, name) for name in FILTERS}
+
+
+def _get(actor: Actor, public_grant_id: str, permission: str) -> GrantRecord:
+    row_id = parse_public_id(PREFIX, public_grant_id)
     statement = _visible(actor, permission)
     row = None if row_id is None else db.session.execute(statement.where(Grant.id == row_id)).first()
     if row is None:

@@ -29,7 +29,6 @@ from app.operations.statements import Statement, insert_into
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import current_unit_of_work
 from app.operations.tokens import access_tokens, id_tokens
-from app.operations.tokens import access_tokens as audiences
 from app.operations.tokens.access_tokens import TokenAnswer
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
@@ -45,131 +44,10 @@ CONSENT_OF_GRANT = and_(
     Consent.user_id == Grant.user_id,
     Consent.client_id == Grant.client_id,
 )
-
-
-@cache
-def grant_issued_after_cutoffs() -> ColumnElement[bool]:
-    """Return the condition that no cutoff revokes the grant (IT-3).
-
-    Organization, client, user and secret each have cutoffs.
-    """
-    grant, allowed = Grant, Grant.allowed_at
-    organization = aliased(Organization)
-    client, user, secret = aliased(Client), aliased(User), aliased(Credential)
-    return not_(
-        or_(
-            exists().where(
-                organization.id == grant.organization_id,
-                or_(
-                    organization.tokens_valid_from > allowed,
-                    organization.tokens_not_before > allowed,
-                    organization.sessions_not_before > grant.auth_time,
-                ),
-            ),
-            _has_later_cutoff(client, grant, grant.client_id, allowed),
-            _has_later_cutoff(user, grant, grant.user_id, allowed),
-            _has_later_cutoff(secret, grant, grant.credential_id, allowed),
-            _expired_with_tokens(secret, grant),
-        )
-    )
-
-
-def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """Return the condition that the grant's refresh token has not expired by age or disuse.
-
-    The same rule in Python is ``settings_effects.refresh_token_expiry``.
-    """
-    limits = settings["oauth"]["refresh_token"]
-    now = clock.now()
-    longest = longest_life(settings)
-    return and_(
-        true() if longest is None else _is_within_consent(settings, now - timedelta(seconds=longest)),
-        Grant.refresh_digest.is_not(None),
-        Grant.expires_at > now,
-        Grant.idle_expires_at > now,
-        Grant.created_at > now - timedelta(seconds=limits["ttl_seconds"]),
-        or_(
-            Grant.refreshed_at.is_(None),
-            Grant.refreshed_at > now - timedelta(seconds=limits["idle_ttl_seconds"]),
-        ),
-    )
-
-
-def is_active_grant(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """Return the condition that the client can still use the grant, for lists and counts."""
-    return and_(
-        Grant.revoked_at.is_(None),
-        Grant.expires_at > clock.now(),
-        or_(Grant.refresh_digest.is_(None), can_refresh(settings)),
-        grant_issued_after_cutoffs(),
-    )
-
-
-def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
-    """Return the condition that the grant relies on a stored consent.
-
-    That is so if the user's consent exists and the client is one that users are asked about.
-    """
-    consent, client = aliased(Consent), aliased(Client)
-    given = exists().where(
-        consent.organization_id == Grant.organization_id,
-        consent.user_id == Grant.user_id,
-        consent.client_id == Grant.client_id,
-    )
-    if asks_people(FIRST_PARTY, settings):
-        return given
-    return given & exists().where(
-        client.organization_id == Grant.organization_id,
-        client.id == Grant.client_id,
-        client.trust != FIRST_PARTY,
-    )
-
-
-def _is_within_consent(settings: Mapping[str, Any], given_after: datetime) -> ColumnElement[bool]:
-    return or_(Grant.allowed_at > given_after, not_(is_consented(settings)))
-
-
-@cache
-def token_issued_after_cutoffs() -> ColumnElement[bool]:
-    """Return the condition that no cutoff applies to an access token. Its grant is checked separately."""
-    token, issued = AccessToken, AccessToken.issued_at
-    organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
-    return not_(
-        or_(
-            exists().where(
-                organization.id == token.organization_id,
-                or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
-            ),
-            _has_later_cutoff(client, token, token.client_id, issued),
-            _has_later_cutoff(secret, token, token.credential_id, issued),
-            _expired_with_tokens(secret, token),
-        )
-    )
-
-
-def _has_later_cutoff(holder: Any, row: Any, holder_id: Any, issued_at: Any) -> ColumnElement[bool]:
-    return exists().where(
-        holder.organization_id == row.organization_id,
-        holder.id == holder_id,
-        holder.tokens_not_before > issued_at,
-    )
-
-
-def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
-    return exists().where(
-        secret.organization_id == row.organization_id,
-        secret.id == row.credential_id,
-        secret.takes_tokens.is_(True),
-        secret.expires_at <= bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type),
-    )
-
-
 # Access tokens expire within a day. Revocation log entries are kept that long.
 MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)
 # The limit per user and client. One more grant revokes the oldest, so that the table stays bounded.
 MAX_ACTIVE_GRANTS = 100
-
-
 _INSERT = Statement(insert_into(Grant))
 _INSERT_TOKEN = Statement(insert_into(AccessToken))
 _LOG = Statement(insert_into(Revocation))
@@ -204,8 +82,9 @@ _REVOKE = Statement(
 class NewGrant:
     """What a user allowed, before the grant is stored.
 
-    ``resources`` are all that were allowed, ``asked`` those that this token request is for (RFC 8707).
-    ``ends_at`` is when the grant expires at the latest, if the user or the organization limited the consent.
+    ``resources`` are all that were allowed, ``requested_resources`` those that this token request is for (RFC
+    8707). ``expires_at`` is when the grant expires at the latest, if the user or the organization limited the
+    consent.
     """
 
     id: UUID
@@ -217,10 +96,10 @@ class NewGrant:
     allowed_at: datetime
     acr: str | None = None
     resources: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
+    requested_resources: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = None
     nonce: str | None = None
-    ends_at: datetime | None = None
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,97 +110,73 @@ class PreparedTokens:
     answer: TokenAnswer
 
 
-def client_actor(client: ClientSnapshot, address: str | None, request_id: str | None) -> Actor:
-    """Return the client as an actor without permissions: it acts only on the tokens that it presents."""
-    return Actor(
-        "client",
-        client.organization.id,
-        client.organization.id,
-        client_id=client.id,
-        label=client.name,
-        ip_address=address,
-        request_id=request_id,
-    )
-
-
-def create_grant(actor: Actor, authenticated: AuthenticatedClient, new: NewGrant) -> TokenAnswer:
+def create_grant(actor: Actor, authenticated: AuthenticatedClient, grant: NewGrant) -> TokenAnswer:
     """Store a grant and issue its first tokens, in the current transaction. Audit: ``grant.created``."""
     client = authenticated.client
     now = clock.now()
     settings = client.organization.settings["oauth"]["refresh_token"]
     refresh_token = None
-    if issues_refresh_token(client, new.scopes):
+    if issues_refresh_token(client, grant.scopes):
         refresh_token = current_unit_of_work().stable_value(
-            "refresh_token", lambda: generate_refresh_token(client, new.id)
+            "refresh_token", lambda: generate_refresh_token(client, grant.id)
         )
-    prepared = prepare_tokens(authenticated, new, new.scopes, refresh_token)
+    prepared = prepare_tokens(authenticated, grant, grant.scopes, refresh_token)
     expires_at = now + (
         timedelta(seconds=settings["ttl_seconds"]) if refresh_token else MAX_ACCESS_TOKEN_LIFETIME
     )
-    expires_at = min(expires_at, new.ends_at or expires_at)
+    expires_at = min(expires_at, grant.expires_at or expires_at)
     idle_expires_at = (
         min(expires_at, now + timedelta(seconds=settings["idle_ttl_seconds"])) if refresh_token else None
     )
     _INSERT.write(
         organization_id=client.organization.id,
-        id=new.id,
+        id=grant.id,
         client_id=client.id,
-        user_id=new.user_id,
-        session_id=new.session_id,
-        scope=" ".join(new.scopes),
-        auth_time=new.auth_time,
-        amr=new.amr,
-        acr=new.acr,
-        resource=" ".join(new.resources),
-        claims=new.claims,
+        user_id=grant.user_id,
+        session_id=grant.session_id,
+        scope=" ".join(grant.scopes),
+        auth_time=grant.auth_time,
+        amr=grant.amr,
+        acr=grant.acr,
+        resource=" ".join(grant.resources),
+        claims=grant.claims,
         dpop_jkt=authenticated.dpop_jkt if client.is_public else None,
         credential_id=authenticated.credential_id,
         created_at=now,
-        allowed_at=new.allowed_at,
+        allowed_at=grant.allowed_at,
         expires_at=expires_at,
         idle_expires_at=idle_expires_at,
         refreshed_at=now if refresh_token else None,
         generation=0,
         refresh_digest=digest(refresh_token) if refresh_token else None,
     )
-    store_access_token(authenticated, new, prepared)
-    if new.session_id is not None and "openid" in new.scopes:
-        logout.add_listener(client, new.session_id, new.user_id)
-    _revoke_oldest(actor, client, new.user_id)
+    store_access_token(authenticated, grant, prepared)
+    if grant.session_id is not None and "openid" in grant.scopes:
+        logout.add_listener(client, grant.session_id, grant.user_id)
+    _revoke_oldest(actor, client, grant.user_id)
     audit.record(
         actor,
         "grant.created",
         target_type="grant",
-        target_id=public_id("grt", new.id),
-        after={"user": public_id("usr", new.user_id), "scopes": list(new.scopes)},
+        target_id=public_id("grt", grant.id),
+        after={"user": public_id("usr", grant.user_id), "scopes": list(grant.scopes)},
     )
     return prepared.answer
 
 
-def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
-    surplus = _SURPLUS.rows(
-        organization_id=client.organization.id,
-        user_id=user_id,
-        client_id=client.id,
-        now=clock.now(),
-        most=MAX_ACTIVE_GRANTS,
-    )
-    for (grant_id,) in surplus:
-        revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
+def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
+    """Revoke the grant and all its tokens, in the current transaction.
 
-
-def ensure_signing_keys(client: ClientSnapshot) -> None:
-    """Create the signing keys for the client's tokens if they are missing.
-
-    Call this before a transaction, because generating an RSA key takes a second.
+    Returns False if it was already revoked. Writes the revocation log. The caller records the audit event.
     """
-    organization = client.organization
-    if "openid" in client.document["scopes"]:
-        signing_keys.get_active_key(organization, id_tokens.algorithm_of(client))
-    if audiences.may_be_jwt(client):
-        signing_keys.get_active_key(
-            organization, signing_algorithm_for(client.document, organization.settings)
-        )
+    now = clock.now()
+    changed = _REVOKE.write(
+        of_organization=actor.organization_id, of_grant=grant_id, revoked_at=now, revoked_reason=reason
+    )
+    if changed != 1:
+        return False
+    log_revocation(actor.organization_id, "grant", grant_id.bytes)
+    return True
 
 
 def prepare_tokens(
@@ -342,11 +197,11 @@ def prepare_tokens(
             scopes,
             now=now,
             subject=subject,
-            resources=audiences.chosen(client, grant.scopes, grant.resources, grant.asked),
+            resources=access_tokens.chosen(client, grant.scopes, grant.resources, grant.requested_resources),
             auth_time=grant.auth_time,
             acr=grant.acr,
             dpop_jkt=authenticated.dpop_jkt,
-            ends_by=grant.ends_at,
+            ends_by=grant.expires_at,
         )
         id_token = None
         if "openid" in scopes:
@@ -375,12 +230,6 @@ def prepare_tokens(
     return current_unit_of_work().stable_value("tokens", generate)
 
 
-def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
-    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
-    asked = names_for(grant.claims, ID_TOKEN)
-    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}
-
-
 def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prepared: PreparedTokens) -> None:
     """Insert the access token's row, with its grant and the secret that authenticated the client."""
     _INSERT_TOKEN.write(
@@ -390,6 +239,20 @@ def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prep
         credential_id=authenticated.credential_id,
         **prepared.row,
     )
+
+
+def ensure_signing_keys(client: ClientSnapshot) -> None:
+    """Create the signing keys for the client's tokens if they are missing.
+
+    Call this before a transaction, because generating an RSA key takes a second.
+    """
+    organization = client.organization
+    if "openid" in client.document["scopes"]:
+        signing_keys.get_active_key(organization, id_tokens.algorithm_of(client))
+    if access_tokens.may_be_jwt(client):
+        signing_keys.get_active_key(
+            organization, signing_algorithm_for(client.document, organization.settings)
+        )
 
 
 def issues_refresh_token(client: ClientSnapshot, scopes: tuple[str, ...]) -> bool:
@@ -408,21 +271,6 @@ def generate_refresh_token(client: ClientSnapshot, grant_id: UUID) -> str:
     )
 
 
-def revoke_grant_by_id(actor: Actor, grant_id: UUID, *, reason: str) -> bool:
-    """Revoke the grant and all its tokens, in the current transaction.
-
-    Returns False if it was already revoked. Writes the revocation log. The caller records the audit event.
-    """
-    now = clock.now()
-    changed = _REVOKE.write(
-        of_organization=actor.organization_id, of_grant=grant_id, revoked_at=now, revoked_reason=reason
-    )
-    if changed != 1:
-        return False
-    log_revocation(actor.organization_id, "grant", grant_id.bytes)
-    return True
-
-
 def log_revocation(
     organization_id: str, kind: str, subject: bytes, *, not_before: datetime | None = None
 ) -> None:
@@ -436,3 +284,151 @@ def log_revocation(
         not_before=not_before or now,
         expires_at=now + MAX_ACCESS_TOKEN_LIFETIME,
     )
+
+
+def client_actor(client: ClientSnapshot, ip_address: str | None, request_id: str | None) -> Actor:
+    """Return the client as an actor without permissions: it acts only on the tokens that it presents."""
+    return Actor(
+        "client",
+        client.organization.id,
+        client.organization.id,
+        client_id=client.id,
+        label=client.name,
+        ip_address=ip_address,
+        request_id=request_id,
+    )
+
+
+def is_active_grant(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that the client can still use the grant, for lists and counts."""
+    return and_(
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > clock.now(),
+        or_(Grant.refresh_digest.is_(None), can_refresh(settings)),
+        grant_issued_after_cutoffs(),
+    )
+
+
+def can_refresh(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that the grant's refresh token has not expired by age or disuse.
+
+    The same rule in Python is ``settings_effects.refresh_token_expiry``.
+    """
+    limits = settings["oauth"]["refresh_token"]
+    now = clock.now()
+    longest = longest_life(settings)
+    return and_(
+        true() if longest is None else _is_within_consent(settings, now - timedelta(seconds=longest)),
+        Grant.refresh_digest.is_not(None),
+        Grant.expires_at > now,
+        Grant.idle_expires_at > now,
+        Grant.created_at > now - timedelta(seconds=limits["ttl_seconds"]),
+        or_(
+            Grant.refreshed_at.is_(None),
+            Grant.refreshed_at > now - timedelta(seconds=limits["idle_ttl_seconds"]),
+        ),
+    )
+
+
+def is_consented(settings: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that the grant relies on a stored consent.
+
+    That is so if the user's consent exists and the client is one that users are asked about.
+    """
+    consent, client = aliased(Consent), aliased(Client)
+    given = exists().where(
+        consent.organization_id == Grant.organization_id,
+        consent.user_id == Grant.user_id,
+        consent.client_id == Grant.client_id,
+    )
+    if asks_people(FIRST_PARTY, settings):
+        return given
+    return given & exists().where(
+        client.organization_id == Grant.organization_id,
+        client.id == Grant.client_id,
+        client.trust != FIRST_PARTY,
+    )
+
+
+@cache
+def grant_issued_after_cutoffs() -> ColumnElement[bool]:
+    """Return the condition that no cutoff revokes the grant (IT-3).
+
+    Organization, client, user and secret each have cutoffs.
+    """
+    grant, allowed = Grant, Grant.allowed_at
+    organization = aliased(Organization)
+    client, user, secret = aliased(Client), aliased(User), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == grant.organization_id,
+                or_(
+                    organization.tokens_valid_from > allowed,
+                    organization.tokens_not_before > allowed,
+                    organization.sessions_not_before > grant.auth_time,
+                ),
+            ),
+            _has_later_cutoff(client, grant, grant.client_id, allowed),
+            _has_later_cutoff(user, grant, grant.user_id, allowed),
+            _has_later_cutoff(secret, grant, grant.credential_id, allowed),
+            _expired_with_tokens(secret, grant),
+        )
+    )
+
+
+@cache
+def token_issued_after_cutoffs() -> ColumnElement[bool]:
+    """Return the condition that no cutoff applies to an access token. Its grant is checked separately."""
+    token, issued = AccessToken, AccessToken.issued_at
+    organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
+    return not_(
+        or_(
+            exists().where(
+                organization.id == token.organization_id,
+                or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
+            ),
+            _has_later_cutoff(client, token, token.client_id, issued),
+            _has_later_cutoff(secret, token, token.credential_id, issued),
+            _expired_with_tokens(secret, token),
+        )
+    )
+
+
+def _is_within_consent(settings: Mapping[str, Any], given_after: datetime) -> ColumnElement[bool]:
+    return or_(Grant.allowed_at > given_after, not_(is_consented(settings)))
+
+
+def _has_later_cutoff(holder: Any, row: Any, holder_id: Any, issued_at: Any) -> ColumnElement[bool]:
+    return exists().where(
+        holder.organization_id == row.organization_id,
+        holder.id == holder_id,
+        holder.tokens_not_before > issued_at,
+    )
+
+
+def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
+    return exists().where(
+        secret.organization_id == row.organization_id,
+        secret.id == row.credential_id,
+        secret.takes_tokens.is_(True),
+        secret.expires_at <= bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type),
+    )
+
+
+def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
+    surplus = _SURPLUS.rows(
+        organization_id=client.organization.id,
+        user_id=user_id,
+        client_id=client.id,
+        now=clock.now(),
+        most=MAX_ACTIVE_GRANTS,
+    )
+    for (grant_id,) in surplus:
+        revoke_grant_by_id(actor, grant_id, reason="too_many_grants")
+
+
+def _requested_id_token_claims(client: ClientSnapshot, grant: NewGrant) -> dict[str, Any]:
+    """Return the user claims that the ``claims`` parameter requests for the ID token (OIDC Core 5.5)."""
+    asked = names_for(grant.claims, ID_TOKEN)
+    return claims_for(get_user(client.organization.id, grant.user_id).claims, (), asked) if asked else {}

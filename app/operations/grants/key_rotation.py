@@ -40,9 +40,17 @@ from app.tenant_fence import ACROSS
 
 RSA_BITS = 3072
 AnyKey = RSAKey | ECKey | OKPKey
-
 _JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
 _generation_locks = tuple(threading.Lock() for _ in range(64))
+# Verifiers cache key sets. This long after its publication every verifier knows a key.
+PUBLISHED_BEFORE_USE = timedelta(days=1)
+# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
+# signed with the old key in the second of its retirement.
+PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
+LEASE_NAME = "key-rotation"
+CHECK_INTERVAL_SECONDS = 3600
+_PAGE_SIZE = 500
+_log = logging.getLogger("gatehouse.keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,88 @@ class NewKey:
     kid: str
     public_jwk: dict[str, Any]
     sealed_private_key: bytes = field(repr=False)
+
+
+class _LostRace(Exception):
+    """Another worker took the same step first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    limits: Bounds
+    organization_id: str
+    id: UUID
+    algorithm: str
+    activated_at: datetime
+    settings: dict[str, Any]
+    successor_created_at: datetime | None
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether its successor must be published or activated now."""
+        if self.successor_created_at is not None:
+            return self.successor_created_at <= now - PUBLISHED_BEFORE_USE
+        seconds: int = effective_settings(self.settings, self.limits)["oauth"]["signing"]["rotation_seconds"]
+        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
+
+
+def advance_rotation(actor: Actor, algorithm: str) -> str:
+    """Publish a successor of the active key, or activate one published for a day. Return its ``kid``.
+
+    The retired key stays published until nothing it signed can still be valid. Calling this too early or
+    concurrently changes nothing. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
+    """
+    ensure_key(actor, algorithm, key_model.NEXT)
+    try:
+        return _step(actor, algorithm)
+    except _LostRace:
+        return _active_kid(actor.organization_id, algorithm)
+
+
+def replace_key_immediately(actor: Actor, algorithm: str) -> str:
+    """Replace every key of the algorithm, the next one included, and return the new ``kid`` (KY-5).
+
+    Signatures of the removed keys no longer verify once verifiers fetch the key set again. Raises Conflict if
+    another caller replaced the keys at the same time. Audit: ``signing_key.removed`` for each,
+    ``signing_key.created``.
+    """
+    key = generate_key(actor.organization_id, algorithm)
+    try:
+        _replace(actor, key)
+    except IntegrityError as error:
+        raise Conflict(
+            "The keys were changed at the same time. Check the current keys, then try again."
+        ) from error
+    return key.kid
+
+
+def rotate_due_keys(actor: Actor) -> list[str]:
+    """Take the next rotation step for every key that is due. Return the ``kid`` of each successor.
+
+    Every worker calls this, and a lease lets one of them run it once an hour. A key that cannot be rotated is
+    logged and does not affect the others. Raises Forbidden. Audit: as ``advance_rotation``.
+    """
+    actor.require("instance:write")
+    if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
+        return []
+    now = clock.now()
+    due = [key for key in _iterate_active_keys() if key.is_due(now)]
+    return [kid for kid in map(_advance, due) if kid is not None]
+
+
+def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:
+    """Record that the janitor removes these retired keys, in its transaction.
+
+    Audit: ``signing_key.removed``.
+    """
+    organization_id = actor.organization_id
+    rows = db.session.execute(
+        select(SigningKey.kid, SigningKey.algorithm).where(
+            SigningKey.organization_id == organization_id, SigningKey.id.in_(ids)
+        )
+    ).all()
+    view_changes.mark(organization_id)
+    for kid, algorithm in rows:
+        _record_event(actor, "removed", kid, algorithm)
 
 
 def ensure_key(actor: Actor, algorithm: str, state: str) -> None:
@@ -137,75 +227,18 @@ def _sealing_context(kid: str) -> str:
 
 
 def _generate_pair(algorithm: str) -> tuple[AnyKey, bytes]:
-    made: Any
-    kind: type[RSAKey] | type[ECKey] | type[OKPKey]
+    private_key: Any
+    jwk_type: type[RSAKey] | type[ECKey] | type[OKPKey]
     if algorithm in {"RS256", "PS256"}:
-        made, kind = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS), RSAKey
+        private_key, jwk_type = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS), RSAKey
     elif algorithm == "ES256":
-        made, kind = ec.generate_private_key(ec.SECP256R1()), ECKey
+        private_key, jwk_type = ec.generate_private_key(ec.SECP256R1()), ECKey
     else:
-        made, kind = ed25519.Ed25519PrivateKey.generate(), OKPKey
-    private = made.private_bytes(
+        private_key, jwk_type = ed25519.Ed25519PrivateKey.generate(), OKPKey
+    pem = private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return kind.import_key(private), private
-
-
-# Verifiers cache key sets. This long after its publication every verifier knows a key.
-PUBLISHED_BEFORE_USE = timedelta(days=1)
-# The maximum lifetime of ID tokens and JWT access tokens, plus an hour for clock differences and for a worker that
-# signed with the old key in the second of its retirement.
-PUBLISHED_AFTER_RETIREMENT = timedelta(days=1, hours=1)
-
-
-class _LostRace(Exception):
-    """Another worker took the same step first."""
-
-
-def advance_rotation(actor: Actor, algorithm: str) -> str:
-    """Publish a successor of the active key, or activate one published for a day. Return its ``kid``.
-
-    The retired key stays published until nothing it signed can still be valid. Calling this too early or
-    concurrently changes nothing. Audit: ``signing_key.created``, or ``.activated`` and ``.retired``.
-    """
-    ensure_key(actor, algorithm, key_model.NEXT)
-    try:
-        return _step(actor, algorithm)
-    except _LostRace:
-        return _active_kid(actor.organization_id, algorithm)
-
-
-def replace_key_immediately(actor: Actor, algorithm: str) -> str:
-    """Replace every key of the algorithm, the next one included, and return the new ``kid`` (KY-5).
-
-    Signatures of the removed keys no longer verify once verifiers fetch the key set again. Raises Conflict if
-    another caller replaced the keys at the same time. Audit: ``signing_key.removed`` for each,
-    ``signing_key.created``.
-    """
-    key = generate_key(actor.organization_id, algorithm)
-    try:
-        _replace(actor, key)
-    except IntegrityError as error:
-        raise Conflict(
-            "The keys were changed at the same time. Check the current keys, then try again."
-        ) from error
-    return key.kid
-
-
-def record_key_removals(actor: Actor, ids: Sequence[UUID]) -> None:
-    """Record that the janitor removes these retired keys, in its transaction.
-
-    Audit: ``signing_key.removed``.
-    """
-    organization_id = actor.organization_id
-    rows = db.session.execute(
-        select(SigningKey.kid, SigningKey.algorithm).where(
-            SigningKey.organization_id == organization_id, SigningKey.id.in_(ids)
-        )
-    ).all()
-    view_changes.mark(organization_id)
-    for kid, algorithm in rows:
-        _record_event(actor, "removed", kid, algorithm)
+    return jwk_type.import_key(pem), pem
 
 
 @transaction
@@ -289,44 +322,6 @@ def _is_published(now: datetime) -> Any:
 def _record_event(actor: Actor, event: str, kid: str, algorithm: str, **details: Any) -> None:
     after = {"algorithm": algorithm, **details}
     audit.record(actor, f"signing_key.{event}", target_type="signing_key", target_id=kid, after=after)
-
-
-LEASE_NAME = "key-rotation"
-CHECK_INTERVAL_SECONDS = 3600
-_PAGE_SIZE = 500
-_log = logging.getLogger("gatehouse.keys")
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    limits: Bounds
-    organization_id: str
-    id: UUID
-    algorithm: str
-    activated_at: datetime
-    settings: dict[str, Any]
-    successor_created_at: datetime | None
-
-    def is_due(self, now: datetime) -> bool:
-        """Return whether its successor must be published or activated now."""
-        if self.successor_created_at is not None:
-            return self.successor_created_at <= now - PUBLISHED_BEFORE_USE
-        seconds: int = effective_settings(self.settings, self.limits)["oauth"]["signing"]["rotation_seconds"]
-        return now >= self.activated_at + timedelta(seconds=seconds) - PUBLISHED_BEFORE_USE
-
-
-def rotate_due_keys(actor: Actor) -> list[str]:
-    """Take the next rotation step for every key that is due. Return the ``kid`` of each successor.
-
-    Every worker calls this, and a lease lets one of them run it once an hour. A key that cannot be rotated is
-    logged and does not affect the others. Raises Forbidden. Audit: as ``advance_rotation``.
-    """
-    actor.require("instance:write")
-    if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
-        return []
-    now = clock.now()
-    due = [key for key in _iterate_active_keys() if key.is_due(now)]
-    return [kid for kid in map(_advance, due) if kid is not None]
 
 
 def _advance(key: _Key) -> str | None:

@@ -1,1 +1,1 @@
-"""Organizations: creation, settings, instance limits, roles, branding."""
+"""Create organizations, settings, instance limits, roles and branding."""

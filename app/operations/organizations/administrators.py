@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, vouch_for_user
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, mark_user_verified
 from app.operations.mail.administrator_notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
@@ -152,7 +152,7 @@ def add_administrator(
             )
         user = known
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
-    vouch_for_user(user.organization_id, user.id)
+    mark_user_verified(user.organization_id, user.id)
     if role != MEMBER:
         values = {"who": user.email, "role": effective_roles(organization.settings)[role].name}
         notify_administrators(inside, "administrator_added", user.public_id, values)

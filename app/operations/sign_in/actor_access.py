@@ -74,9 +74,7 @@ def find_caller(actor: Actor) -> Caller | None:
 
 @read
 def can_any_user_sign_in_with_passkey(organization_id: str) -> bool:
-    """Return whether a user of the organization has a passkey that works without a password at the configured
-    URL.
-    """
+    """Return whether any user can sign in to the organization with a passkey alone at the configured URL."""
     return find_relying_party() is not None and any_user_has_passwordless_passkey(organization_id)
 
 
@@ -93,7 +91,7 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
             organization = get_organization_by_id(organization_id)
         except NotFound:
             continue  # The organization was deleted together with its roles.
-        require_role_permissions(_actor_in(organization, actor), organization, role)
+        require_role_permissions(_actor_in(actor, organization), organization, role)
     return user
 
 
@@ -118,7 +116,7 @@ def _organization_not_found() -> NotFound:
     return NotFound("There is no such organization.")
 
 
-def _actor_in(organization: OrganizationSnapshot, actor: Actor) -> Actor:
+def _actor_in(actor: Actor, organization: OrganizationSnapshot) -> Actor:
     """Return the actor with their permissions in the organization."""
     try:
         return enter_organization(actor, organization.slug)[0]

@@ -18,7 +18,6 @@ from app.operations.directory.lookups import OrganizationSnapshot, get_organizat
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import second_factors
-from app.operations.sign_in import second_factors as totp
 from app.operations.sign_in.known_browsers import record_second_factor
 from app.operations.sign_in.pending_sign_ins import PendingSignInRecord, SignInEnded, get_pending_sign_in
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
@@ -36,8 +35,16 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.languages.sentences import sentence
-from app.rules.sign_in import second_factors as one_time_codes
-from app.rules.sign_in.second_factors import TOTP, MfaRequirement, allowed_methods, combine_amr
+from app.rules.sign_in.second_factors import (
+    TOTP,
+    MfaRequirement,
+    allowed_methods,
+    combine_amr,
+    format_secret,
+    matching_step,
+    new_secret,
+    otpauth_uri,
+)
 
 SETUP_LIFETIME = timedelta(minutes=30)
 _PURPOSE = "enrolment"
@@ -45,20 +52,18 @@ _PURPOSE = "enrolment"
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatorAppSetup:
-    """What the setup page shows: the ``otpauth:`` URI and the secret as text, and the sealed secret for the
+    """What the setup page shows: the ``otpauth:`` URI, the secret as text, and the sealed secret for the
     form.
     """
 
-    address: str
+    otpauth_uri: str
     text: str
     sealed: str
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFactor:
-    """``token`` is the browser's new session cookie, ``codes`` the recovery codes if this is the first
-    factor.
-    """
+    """``token`` is the new session cookie, ``codes`` the recovery codes if this is the first factor."""
 
     token: str | None
     codes: tuple[str, ...]
@@ -117,7 +122,7 @@ def begin_authenticator_app(actor: Actor) -> AuthenticatorAppSetup:
     The actor is signed in, or is the user of a pending sign-in.
     """
     organization, user_id = get_own_account(actor)
-    secret = one_time_codes.new_secret()
+    secret = new_secret()
     return _setup(organization, actor.label, secret, _seal(organization.id, user_id, secret))
 
 
@@ -133,12 +138,11 @@ def continue_authenticator_app(actor: Actor, sealed: str) -> AuthenticatorAppSet
 
 @transaction
 def add_authenticator_app(actor: Actor, sealed: str, code: str, *, known_cookie: str = "") -> AddedFactor:
-    """Add the actor's authenticator app after checking its first code, and end their other sessions and
-    grants (SS-6).
+    """Add the actor's authenticator app after checking its first code.
 
-    ``known_cookie`` is the value of the known-browsers cookie. Raises FreshSignInRequired, InvalidInput naming
-    ``code``, and Conflict if there is an app already or the organization does not allow them. Audit:
-    ``second_factor.added``.
+    Other sessions and grants end (SS-6). ``known_cookie`` is the value of the known-browsers cookie. Raises
+    FreshSignInRequired, InvalidInput naming ``code``, and Conflict if there is an app already or the
+    organization does not allow them. Audit: ``second_factor.added``.
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
@@ -237,7 +241,7 @@ def own_factors(actor: Actor) -> OwnFactors:
     return OwnFactors(
         allowed_methods(organization.settings),
         find_methods_of_user(organization.id, user_id),
-        totp.find_authenticator_app(organization.id, user_id),
+        second_factors.find_authenticator_app(organization.id, user_id),
         second_factors.count_recovery_codes(organization.id, user_id),
     )
 
@@ -251,7 +255,7 @@ def remove_authenticator_app(actor: Actor) -> str | None:
     """
     organization, user_id = get_own_account(actor)
     require_fresh_sign_in(actor)
-    if not totp.delete_authenticator_app(organization.id, user_id):
+    if not second_factors.delete_authenticator_app(organization.id, user_id):
         raise NotFound("You have no authenticator app.")
     return complete_factor_removal(actor, organization, user_id, TOTP)
 
@@ -260,11 +264,11 @@ def remove_authenticator_app(actor: Actor) -> str | None:
 def complete_factor_removal(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
 ) -> str | None:
-    """Apply what removing a factor entails, in the transaction that removed it, and return the new session
-    cookie.
+    """Apply what removing a factor entails, and return the new session cookie.
 
-    Recovery codes are deleted with the last factor. Other sessions and grants end (SS-6). Raises
-    SecondFactorRequired if the organization requires another factor first. Audit: ``second_factor.removed``.
+    Call it in the transaction that removed the factor. Recovery codes are deleted with the last one. Other
+    sessions and grants end (SS-6). Raises SecondFactorRequired if the organization requires another factor
+    first. Audit: ``second_factor.removed``.
     """
     if not find_methods_of_user(organization.id, user_id):
         second_factors.delete_recovery_codes(organization.id, user_id)
@@ -319,14 +323,14 @@ def regenerate_recovery_codes(actor: Actor) -> tuple[str, ...]:
 def _store_app(organization: OrganizationSnapshot, user_id: UUID, sealed: str, code: str) -> None:
     require_method_allowed(organization, TOTP)
     secret = _open(organization.id, user_id, sealed)
-    step = one_time_codes.matching_step(secret, code, clock.now())
+    step = matching_step(secret, code, clock.now())
     if step is None:
         raise InvalidInput(
             "This is not the code that the app shows now. Is the clock of your device right?",
             field="code",
             code="wrong_code",
         )
-    totp.store_authenticator_app(organization.id, user_id, secret, step)
+    second_factors.store_authenticator_app(organization.id, user_id, secret, step)
 
 
 def _record_added(
@@ -363,18 +367,22 @@ def _setup(
     organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
 ) -> AuthenticatorAppSetup:
     issuer = organization.settings["branding"]["display_name"] or organization.name
-    address = one_time_codes.otpauth_uri(secret, issuer=issuer, account=account)
-    return AuthenticatorAppSetup(address, one_time_codes.format_secret(secret), sealed)
+    uri = otpauth_uri(secret, issuer=issuer, account=account)
+    return AuthenticatorAppSetup(uri, format_secret(secret), sealed)
 
 
 def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:
     until = int((clock.now() + SETUP_LIFETIME).timestamp()).to_bytes(8, "big")
-    return urlsafe_b64encode(totp.seal_secret(organization_id, user_id, _PURPOSE, until + secret)).decode()
+    return urlsafe_b64encode(
+        second_factors.seal_secret(organization_id, user_id, _PURPOSE, until + secret)
+    ).decode()
 
 
 def _open(organization_id: str, user_id: UUID, sealed: str) -> bytes:
     try:
-        opened = totp.open_secret(organization_id, user_id, _PURPOSE, urlsafe_b64decode(sealed[:400]))
+        opened = second_factors.open_secret(
+            organization_id, user_id, _PURPOSE, urlsafe_b64decode(sealed[:400])
+        )
     except (sealing.UnsealError, ValueError):
         opened = bytes(8)
     if int.from_bytes(opened[:8], "big") < clock.now().timestamp():

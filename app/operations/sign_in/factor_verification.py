@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import pending_sign_ins, second_factors
-from app.operations.sign_in import second_factors as totp
 from app.operations.sign_in.pending_sign_ins import (
     PendingSignInRecord,
     delete_similar_pending_sign_ins,
@@ -51,15 +50,15 @@ def verify_code(
         _record_recovery_code_use(actor, organization, pending)
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
     attempt = pending_sign_ins.claim_code_attempt(organization, pending)
-    if attempt.wait:
-        return InvalidCode(0, attempt.wait, is_capped=attempt.is_capped)
-    if totp.use_authenticator_code(organization.id, pending.user_id, code):
+    if attempt.retry_after:
+        return InvalidCode(0, attempt.retry_after, is_capped=attempt.is_capped)
+    if second_factors.use_authenticator_code(organization.id, pending.user_id, code):
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
     audit.record(
         actor, "second_factor.failed", target_type="user", target_id=public_id("usr", pending.user_id)
     )
-    if attempt.left:
-        return InvalidCode(attempt.left)
+    if attempt.attempts_left:
+        return InvalidCode(attempt.attempts_left)
     delete_similar_pending_sign_ins(pending)
     return InvalidCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 

@@ -1,5 +1,4 @@
-"""Known browsers: where a user has signed in before, so that failures elsewhere do not delay them there
-(LK-1).
+"""Known browsers: where a user has signed in before, so that failures elsewhere do not delay them (LK-1).
 
 A browser's cookie for an organization holds one value for each of the last few users who completed a sign-in
 there. Each value is bound to one user and proves nothing else. A user who is not known yet gets a new value,
@@ -82,9 +81,7 @@ def find_browser_with_second_factor(organization_id: str, user_id: UUID, cookie:
 
 @transaction
 def record_second_factor(organization_id: str, user_id: UUID, cookie: str) -> None:
-    """Record that a second factor was used or set up in the user's known browser of the cookie, if there is
-    one.
-    """
+    """Record that a second factor was used or set up in the cookie's known browser, if there is one."""
     count_changed(
         update(KnownBrowser)
         .where(
@@ -159,8 +156,9 @@ def remember_browser(
 
 @transaction
 def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | None = None) -> int:
-    """Forget the user's known browsers except the one of the cookie ``keep``, in the transaction that audits
-    it.
+    """Forget the user's known browsers except the one of the cookie ``keep``.
+
+    Call it in the transaction that audits it.
     """
     statement = delete(KnownBrowser).where(
         KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id

@@ -1,6 +1,4 @@
-"""Registering and managing passkeys of one's own account, when signed in or during a sign-in that requires a
-factor.
-"""
+"""Registering and managing passkeys of one's own account, also during a sign-in that requires a factor."""
 
 from __future__ import annotations
 
@@ -122,8 +120,7 @@ def finish_registration(actor: Actor, response_json: str, name: str, browser: Br
 def begin_registration_at_sign_in(
     organization: OrganizationSnapshot, token: str, browser: Browser
 ) -> Mapping[str, Any] | None:
-    """Return the creation options for a sign-in that waits for a second factor, or None if passkeys are
-    unavailable.
+    """Return the creation options for a sign-in that waits for a factor, None if passkeys are unavailable.
 
     Raises SignInEnded.
     """
@@ -278,8 +275,7 @@ def rename_passkey(actor: Actor, passkey_id: str, name: str) -> None:
 
 @transaction
 def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
-    """Remove the actor's passkey, end their other sessions and grants (SS-6), and return the new session
-    cookie.
+    """Remove the actor's passkey, end their other sessions and grants (SS-6), and return the new cookie.
 
     Raises FreshSignInRequired, which also requires the second factor, NotFound, SecondFactorRequired,
     LastSignInMethod. Audit: ``passkey.removed`` and ``second_factor.removed``.

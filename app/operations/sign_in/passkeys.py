@@ -86,9 +86,7 @@ class StoredPasskey:
 
 
 class InvalidChallenge(DomainError):
-    """The response came too late, was sent twice, or came from another browser than the challenge was issued
-    to.
-    """
+    """The response came too late, was sent twice, or came from another browser."""
 
     code = "passkey_challenge_ended"
 

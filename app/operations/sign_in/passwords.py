@@ -200,9 +200,7 @@ def _too_many_sign_ins() -> Unavailable:
 
 
 def _equalize_verification_time(organization_id: str | None, stored_hash: str | None, password: str) -> None:
-    """Compute the hashes of the organization's other schemes, so that a wrong password always costs the same
-    (EN-1).
-    """
+    """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1)."""
     schemes = list_password_schemes(organization_id) if organization_id else ()
     spent = imported_hashes.scheme_of(stored_hash) if stored_hash else None
     if spent in schemes:

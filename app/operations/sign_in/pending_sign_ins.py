@@ -57,9 +57,9 @@ class PendingSignInRecord:
     expires_at: datetime
     known_browser_id: UUID | None = None
 
-    def to_actor(self, stranger: Actor) -> Actor:
+    def to_actor(self, anonymous: Actor) -> Actor:
         """Return the user as an actor with the request's details. They are not signed in yet."""
-        return replace(stranger, kind="user", user_id=self.user_id, label=self.email, amr=self.amr)
+        return replace(anonymous, kind="user", user_id=self.user_id, label=self.email, amr=self.amr)
 
 
 class SignInEnded(NotFound):
@@ -74,13 +74,13 @@ class SignInEnded(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class CodeAttempt:
-    """An attempt to enter a code: seconds to ``wait`` first, or the attempts ``left`` after this one.
+    """An attempt to enter a code: seconds to wait first, or the attempts left after this one.
 
     ``is_capped`` means that waiting does not help.
     """
 
-    wait: int
-    left: int = 0
+    retry_after: int
+    attempts_left: int = 0
     is_capped: bool = False
 
 
@@ -96,9 +96,9 @@ class PendingSignInState:
     until: datetime | None
     methods: tuple[str, ...]
 
-    def to_actor(self, stranger: Actor) -> Actor:
+    def to_actor(self, anonymous: Actor) -> Actor:
         """Return the user as an actor for changes to their own account during the sign-in."""
-        return self.pending.to_actor(stranger)
+        return self.pending.to_actor(anonymous)
 
 
 @transaction

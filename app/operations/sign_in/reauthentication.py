@@ -52,11 +52,10 @@ def require_fresh_user_sign_in(actor: Actor) -> None:
 
 @read
 def require_fresh_sign_in(actor: Actor) -> None:
-    """Require that the user signed in within ``reauthentication_seconds``, with a second factor if they have
-    one.
+    """Require that the user signed in recently, with a second factor if they have one.
 
-    The limit is that of the organization acted in, because it owns the secrets. The second factor is that of
-    the user's home organization. Raises FreshSignInRequired.
+    The limit ``reauthentication_seconds`` is that of the organization acted in, because it owns the secrets.
+    The second factor is that of the user's home organization. Raises FreshSignInRequired.
     """
     sessions = get_organization_by_id(actor.organization_id).settings["authentication"]["sessions"]
     max_age: int = sessions["reauthentication_seconds"]

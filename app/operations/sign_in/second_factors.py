@@ -22,7 +22,6 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules import sealing
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import Conflict
-from app.rules.sign_in import second_factors
 from app.rules.sign_in.second_factors import (
     PASSKEY,
     TOTP,
@@ -31,6 +30,7 @@ from app.rules.sign_in.second_factors import (
     MfaRequirement,
     decide_mfa,
     is_mfa_offered,
+    matching_step,
     new_recovery_code,
     normalize_recovery_code,
     recovery_code_digest,
@@ -68,8 +68,7 @@ NO_FACTORS = FactorCount()
 def record_mfa_policy_change(
     organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
-    """Record since when the organization requires a second factor, in the transaction that changes its
-    settings.
+    """Record since when the organization requires a second factor, as part of a settings change.
 
     ``before`` and ``after`` are effective settings documents. Grace periods start at the recorded times.
     """
@@ -259,7 +258,7 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
     if sealed is None:
         return False
     now = clock.now()
-    step = second_factors.matching_step(open_secret(organization_id, user_id, "app", sealed), typed, now)
+    step = matching_step(open_secret(organization_id, user_id, "app", sealed), typed, now)
     if step is None:
         return False
     used = count_changed(

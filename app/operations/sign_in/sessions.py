@@ -221,8 +221,7 @@ def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | No
 
 @transaction
 def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
-    """End the organization's sessions that match, with the grants that depend on them, and notify their
-    clients.
+    """End the organization's matching sessions and their grants, and notify their clients.
 
     Call it in the transaction that audits the change. Returns the number of sessions ended.
     """

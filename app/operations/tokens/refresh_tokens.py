@@ -199,9 +199,9 @@ def _advance(
         row.allowed_at,
         acr=row.acr,
         resources=tuple(row.resource.split()),
-        asked=resources,
+        requested_resources=resources,
         claims=row.claims,
-        ends_at=grant_expiry(
+        expires_at=grant_expiry(
             client.organization.settings,
             expires_at=row.expires_at,
             allowed_at=row.allowed_at,

@@ -1,6 +1,4 @@
-"""Account links: at most one single-use link per user and purpose, valid while the value it is bound to is
-unchanged.
-"""
+"""Account links: one single-use link per user and purpose, bound to a value that must not change."""
 
 from __future__ import annotations
 
@@ -108,9 +106,7 @@ def find_link(
 
 @transaction
 def consume_link(link: AccountLinkRecord) -> bool:
-    """Delete the link and return whether this caller used it, which the row count decides among concurrent
-    ones.
-    """
+    """Delete the link, and return whether this caller was the one to use it, as the row count shows."""
     used = count_changed(
         delete(AccountLink).where(
             AccountLink.organization_id == link.organization_id,

@@ -80,8 +80,7 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
 
 @transaction
 def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cookie: str) -> dict[str, int]:
-    """Revoke what was set up before the first verification outside the actor's session, and return the
-    counts.
+    """Revoke what others set up before the first verification, and return the counts.
 
     The actor's session and the browser of ``known_cookie``, the known-browsers cookie, stay, and so do second
     factors if the session used one. Consents are asked for again. Call it in the transaction that verified

@@ -15,7 +15,6 @@ from app.operations.directory.users import get_user
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
-from app.operations.sign_in import second_factors as totp
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import find_methods_of_user
@@ -60,7 +59,7 @@ def list_user_factors(actor: Actor, user_id: str) -> UserFactors:
     """List the user's second factors. Raises Forbidden, NotFound."""
     actor.require("users:read")
     user = get_user(actor.organization_id, parse_user_id(user_id))
-    app = totp.find_authenticator_app(user.organization_id, user.id)
+    app = second_factors.find_authenticator_app(user.organization_id, user.id)
     found = [] if app is None else [FactorRecord(TOTP, "", app.created_at, app.last_used_at)]
     found += [
         FactorRecord(PASSKEY, passkey.name, passkey.created_at, passkey.last_used_at)
@@ -102,7 +101,7 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
 def remove_all_factors(organization_id: str, user_id: UUID) -> tuple[str, ...]:
     """Remove the user's second factors and return their methods, in the transaction that audits it."""
     methods = find_methods_of_user(organization_id, user_id)
-    totp.delete_authenticator_app(organization_id, user_id)
+    second_factors.delete_authenticator_app(organization_id, user_id)
     passkeys.delete_passkeys_of_user(organization_id, user_id)
     second_factors.delete_recovery_codes(organization_id, user_id)
     pending_sign_ins.clear_code_failures(organization_id, user_id)

@@ -74,13 +74,13 @@ class ImportPart:
 
 
 @read
-def find_users_by_email(organization_id: str, addresses: Sequence[str]) -> Mapping[str, UUID]:
+def find_users_by_email(organization_id: str, emails: Sequence[str]) -> Mapping[str, UUID]:
     """Find the organization's users with these canonical emails, by email."""
-    if not addresses:
+    if not emails:
         return {}
     rows = db.session.execute(
         select(User.email_canonical, User.id).where(
-            User.organization_id == organization_id, User.email_canonical.in_(addresses)
+            User.organization_id == organization_id, User.email_canonical.in_(emails)
         )
     )
     return {row.email_canonical: row.id for row in rows}
@@ -248,9 +248,7 @@ def _import_part(part: ImportPart) -> bool:
 
 
 def _advance(job: UserImport) -> None:
-    """Advance the position, so that another worker on the same part waits for this transaction and then finds
-    it done.
-    """
+    """Advance the position. Another worker on the same part waits here and then finds it done."""
     changed = count_changed(
         update(UserImport)
         .where(
@@ -268,7 +266,7 @@ def _advance(job: UserImport) -> None:
 def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> None:
     if not imported_users:
         return
-    current = clock.now()
+    now = clock.now()
     organization_id = part.job.organization_id
     ids = [new_id() for _ in imported_users]
     users = [
@@ -284,10 +282,10 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
             "profile": dict(imported.profile),
             "password_hash": imported.password_hash,
             "password_scheme": imported.password_scheme,
-            "password_changed_at": current if imported.password_hash else None,
+            "password_changed_at": now if imported.password_hash else None,
             "status": imported.status,
-            "created_at": current,
-            "updated_at": current,
+            "created_at": now,
+            "updated_at": now,
         }
         for user_id, imported in zip(ids, imported_users, strict=True)
     ]
@@ -299,7 +297,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
             "user_organization_id": organization_id,
             "user_id": user_id,
             "role": role,
-            "created_at": current,
+            "created_at": now,
             "created_by": part.importer.label[:200],
         }
         for user_id, imported in zip(ids, imported_users, strict=True)
@@ -349,11 +347,11 @@ def _store_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
 
 def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
     job = part.job
-    current = clock.now()
+    now = clock.now()
     values: dict[Any, Any] = {name: UserImport.__table__.c[name] + count for name, count in counts.items()}
-    values["worked_at"] = current
+    values["worked_at"] = now
     if is_last:
-        values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": current}
+        values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": now}
     count_changed(
         update(UserImport)
         .where(UserImport.organization_id == job.organization_id, UserImport.id == job.id)

@@ -179,10 +179,10 @@ def seal_context(kind: str, import_id: UUID, number: int) -> str:
 
 
 def refusal_report(actor: Actor, import_id: str) -> Iterator[str]:
-    """Return pieces of a CSV report of the refused rows. Its columns are ``row``, ``errors`` and those used
-    by any row.
+    """Return a CSV report of the refused rows in pieces.
 
-    Includes the first unknown columns up to a limit. Raises Forbidden and NotFound before the first piece.
+    Its columns are ``row``, ``errors``, those that any refused row uses, and the first unknown ones up to a
+    limit. Raises Forbidden and NotFound before the first piece.
     """
     filled: set[str] = set()
     unknown: dict[str, None] = {}

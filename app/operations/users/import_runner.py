@@ -1,6 +1,4 @@
-"""Running imports: in the background by one elected worker that alternates between imports, or by the command
-line.
-"""
+"""Running imports, in the background by one elected worker or in the foreground by the command line."""
 
 from __future__ import annotations
 

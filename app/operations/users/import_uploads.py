@@ -1,6 +1,4 @@
-"""Uploading import files: a file is read once, validated as a whole, and stored in sealed parts until it is
-imported.
-"""
+"""Uploading import files: a file is validated as a whole and stored in sealed parts until it is imported."""
 
 from __future__ import annotations
 

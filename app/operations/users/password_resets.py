@@ -122,9 +122,7 @@ def send_reset_link(organization: OrganizationSnapshot, email: str, link: str, e
 def create_reset_link(
     organization: OrganizationSnapshot, user_id: UUID, *, is_mailed: bool
 ) -> tuple[str, datetime]:
-    """Create a reset link bound to the user's current password and email and return its token and expiry
-    (RP-1).
-    """
+    """Create a link bound to the user's current password and email, and return its token and expiry (RP-1)."""
     row = db.session.execute(
         select(User.password_hash, User.email_canonical).where(
             User.organization_id == organization.id, User.id == user_id

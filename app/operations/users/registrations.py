@@ -1,5 +1,4 @@
-"""Pending registrations: the account is created when its email is verified, and no one can sign in before
-(OI-5).
+"""Pending registrations, which become accounts when the email is verified (OI-5).
 
 Confirming needs both the emailed link and the password chosen at registration. So neither someone who
 registers another person's email nor a stranger who finds the message gets an account. Without a mail server,
@@ -252,11 +251,10 @@ def get_registration(actor: Actor, registration_id: str) -> RegistrationRecord:
 
 @transaction
 def approve_registration(actor: Actor, registration_id: str) -> UserSnapshot:
-    """Create the account of a pending registration, with an unverified email. The user signs in with their
-    password.
+    """Create the account of a pending registration, with an unverified email.
 
-    Raises Forbidden, NotFound, RegistrationEnded when the email has an account by now. Audit:
-    ``user.registered``.
+    The user signs in with their chosen password. Raises Forbidden, NotFound, RegistrationEnded when the email
+    has an account by now. Audit: ``user.registered``.
     """
     actor.require("users:write")
     pending = get_registration(actor, registration_id)

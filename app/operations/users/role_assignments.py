@@ -49,7 +49,9 @@ def require_grantable(actor: Actor, organization: OrganizationSnapshot, role: st
     if not found.add_problem("role", problem) and role not in roles:
         known = ", ".join(roles)
         found.add(
-            "role", "unknown_role", f"There is no such role.{suggestion(role, roles)} There are: {known}."
+            "role",
+            "unknown_role",
+            f"There is no such role.{suggestion(role, roles)} Available roles: {known}.",
         )
     found.raise_if_any()
     require_role_permissions(actor, organization, role)

@@ -91,7 +91,7 @@ def register_user(
     )
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         _create_or_record_refusal(
-            organization, email, name, password_hash, Actor.anonymous(organization.id, ip_address, request_id)
+            Actor.anonymous(organization.id, ip_address, request_id), organization, email, name, password_hash
         )
         return
     mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_MAILBOX)
@@ -143,11 +143,11 @@ def create_registered_user(
 
 @transaction
 def _create_or_record_refusal(
-    organization: OrganizationSnapshot, email: str, name: str, password_hash: str, anonymous: Actor
+    actor: Actor, organization: OrganizationSnapshot, email: str, name: str, password_hash: str
 ) -> None:
     try:
         create_registered_user(
-            anonymous,
+            actor,
             organization,
             email=email,
             name=name,
@@ -155,4 +155,4 @@ def _create_or_record_refusal(
             email_verified=False,
         )
     except Conflict:
-        audit.record(anonymous, "user.registration_refused", target_type="user", after={"email": email})
+        audit.record(actor, "user.registration_refused", target_type="user", after={"email": email})

@@ -18,6 +18,15 @@ from app.rules.fields import Problem
 FAPI2 = "fapi2"
 # FAPI 2.0 Security Profile section 5.4.1: no RSASSA-PKCS1-v1_5.
 FAPI2_ALGORITHMS = ("PS256", "ES256", "EdDSA")
+Client = Mapping[str, Any]
+Rule = Callable[[Client], Problem | None]
+_ALGORITHM_FIELDS = (
+    "id_token_signed_response_alg",
+    "userinfo_signed_response_alg",
+    "introspection_signed_response_alg",
+    "request_object_signing_alg",
+    "token_endpoint_auth_signing_alg",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +110,6 @@ def signing_algorithm_for(
     return algorithm
 
 
-Client = Mapping[str, Any]
-Rule = Callable[[Client], Problem | None]
-
-
 def profile_allows_auth_method(auth_method: str, client: Client) -> bool:
     """Return whether the client's profile, if any, allows the method (FAPI 2.0 section 5.3.2.1)."""
     return client.get("security_profile") != FAPI2 or auth_method == PRIVATE_KEY_JWT
@@ -155,13 +160,6 @@ def _require_algorithm(name: str) -> Rule:
     return rule
 
 
-_ALGORITHM_FIELDS = (
-    "id_token_signed_response_alg",
-    "userinfo_signed_response_alg",
-    "introspection_signed_response_alg",
-    "request_object_signing_alg",
-    "token_endpoint_auth_signing_alg",
-)
 # As in client_coherence: the field to report, the other fields that the rule reads, and the rule.
 PROFILE_RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("token_endpoint_auth_method", ("security_profile",), _if_fapi2(_require_private_key_jwt)),

@@ -11,9 +11,23 @@ from app.rules.fields import Findings, find_unknown, text_problem, type_name
 
 MAX_SECRET_LIFETIME = timedelta(days=3650)
 MAX_OVERLAP_SECONDS = 90 * 86_400
-
-
 ROTATION_FIELDS = ("ends_in_seconds", "revoke_tokens")
+ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
+LIVE = frozenset({ACTIVE, EXPIRING})
+# A secret that expires within this time has the status "expiring".
+EXPIRING_WITHIN = timedelta(days=7)
+RECENTLY_USED = timedelta(days=1)
+UNUSED_AFTER = timedelta(days=14)
+MANY_TOKENS = 1000
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+# Long enough for a job that runs every half hour to have used the new secret. Uses are sampled once a minute.
+MIN_QUIET_TIME = timedelta(hours=1)
+MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
+FIELDS = ("name", "expires_at", "expires_in_days", "max_uses")
+READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
+DEFAULT_LIFETIME = timedelta(days=30)
+MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
+MAX_USES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +36,32 @@ class RotationTerms:
 
     ends_in_seconds: int | None
     revoke_tokens: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """When a secret was first and last used, and from how many IP addresses within 30 days."""
+
+    first_used_at: datetime | None
+    last_used_at: datetime | None
+    addresses: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotationVerdict:
+    """Whether the old secrets can be revoked now, and an explanation."""
+
+    is_safe: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationTokenTerms:
+    """The terms of an initial access token. ``max_uses`` None means no limit of its own."""
+
+    name: str
+    expires_at: datetime
+    max_uses: int | None
 
 
 def validate_secret_terms(
@@ -65,6 +105,34 @@ def validate_rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
     return RotationTerms(seconds, revoke_tokens)
 
 
+def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
+    """Validate the terms of an initial access token. Raises InvalidInput naming every wrong field."""
+    findings = Findings()
+    find_unknown(findings, sent, FIELDS, read_only=READ_ONLY)
+    name = sent.get("name")
+    if name is None:
+        findings.add("name", "required", "Enter a name that says who the token is for.")
+    else:
+        findings.add_problem("name", text_problem(name, longest=100))
+    days = _number(findings, sent, "expires_in_days", MAX_INITIAL_ACCESS_LIFETIME.days)
+    ends = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
+    if sent.get("expires_at") is not None:
+        ends = parse_expires_at(findings, sent["expires_at"]) or ends
+        if days is not None:
+            findings.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
+        elif ends <= now:
+            findings.add("expires_at", "in_the_past", "This time is in the past.")
+        elif ends - now > MAX_INITIAL_ACCESS_LIFETIME:
+            findings.add(
+                "expires_at",
+                "too_far",
+                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
+            )
+    uses = _number(findings, sent, "max_uses", MAX_USES)
+    findings.raise_if_any()
+    return RegistrationTokenTerms(str(name), ends, uses)
+
+
 def parse_expires_at(findings: Findings, value: Any) -> datetime | None:
     """Return ``expires_at`` in UTC, from RFC 3339 text or an aware datetime, or None with an error added."""
     if isinstance(value, str):
@@ -84,40 +152,6 @@ def parse_expires_at(findings: Findings, value: Any) -> datetime | None:
     except OverflowError:
         findings.add("expires_at", "invalid_time", "This time is out of range.")
         return None
-
-
-def _check_expiry(findings: Findings, now: datetime, ends: datetime, max_seconds: int | None) -> None:
-    if ends <= now:
-        findings.add("expires_at", "in_the_past", "This time is in the past.")
-    elif ends - now > MAX_SECRET_LIFETIME:
-        findings.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
-    elif max_seconds is not None and ends - now > timedelta(seconds=max_seconds):
-        findings.add(
-            "expires_at",
-            "too_far",
-            f"In this organization a secret can be valid for at most {max_seconds} seconds.",
-        )
-
-
-def _check_overlap(findings: Findings, field: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        message = f"This must be a whole number of seconds, not {type_name(value)}."
-        findings.add(field, "wrong_type", message)
-    elif not 0 <= value <= MAX_OVERLAP_SECONDS:
-        message = f"This must be from 0 to {MAX_OVERLAP_SECONDS} seconds."
-        findings.add(field, "out_of_range", message)
-
-
-ACTIVE, EXPIRING, EXPIRED, REVOKED = "active", "expiring", "expired", "revoked"
-LIVE = frozenset({ACTIVE, EXPIRING})
-
-# A secret that expires within this time has the status "expiring".
-EXPIRING_WITHIN = timedelta(days=7)
-RECENTLY_USED = timedelta(days=1)
-UNUSED_AFTER = timedelta(days=14)
-MANY_TOKENS = 1000
-
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 def get_credential_status(
@@ -173,50 +207,6 @@ def describe_credential_use(
     return f"unused for {format_duration(unused)}: safe to revoke"
 
 
-def format_token_count(number: int) -> str:
-    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
-    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
-
-
-def format_count(number: int, one: str, many: str) -> str:
-    """Format a count like ``1 address`` or ``2 addresses``."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def format_ago(now: datetime, then: datetime) -> str:
-    """Format a past time like ``3 minutes ago``."""
-    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
-
-
-def format_duration(length: timedelta) -> str:
-    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
-    seconds = max(1, int(length.total_seconds()))
-    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
-    return format_count(seconds // size, unit, f"{unit}s")
-
-
-# Long enough for a job that runs every half hour to have used the new secret. Uses are sampled once a minute.
-MIN_QUIET_TIME = timedelta(hours=1)
-MIN_REMINDER_LEAD, MAX_REMINDER_LEAD = timedelta(hours=1), timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretUse:
-    """When a secret was first and last used, and from how many IP addresses within 30 days."""
-
-    first_used_at: datetime | None
-    last_used_at: datetime | None
-    addresses: int
-
-
-@dataclass(frozen=True, slots=True)
-class RotationVerdict:
-    """Whether the old secrets can be revoked now, and an explanation."""
-
-    is_safe: bool
-    words: str
-
-
 def assess_rotation(now: datetime, *, new: SecretUse | None, old: Sequence[SecretUse]) -> RotationVerdict:
     """Assess a rotation: safe once the new secret is used and the old ones were unused for an hour since."""
     if new is None:
@@ -262,48 +252,48 @@ def is_reminder_due(
     return last_used_at > max(began_at, now - MAX_REMINDER_LEAD)
 
 
-FIELDS = ("name", "expires_at", "expires_in_days", "max_uses")
-READ_ONLY = ("id", "hint", "uses", "status", "created_at", "created_by", "last_used_at", "revoked_at")
-DEFAULT_LIFETIME = timedelta(days=30)
-MAX_INITIAL_ACCESS_LIFETIME = timedelta(days=365)
-MAX_USES = 10_000
+def format_token_count(number: int) -> str:
+    """Format a count like ``12 tokens``, or ``1,000 tokens or more`` at the limit."""
+    return format_count(number, "token", "tokens") + (" or more" if number >= MANY_TOKENS else "")
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationTokenTerms:
-    """The terms of an initial access token. ``max_uses`` None means no limit of its own."""
-
-    name: str
-    expires_at: datetime
-    max_uses: int | None
+def format_count(number: int, one: str, many: str) -> str:
+    """Format a count like ``1 address`` or ``2 addresses``."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
-def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:
-    """Validate the terms of an initial access token. Raises InvalidInput naming every wrong field."""
-    findings = Findings()
-    find_unknown(findings, sent, FIELDS, read_only=READ_ONLY)
-    name = sent.get("name")
-    if name is None:
-        findings.add("name", "required", "Enter a name that says who the token is for.")
-    else:
-        findings.add_problem("name", text_problem(name, longest=100))
-    days = _number(findings, sent, "expires_in_days", MAX_INITIAL_ACCESS_LIFETIME.days)
-    ends = now + (DEFAULT_LIFETIME if days is None else timedelta(days=days))
-    if sent.get("expires_at") is not None:
-        ends = parse_expires_at(findings, sent["expires_at"]) or ends
-        if days is not None:
-            findings.add("expires_at", "inconsistent", "Send expires_at or expires_in_days, not both.")
-        elif ends <= now:
-            findings.add("expires_at", "in_the_past", "This time is in the past.")
-        elif ends - now > MAX_INITIAL_ACCESS_LIFETIME:
-            findings.add(
-                "expires_at",
-                "too_far",
-                f"A token can be valid for at most {MAX_INITIAL_ACCESS_LIFETIME.days} days.",
-            )
-    uses = _number(findings, sent, "max_uses", MAX_USES)
-    findings.raise_if_any()
-    return RegistrationTokenTerms(str(name), ends, uses)
+def format_ago(now: datetime, then: datetime) -> str:
+    """Format a past time like ``3 minutes ago``."""
+    return f"{format_duration(now - then)} ago" if now - then >= timedelta(seconds=1) else "just now"
+
+
+def format_duration(length: timedelta) -> str:
+    """Format a duration like ``3 minutes``, in the largest unit of which there is at least one."""
+    seconds = max(1, int(length.total_seconds()))
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
+    return format_count(seconds // size, unit, f"{unit}s")
+
+
+def _check_expiry(findings: Findings, now: datetime, ends: datetime, max_seconds: int | None) -> None:
+    if ends <= now:
+        findings.add("expires_at", "in_the_past", "This time is in the past.")
+    elif ends - now > MAX_SECRET_LIFETIME:
+        findings.add("expires_at", "too_far", "A secret can be valid for at most ten years.")
+    elif max_seconds is not None and ends - now > timedelta(seconds=max_seconds):
+        findings.add(
+            "expires_at",
+            "too_far",
+            f"In this organization a secret can be valid for at most {max_seconds} seconds.",
+        )
+
+
+def _check_overlap(findings: Findings, field: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        message = f"This must be a whole number of seconds, not {type_name(value)}."
+        findings.add(field, "wrong_type", message)
+    elif not 0 <= value <= MAX_OVERLAP_SECONDS:
+        message = f"This must be from 0 to {MAX_OVERLAP_SECONDS} seconds."
+        findings.add(field, "out_of_range", message)
 
 
 def _number(findings: Findings, sent: Mapping[str, Any], field: str, maximum: int) -> int | None:

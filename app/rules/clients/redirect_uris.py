@@ -14,42 +14,7 @@ from urllib.parse import quote, unquote, unquote_plus, urlsplit
 from app.rules.fields import Problem
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-
-
-def add_query_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
-    """Add parameters to the URI's query (RFC 6749 section 3.1.2).
-
-    The existing query stays byte for byte (RU-6). Parameters that are None are left out. Values are encoded
-    so that they decode to the same UTF-8 (ST-1).
-    """
-    pairs = [
-        f"{quote(name, safe='')}={quote(value, safe='')}"
-        for name, value in parameters.items()
-        if value is not None
-    ]
-    separator = "" if uri.endswith(("?", "&")) else "&" if "?" in uri else "?"
-    return f"{uri}{separator}{'&'.join(pairs)}" if pairs else uri
-
-
-def get_display_host(uri: str) -> str:
-    """Return where the browser goes, for display: the host, or the scheme of an app's own URI."""
-    scheme, _, rest = uri.partition("://")
-    if scheme in {"http", "https"}:
-        return rest.split("/", 1)[0].split("?", 1)[0]
-    return uri.partition(":")[0]
-
-
-def get_web_origin(uri: str) -> str | None:
-    """Return the web origin of an http or https URI (RFC 6454), or None for an app's own scheme."""
-    scheme = uri.partition("://")[0]
-    if scheme not in _DEFAULT_PORTS:
-        return None
-    # Browsers omit the default port in Origin.
-    return f"{scheme}://{get_display_host(uri).removesuffix(_DEFAULT_PORTS[scheme])}"
-
-
 MAX_URI_LENGTH = 2000
-
 _LOOPBACK_HOSTS = ("127.0.0.1", "[::1]", "localhost")
 _DANGEROUS_SCHEMES = {
     "javascript",
@@ -68,7 +33,6 @@ _RESERVED_PARAMETERS = {
     "code", "state", "iss", "error", "error_description", "error_uri", "id_token", "response",
     "access_token", "token_type", "session_state",
 }  # fmt: skip
-
 _CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()+,;=%-]+")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPED_CONTROL = re.compile(r"%(?:[01][0-9A-Fa-f]|7[Ff])")
@@ -81,6 +45,7 @@ _PRIVATE_SCHEME = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 _LOOPBACK = re.compile(
     r"(http://(?:127\.0\.0\.1|\[::1\]|localhost))(?::([1-9][0-9]{0,4}))?([/?].*)?", re.DOTALL
 )
+PAIRWISE = "pairwise"
 
 
 def match_redirect_uri(sent: str, registered: Iterable[str], *, client_type: str) -> str | None:
@@ -98,17 +63,6 @@ def match_redirect_uri(sent: str, registered: Iterable[str], *, client_type: str
     if without_port is None:
         return None
     return next((uri for uri in registered_uris if _without_loopback_port(uri) == without_port), None)
-
-
-def is_loopback(uri: str) -> bool:
-    """Return whether the URI leads to the user's own device by http, where any local process may listen."""
-    return _LOOPBACK.fullmatch(uri) is not None
-
-
-def is_private_scheme(uri: str) -> bool:
-    """Return whether the URI leads to an app by a private-use scheme (RFC 8252 section 7.1)."""
-    scheme = uri.partition(":")[0]
-    return _PRIVATE_SCHEME.fullmatch(scheme) is not None
 
 
 def redirect_uri_problem(
@@ -149,6 +103,86 @@ def web_url_problem(value: object) -> Problem | None:
         if problem is None and match[2].partition(":")[0] in ("localhost", "127.0.0.1", "["):
             problem = Problem("loopback", "This URL leads to the visitor's own device.")
     return problem
+
+
+def is_loopback(uri: str) -> bool:
+    """Return whether the URI leads to the user's own device by http, where any local process may listen."""
+    return _LOOPBACK.fullmatch(uri) is not None
+
+
+def is_private_scheme(uri: str) -> bool:
+    """Return whether the URI leads to an app by a private-use scheme (RFC 8252 section 7.1)."""
+    scheme = uri.partition(":")[0]
+    return _PRIVATE_SCHEME.fullmatch(scheme) is not None
+
+
+def add_query_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
+    """Add parameters to the URI's query (RFC 6749 section 3.1.2).
+
+    The existing query stays byte for byte (RU-6). Parameters that are None are left out. Values are encoded
+    so that they decode to the same UTF-8 (ST-1).
+    """
+    pairs = [
+        f"{quote(name, safe='')}={quote(value, safe='')}"
+        for name, value in parameters.items()
+        if value is not None
+    ]
+    separator = "" if uri.endswith(("?", "&")) else "&" if "?" in uri else "?"
+    return f"{uri}{separator}{'&'.join(pairs)}" if pairs else uri
+
+
+def get_display_host(uri: str) -> str:
+    """Return where the browser goes, for display: the host, or the scheme of an app's own URI."""
+    scheme, _, rest = uri.partition("://")
+    if scheme in {"http", "https"}:
+        return rest.split("/", 1)[0].split("?", 1)[0]
+    return uri.partition(":")[0]
+
+
+def get_web_origin(uri: str) -> str | None:
+    """Return the web origin of an http or https URI (RFC 6454), or None for an app's own scheme."""
+    scheme = uri.partition("://")[0]
+    if scheme not in _DEFAULT_PORTS:
+        return None
+    # Browsers omit the default port in Origin.
+    return f"{scheme}://{get_display_host(uri).removesuffix(_DEFAULT_PORTS[scheme])}"
+
+
+def find_sector(document: Mapping[str, Any]) -> str | None:
+    """Return the host that identifies the client's sector, or None.
+
+    It is the host of its ``sector_identifier_uri``, or else the common host of its redirect URIs.
+    """
+    uri = document.get("sector_identifier_uri")
+    if uri:
+        return urlsplit(str(uri)).hostname
+    hosts = {
+        urlsplit(uri).hostname if get_web_origin(uri) else None for uri in document.get("redirect_uris") or ()
+    }
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def sector_problem(document: Mapping[str, Any]) -> Problem | None:
+    """Return why a pairwise client's sector cannot be determined, or None."""
+    if document.get("subject_type") != PAIRWISE or find_sector(document) is not None:
+        return None
+    return Problem(
+        "inconsistent",
+        "A pairwise client needs redirect URIs with one common host, or a sector_identifier_uri.",
+    )
+
+
+def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> Problem | None:
+    """Return why the sector document does not cover the client's redirect URIs, or None.
+
+    ``listed`` is the document's content, which must be an array that contains each of them.
+    """
+    if not isinstance(listed, list):
+        return Problem("bad_document", "There is no JSON array of redirect URIs at this URL.")
+    missing = [uri for uri in document.get("redirect_uris") or () if uri not in listed]
+    if missing:
+        return Problem("not_listed", f"The array at this URL does not contain {missing[0]}.")
+    return None
 
 
 def _characters_problem(uri: str) -> Problem | None:
@@ -274,43 +308,3 @@ def _without_loopback_port(uri: str) -> str | None:
     if match is None or int(match[2] or "1") > 65535:
         return None
     return match[1] + (match[3] or "")
-
-
-PAIRWISE = "pairwise"
-
-
-def find_sector(document: Mapping[str, Any]) -> str | None:
-    """Return the host that identifies the client's sector, or None.
-
-    It is the host of its ``sector_identifier_uri``, or else the common host of its redirect URIs.
-    """
-    uri = document.get("sector_identifier_uri")
-    if uri:
-        return urlsplit(str(uri)).hostname
-    hosts = {
-        urlsplit(uri).hostname if get_web_origin(uri) else None for uri in document.get("redirect_uris") or ()
-    }
-    return hosts.pop() if len(hosts) == 1 else None
-
-
-def sector_problem(document: Mapping[str, Any]) -> Problem | None:
-    """Return why a pairwise client's sector cannot be determined, or None."""
-    if document.get("subject_type") != PAIRWISE or find_sector(document) is not None:
-        return None
-    return Problem(
-        "inconsistent",
-        "A pairwise client needs redirect URIs with one common host, or a sector_identifier_uri.",
-    )
-
-
-def sector_document_problem(listed: Any, document: Mapping[str, Any]) -> Problem | None:
-    """Return why the sector document does not cover the client's redirect URIs, or None.
-
-    ``listed`` is the document's content, which must be an array that contains each of them.
-    """
-    if not isinstance(listed, list):
-        return Problem("bad_document", "There is no JSON array of redirect URIs at this URL.")
-    missing = [uri for uri in document.get("redirect_uris") or () if uri not in listed]
-    if missing:
-        return Problem("not_listed", f"The array at this URL does not contain {missing[0]}.")
-    return None

@@ -105,7 +105,7 @@ def parse_resources(text: str) -> tuple[str, ...]:
     return asked
 
 
-def require_available_resources(asked: Iterable[str], asking: TokenRequester, catalog: Catalog) -> None:
+def require_available_resources(asked: Iterable[str], requester: TokenRequester, catalog: Catalog) -> None:
     """Raise InvalidTarget unless the client can request every one of the resources (DC-5).
 
     It can request the active resources of its organization, its own, and the management API if it has a scope
@@ -114,15 +114,17 @@ def require_available_resources(asked: Iterable[str], asking: TokenRequester, ca
     for resource in asked:
         if catalog.is_offered(resource):
             continue
-        if resource in asking.defaults and not catalog.is_disabled(resource):
+        if resource in requester.defaults and not catalog.is_disabled(resource):
             continue
-        if resource == asking.management and any(name in ALL_PERMISSIONS for name in asking.client_scopes):
+        if resource == requester.management and any(
+            name in ALL_PERMISSIONS for name in requester.client_scopes
+        ):
             continue
         raise InvalidTarget("This client cannot get tokens for a requested resource.")
 
 
 def resolve_target(
-    scopes: Iterable[str], asked: Sequence[str], asking: TokenRequester, catalog: Catalog
+    scopes: Iterable[str], asked: Sequence[str], requester: TokenRequester, catalog: Catalog
 ) -> TokenTarget:
     """Return the scopes that fit the requested resources, and the audience. Raises InvalidTarget.
 
@@ -130,30 +132,32 @@ def resolve_target(
     client's default ones for scopes without a resource. For ``openid`` the issuer is always in the audience,
     because userinfo is its resource.
     """
-    require_available_resources(asked, asking, catalog)
-    owned = [(scope, find_scope_owner(scope, asking, catalog)) for scope in scopes]
+    require_available_resources(asked, requester, catalog)
+    owned = [(scope, find_scope_owner(scope, requester, catalog)) for scope in scopes]
     if asked:
-        kept = [(scope, owner) for scope, owner in owned if owner in {None, asking.issuer, *asked}]
+        granted = [(scope, owner) for scope, owner in owned if owner in {None, requester.issuer, *asked}]
         audience = list(asked)
     else:
-        kept = [(scope, owner) for scope, owner in owned if owner is None or not catalog.is_disabled(owner)]
-        audience = _implied([owner for _, owner in kept], asking, catalog)
-    if any(scope == "openid" for scope, _ in kept):
-        audience.append(asking.issuer)
+        granted = [
+            (scope, owner) for scope, owner in owned if owner is None or not catalog.is_disabled(owner)
+        ]
+        audience = _implied([owner for _, owner in granted], requester, catalog)
+    if any(scope == "openid" for scope, _ in granted):
+        audience.append(requester.issuer)
     audience = list(dict.fromkeys(audience))
     if len(audience) > MAX_RESOURCES + 2:
         raise InvalidTarget(
             "These scopes belong to too many resources for one token. Request a specific resource."
         )
-    return TokenTarget(tuple(scope for scope, _ in kept), tuple(audience))
+    return TokenTarget(tuple(scope for scope, _ in granted), tuple(audience))
 
 
-def find_scope_owner(scope: str, asking: TokenRequester, catalog: Catalog) -> str | None:
+def find_scope_owner(scope: str, requester: TokenRequester, catalog: Catalog) -> str | None:
     """Return the resource of the scope, or None for a scope that is valid at any resource."""
     if scope in ALL_PERMISSIONS:
-        return asking.management
+        return requester.management
     if scope in IDENTITY_SCOPES:
-        return asking.issuer
+        return requester.issuer
     return catalog.owners.get(scope)
 
 
@@ -171,28 +175,28 @@ def choose_token_format(audience: Iterable[str], catalog: Catalog, otherwise: st
     return "jwt" if all(chosen == "jwt" for chosen in wanted) else "opaque"
 
 
-def choose_token_lifetime(audience: Iterable[str], catalog: Catalog, otherwise: int, *, most: int) -> int:
+def choose_token_lifetime(audience: Iterable[str], catalog: Catalog, otherwise: int, *, max_seconds: int) -> int:
     """Return the shortest token lifetime that a resource requires, in seconds.
 
-    It is ``otherwise`` if none does, and at most ``most``.
+    It is ``otherwise`` if none does, and at most ``max_seconds``.
     """
     wanted = [
         known.access_token_ttl_seconds
         for known in _known(audience, catalog)
         if known.access_token_ttl_seconds
     ]
-    return min([*wanted, most]) if wanted else otherwise
+    return min([*wanted, max_seconds]) if wanted else otherwise
 
 
-def _implied(owners: list[str | None], asking: TokenRequester, catalog: Catalog) -> list[str]:
-    if owners and all(owner == asking.management for owner in owners):
-        return [asking.management]
-    named = [owner for owner in owners if owner is not None and owner != asking.issuer]
-    is_for_others = any(owner != asking.management for owner in named)
+def _implied(owners: list[str | None], requester: TokenRequester, catalog: Catalog) -> list[str]:
+    if owners and all(owner == requester.management for owner in owners):
+        return [requester.management]
+    named = [owner for owner in owners if owner is not None and owner != requester.issuer]
+    is_for_others = any(owner != requester.management for owner in named)
     # A default resource is added only for scopes that may be meant for it, not for scopes of another resource.
     if None in owners or not is_for_others:
-        defaults = [resource for resource in asking.defaults if not catalog.is_disabled(resource)]
-        named += defaults or ([] if is_for_others else [asking.issuer])
+        defaults = [resource for resource in requester.defaults if not catalog.is_disabled(resource)]
+        named += defaults or ([] if is_for_others else [requester.issuer])
     return named
 
 

@@ -51,7 +51,7 @@ class Lockout:
         return max(0, -int(-wait.total_seconds() // 1))
 
     def attempts_left(self, failures: int) -> int:
-        """How many further attempts are answered without a wait."""
+        """Return how many further attempts are possible without a wait."""
         return max(0, self.max_failures - failures)
 
 
@@ -64,9 +64,7 @@ def network_of(ip_address: str | None) -> str:
 
 
 def networks_of(ip_address: str | None) -> tuple[tuple[str, int], ...]:
-    """Return the networks that failures from the IP address count towards, each with the factor for its
-    limit.
-    """
+    """Return the networks that the IP address counts towards, each with the factor for its limit."""
     parsed = _parse_ip(ip_address)
     nearest = (network_of(ip_address), 1)
     return (

@@ -225,9 +225,7 @@ def passkey_amr(*, may_sync: bool, passwordless: bool) -> tuple[str, ...]:
 
 
 def is_sign_count_valid(previous: int, now: int) -> bool:
-    """Return whether the signature counter increased, or belongs to a passkey that does not count (section
-    6.1.1).
-    """
+    """Return whether the signature counter increased or the passkey does not count (section 6.1.1)."""
     return now > previous or (now == 0 and previous == 0)
 
 

@@ -1,6 +1,4 @@
-"""Passwords: the organization's policy, the list of common passwords, and hashing (argon2id with OWASP's
-parameters).
-"""
+"""Passwords: the organization's policy, the list of common passwords, and argon2id hashing."""
 
 from __future__ import annotations
 
@@ -197,9 +195,7 @@ def _list_entries() -> mmap.mmap:
 
 
 def _without_simple_changes(lowered: str, solid: str) -> set[str]:
-    """Return the texts that the password may be a simple variation of: look-alike characters or a short
-    prefix or suffix.
-    """
+    """Return the texts that the password may vary by look-alike characters or a short prefix or suffix."""
     texts = {lowered, solid}
     texts |= {text[:-cut] for text in (lowered, solid) for cut in range(1, _MAX_SUFFIX + 1)}
     texts |= {text[1:] for text in (lowered, solid)}
@@ -218,9 +214,7 @@ def _is_repetition(text: str) -> bool:
 
 
 def _is_made_of_runs(text: str) -> bool:
-    """Return whether the text consists of runs of four or more neighbors, with at most three other
-    characters.
-    """
+    """Return whether the text is runs of four or more neighbors with at most three other characters."""
     left_over = position = 0
     while position < len(text):
         size = _run_at(text, position)

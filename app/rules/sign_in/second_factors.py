@@ -178,8 +178,7 @@ def decide_mfa(
 def update_mfa_required_since(
     before: str, after: str, required_since: tuple[datetime | None, datetime | None], now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Return since when a second factor is required of all users and of administrators, after a policy
-    change.
+    """Return since when a factor is required of all users and of administrators, after a policy change.
 
     An existing requirement keeps its time. A requirement that was lifted has none.
     """

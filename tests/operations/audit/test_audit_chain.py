@@ -104,9 +104,9 @@ def test_two_sealers_at_once_make_one_chain(context: Flask, make: Factory) -> No
     """Whatever a lease is worth: the chain itself lets one in."""
     acme = make.organization()
     happen(acme, 3)
-    rows = chain._unsealed(None, ())
-    assert chain._appended(acme.id, [row for row in rows if row.organization_id == acme.id])
-    assert chain._appended(acme.id, [row for row in rows if row.organization_id == acme.id]) is None
+    rows = chain._find_unsealed(None, ())
+    assert chain._try_append(acme.id, [row for row in rows if row.organization_id == acme.id])
+    assert chain._try_append(acme.id, [row for row in rows if row.organization_id == acme.id]) is None
     assert verified(acme).is_intact
 
 
@@ -117,8 +117,8 @@ def test_what_could_not_be_chained_in_one_turn_is_in_the_next(
     acme, globex = make.organization(), make.organization()
     happen(acme, 3, hours_ago=1)
     with monkeypatch.context() as busy:
-        real = chain._appended
-        busy.setattr(chain, "_appended", lambda here, rows: None if here == acme.id else real(here, rows))
+        real = chain._try_append
+        busy.setattr(chain, "_try_append", lambda here, rows: None if here == acme.id else real(here, rows))
         assert globex.id in seal()
     assert not verified(acme).problems and verified(acme).pending == 4
     assert set(seal()) == {acme.id}
@@ -171,13 +171,13 @@ def test_a_long_chain_is_verified_piece_by_piece(context: Flask, make: Factory) 
     acme = make.organization()
     happen(acme, 10)
     seal()
-    found, checked = verified(acme, most=4), 0
+    found, checked = verified(acme, limit=4), 0
     while True:
         assert found.is_intact
         checked += found.checked
         if found.next_position is None:
             break
-        found = verified(acme, after=found.next_position, most=4)
+        found = verified(acme, after=found.next_position, limit=4)
     assert checked == found.length
 
 
@@ -247,4 +247,4 @@ def test_the_kind_of_damage_and_its_place_are_told(context: Flask, make: Factory
     )
     found = [(problem.kind, problem.position) for problem in verified(acme).problems]
     assert found == [("changed", 3), ("missing", 5)]
-    assert verified(acme).problems[0].words
+    assert verified(acme).problems[0].message

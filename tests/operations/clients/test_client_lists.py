@@ -1,4 +1,4 @@
-"""The list of clients: order, search, filters, pages, and a number of queries that does not grow with it."""
+"""The list of clients: order, search, filters, pages, and a constant number of queries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pages(actor: Actor, limit: int, **how) -> list[str]:
 
 @pytest.mark.parametrize("limit", [1, 3, 8])
 @pytest.mark.parametrize("sort", ["name", "-name", "created_at", "-created_at"])
-def test_pages_hold_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
+def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
     whole = [client.name for client in clients.list_clients(admin, limit=100, sort=sort).items]
     assert pages(admin, limit, sort=sort) == whole
     assert sorted(whole) == sorted(NAMES)
@@ -86,18 +86,18 @@ def test_pages_hold_each_client_once_in_order(admin: Actor, limit: int, sort: st
         ("' OR 1=1 --", set()),
     ],
 )
-def test_a_search_finds_parts_of_names(admin: Actor, query: str, found: set[str]) -> None:
+def test_search_matches_parts_of_names(admin: Actor, query: str, found: set[str]) -> None:
     assert {client.name for client in clients.list_clients(admin, query=query).items} == found
 
 
-def test_a_search_finds_a_client_by_its_id_within_the_organization(admin: Actor, make: Factory) -> None:
+def test_search_finds_a_client_id_only_within_the_organization(admin: Actor, make: Factory) -> None:
     [first, *_] = clients.list_clients(admin).items
     assert clients.list_clients(admin, query=first.client_id).items == (first,)
     foreign = make.client(make.organization()).client_id
     assert clients.list_clients(admin, query=foreign).items == ()
 
 
-def test_filters_are_exact(admin: Actor) -> None:
+def test_filters_match_exactly(admin: Actor) -> None:
     assert len(clients.list_clients(admin, filters={"type": "machine"}).items) == 4
     assert clients.list_clients(admin, filters={"status": "disabled"}).items == ()
     for wrong in ({"type": "server"}, {"colour": "red"}):
@@ -108,17 +108,17 @@ def test_filters_are_exact(admin: Actor) -> None:
 
 
 @pytest.mark.parametrize("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
-def test_a_position_of_another_list_is_refused(admin: Actor, after: tuple[str, ...]) -> None:
+def test_cursor_of_another_list_is_rejected(admin: Actor, after: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput):
         clients.list_clients(admin, after=after)
 
 
-def test_who_may_not_read_gets_no_list(context: Flask, make: Factory) -> None:
+def test_list_requires_permission(context: Flask, make: Factory) -> None:
     with pytest.raises(Forbidden):
         clients.list_clients(make.actor(make.organization(), "clients:write"))
 
 
-def test_the_list_takes_one_query_however_long_it_is(admin: Actor) -> None:
+def test_list_takes_one_query_for_any_length(admin: Actor) -> None:
     for limit in (1, 100):
         with counted_queries() as statements:
             clients.list_clients(admin, limit=limit)

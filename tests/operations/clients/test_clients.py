@@ -1,4 +1,4 @@
-"""Clients: registered, changed and deleted, by whom, and what a refusal leaves behind: nothing."""
+"""Clients: register, update and delete them, permissions, and that a rejected request changes nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def admin(context: Flask, make: Factory) -> Actor:
     return make.actor(make.organization())
 
 
-def actions(database: Database) -> list[str]:
+def audit_actions(database: Database) -> list[str]:
     return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
 
 
-def refused(database: Database, kind: type[DomainError], act: Any) -> DomainError:
-    """The refusal, which has left neither a row nor an audit event."""
+def assert_rejected(database: Database, kind: type[DomainError], act: Any) -> DomainError:
+    """Assert that the call raises the error and changes neither a row nor the audit log. Return the error."""
     tables = ("clients", "client_credentials", "scopes", "audit_events")
     before = [database.query(f"SELECT * FROM {table}") for table in tables]
     with pytest.raises(kind) as refusal:
@@ -45,7 +45,7 @@ def refused(database: Database, kind: type[DomainError], act: Any) -> DomainErro
     return refusal.value
 
 
-def test_a_registered_client_stands_with_its_first_secret(admin: Actor, database: Database) -> None:
+def test_registered_client_gets_a_secret(admin: Actor, database: Database) -> None:
     made = clients.register_client(admin, GOOD)
     assert clients.get_client(admin, made.client.client_id) == made.client
     assert parse_client_id(made.client.client_id) == (admin.organization_id, made.client.id)
@@ -54,11 +54,11 @@ def test_a_registered_client_stands_with_its_first_secret(admin: Actor, database
     assert made.credential is not None
     assert made.credential.hint == made.secret[-12:-8]
     assert (made.client.created_by, made.client.status, made.client.version) == ("tests", "active", 1)
-    assert actions(database)[-1] == "client.registered"
+    assert audit_actions(database)[-1] == "client.registered"
     assert made.secret.encode() not in database.dump()
 
 
-def test_a_public_client_gets_no_secret(admin: Actor) -> None:
+def test_public_client_gets_no_secret(admin: Actor) -> None:
     made = clients.register_client(admin, {**GOOD, "type": "spa"})
     assert (made.credential, made.secret) == (None, None)
     with pytest.raises(Conflict) as refusal:
@@ -66,46 +66,46 @@ def test_a_public_client_gets_no_secret(admin: Actor) -> None:
     assert refusal.value.code == "no_secret_kept"
 
 
-def test_a_wrong_client_leaves_nothing(admin: Actor, database: Database) -> None:
-    error = refused(
+def test_invalid_client_is_rejected_without_changes(admin: Actor, database: Database) -> None:
+    error = assert_rejected(
         database, InvalidInput, lambda: clients.register_client(admin, {"name": 3, "scopes": "x"})
     )
     assert {wrong.field for wrong in error.errors} == {"name", "redirect_uris", "scopes"}
 
 
 @pytest.mark.parametrize("permissions", [("clients:read",), ("settings:read",), ("credentials:write",)])
-def test_who_may_not_write_registers_nothing(
+def test_registration_requires_permission(
     context: Flask, make: Factory, database: Database, permissions: tuple[str, ...]
 ) -> None:
     actor = make.actor(make.organization(), *permissions)
-    error = refused(database, Forbidden, lambda: clients.register_client(actor, GOOD))
+    error = assert_rejected(database, Forbidden, lambda: clients.register_client(actor, GOOD))
     assert isinstance(error, Forbidden)
     assert error.permission == "clients:write"
 
 
-def test_the_organizations_settings_bind_its_clients(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_organization_settings_limit_clients(context: Flask, make: Factory, database: Database) -> None:
     settings = {"oauth": {"redirect_uris": {"allowed_hosts": ["acme.example"]}}}
     admin = make.actor(make.organization(settings=settings))
-    error = refused(database, InvalidInput, lambda: clients.register_client(admin, GOOD))
+    error = assert_rejected(database, InvalidInput, lambda: clients.register_client(admin, GOOD))
     assert error.errors[0].code == "host_not_allowed"
 
 
-def test_an_unknown_scope_is_added_for_who_defines_resources(admin: Actor) -> None:
+def test_unknown_scope_is_added_with_resources_permission(admin: Actor) -> None:
     made = clients.register_client(admin, {**GOOD, "scopes": ["openid", "orders:read"]})
     assert made.client.scopes == ("openid", "orders:read")
-    assert made.warnings == ['The scope "orders:read" is new in this organization. Add a title for the consent page.']
+    assert made.warnings == [
+        'The scope "orders:read" is new in this organization. Add a title for the consent page.'
+    ]
     assert "orders:read" in {scope.name for scope in scopes.list_scopes(admin)}
     assert clients.register_client(admin, {**GOOD, "scopes": ["orders:read"]}).warnings == []
 
 
-def test_an_unknown_scope_is_refused_for_others_naming_those_that_exist(
+def test_unknown_scope_is_rejected_without_resources_permission(
     context: Flask, make: Factory, database: Database
 ) -> None:
     actor = make.actor(make.organization(), "clients:write")
     fields = {**GOOD, "scopes": ["openid", "orders:read"]}
-    error = refused(database, InvalidInput, lambda: clients.register_client(actor, fields))
+    error = assert_rejected(database, InvalidInput, lambda: clients.register_client(actor, fields))
     assert (error.errors[0].field, error.errors[0].code) == ("scopes[1]", "unknown_scope")
     assert "offline_access" in error.errors[0].message
 
@@ -118,24 +118,24 @@ def test_an_unknown_scope_is_refused_for_others_naming_those_that_exist(
         (("clients:write", "clients:trust"), {"scopes": ["openid", "settings:write"]}, "settings:write"),
     ],
 )
-def test_nobody_gives_a_client_what_they_do_not_hold(
+def test_management_scope_cannot_be_granted_without_having_it(
     context: Flask, make: Factory, database: Database, held: tuple[str, ...], fields: Any, missing: str
 ) -> None:
     """TN-11."""
     actor = make.actor(make.organization(), *held)
-    error = refused(database, Forbidden, lambda: clients.register_client(actor, {**GOOD, **fields}))
+    error = assert_rejected(database, Forbidden, lambda: clients.register_client(actor, {**GOOD, **fields}))
     assert isinstance(error, Forbidden)
     assert error.permission == missing
 
 
-def test_scopes_of_the_instance_are_for_root_alone(admin: Actor, make: Factory, database: Database) -> None:
+def test_instance_scopes_are_only_for_root_clients(admin: Actor, make: Factory, database: Database) -> None:
     fields = {"name": "Job", "type": "machine", "scopes": ["organizations:read"]}
-    refused(database, InvalidInput, lambda: clients.register_client(admin, fields))
+    assert_rejected(database, InvalidInput, lambda: clients.register_client(admin, fields))
     root = make.actor(make.root())
     assert clients.register_client(root, fields).client.scopes == ("organizations:read",)
 
 
-def test_nobody_touches_a_client_that_may_more_than_they(context: Flask, make: Factory) -> None:
+def test_client_with_more_permissions_cannot_be_changed(context: Flask, make: Factory) -> None:
     organization = make.organization()
     strong = make.machine(organization, "settings:write").client_id
     weak = make.actor(organization, "clients:write", "clients:read", "credentials:read", "credentials:write")
@@ -152,36 +152,36 @@ def test_nobody_touches_a_client_that_may_more_than_they(context: Flask, make: F
             act()
 
 
-def test_a_change_says_what_changed_and_is_audited(admin: Actor, database: Database) -> None:
+def test_update_returns_and_audits_the_changed_fields(admin: Actor, database: Database) -> None:
     client_id = clients.register_client(admin, GOOD).client.client_id
     updated = clients.update_client(admin, client_id, {"name": "Quince", "description": "New"})
     assert updated.changed == ["name", "description"]
     assert (updated.client.name, updated.client.version) == ("Quince", 2)
-    assert actions(database)[-1] == "client.updated"
+    assert audit_actions(database)[-1] == "client.updated"
     [(after,)] = database.query("SELECT `after` FROM audit_events ORDER BY id DESC LIMIT 1")
     assert json.loads(after) == {"name": "Quince", "description": "New"}
 
 
-def test_a_change_that_changes_nothing_leaves_no_trace(admin: Actor, database: Database) -> None:
+def test_update_without_changes_is_not_recorded(admin: Actor, database: Database) -> None:
     client = clients.register_client(admin, GOOD).client
-    told = actions(database)
+    told = audit_actions(database)
     assert clients.update_client(admin, client.client_id, {"name": client.name}).changed == []
-    assert actions(database) == told
+    assert audit_actions(database) == told
     assert clients.get_client(admin, client.client_id).version == client.version
 
 
-def test_a_stale_version_changes_and_deletes_nothing(admin: Actor, database: Database) -> None:
+def test_stale_version_is_rejected(admin: Actor, database: Database) -> None:
     client_id = clients.register_client(admin, GOOD).client.client_id
     clients.update_client(admin, client_id, {"name": "Quince"}, expected_version=1)
     stale = {"expected_version": 1}
-    refused(
+    assert_rejected(
         database, PreconditionFailed, lambda: clients.update_client(admin, client_id, {"name": "X"}, **stale)
     )
-    refused(database, PreconditionFailed, lambda: clients.delete_client(admin, client_id, **stale))
+    assert_rejected(database, PreconditionFailed, lambda: clients.delete_client(admin, client_id, **stale))
     assert clients.get_client(admin, client_id).name == "Quince"
 
 
-def test_a_client_that_no_longer_uses_secrets_loses_them(admin: Actor) -> None:
+def test_secrets_are_revoked_when_no_longer_used(admin: Actor) -> None:
     made = clients.register_client(admin, GOOD)
     key = {"kty": "EC", "crv": "P-256", "x": "x" * 43, "y": "y" * 43}
     sent = {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [key]}}
@@ -194,7 +194,7 @@ def test_a_client_that_no_longer_uses_secrets_loses_them(admin: Actor) -> None:
     assert view.secrets == ()
 
 
-def test_a_deleted_client_is_gone_with_everything(admin: Actor, database: Database) -> None:
+def test_deleted_client_is_removed_with_its_tokens(admin: Actor, database: Database) -> None:
     made = clients.register_client(admin, GOOD)
     counts = clients.delete_client(admin, made.client.client_id)
     assert counts.credentials == 1
@@ -202,11 +202,11 @@ def test_a_deleted_client_is_gone_with_everything(admin: Actor, database: Databa
     for act in (clients.get_client, clients.delete_client, credentials.list_credentials):
         with pytest.raises(NotFound):
             act(admin, made.client.client_id)
-    assert actions(database)[-1] == "client.deleted"
+    assert audit_actions(database)[-1] == "client.deleted"
     assert clients.list_clients(admin).items == ()
 
 
-def test_a_deleted_client_is_no_connected_app_any_more(context: Flask, make: Factory) -> None:
+def test_deleted_client_is_not_a_connected_app(context: Flask, make: Factory) -> None:
     organization = make.organization()
     user, client = make.user(organization), make.client(organization)
     person = make.actor(organization, user=user)
@@ -221,13 +221,13 @@ def test_a_deleted_client_is_no_connected_app_any_more(context: Flask, make: Fac
 @pytest.mark.parametrize(
     "client_id", ["", "cli_x", "x" * 500, "cli_00000000_00000000000000000000000000", "cli_\x00"]
 )
-def test_what_is_no_client_is_not_found(admin: Actor, client_id: str) -> None:
+def test_invalid_client_id_is_not_found(admin: Actor, client_id: str) -> None:
     for act in (clients.get_client, clients.delete_client, credentials.list_credentials):
         with pytest.raises(NotFound):
             act(admin, client_id)
 
 
-def test_another_organizations_client_does_not_exist(
+def test_client_of_another_organization_is_not_found(
     admin: Actor, context: Flask, make: Factory, database: Database
 ) -> None:
     """TN-2."""
@@ -244,10 +244,10 @@ def test_another_organizations_client_does_not_exist(
         lambda: credentials.revoke_credentials(admin, theirs.client_id),
         lambda: credentials.restore_retiring_secrets(admin, theirs.client_id),
     ):
-        refused(database, NotFound, act)
+        assert_rejected(database, NotFound, act)
 
 
-def test_a_developer_sees_and_manages_own_clients_alone(context: Flask, make: Factory) -> None:
+def test_developer_can_manage_only_own_clients(context: Flask, make: Factory) -> None:
     organization = make.organization()
     own = ("clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own")
     ada = make.actor(organization, *own, user=make.user(organization))
@@ -268,8 +268,8 @@ def test_a_developer_sees_and_manages_own_clients_alone(context: Flask, make: Fa
             act()
 
 
-def test_a_machine_with_the_right_to_its_own_clients_sees_none(context: Flask, make: Factory) -> None:
-    """Clients that clients or the service registered have no person as their owner; they are nobody's own."""
+def test_machine_client_with_own_permission_sees_no_clients(context: Flask, make: Factory) -> None:
+    """Clients registered by clients or by the system have no owner."""
     organization = make.organization()
     make.client(organization)
     machine = Actor(
@@ -282,7 +282,7 @@ def test_a_machine_with_the_right_to_its_own_clients_sees_none(context: Flask, m
     assert clients.list_clients(machine).items == ()
 
 
-def test_a_client_cannot_delete_itself(context: Flask, make: Factory) -> None:
+def test_client_cannot_delete_itself(context: Flask, make: Factory) -> None:
     organization = make.organization()
     machine = make.machine(organization)
     actor = Actor(

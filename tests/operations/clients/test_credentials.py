@@ -1,4 +1,4 @@
-"""Client secrets (SE-1, SE-2): made, told apart, rotated, revoked, and what each leaves in the database."""
+"""Client secrets (SE-1, SE-2): create, list, rotate and revoke them, and what is stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def first_of(client: MadeClient) -> str:
     return client.registered.credential.public_id
 
 
-def works(client: MadeClient, secret: str, make: Factory) -> bool:
+def can_authenticate(client: MadeClient, secret: str, make: Factory) -> bool:
     from app.operations.clients.client_authentication import Presented, authenticate_client
     from app.rules.oauth_errors import InvalidClient
 
@@ -48,11 +48,11 @@ def works(client: MadeClient, secret: str, make: Factory) -> bool:
     return True
 
 
-def actions(database: Database) -> list[str]:
+def audit_actions(database: Database) -> list[str]:
     return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
 
 
-def test_a_secret_is_ours_random_and_stored_as_a_digest(
+def test_secret_is_random_and_stored_as_a_digest(
     admin: Actor, client: MadeClient, make: Factory, database: Database
 ) -> None:
     """SE-0, SE-1, TK-2."""
@@ -61,11 +61,11 @@ def test_a_secret_is_ours_random_and_stored_as_a_digest(
     assert re.fullmatch(form, made.secret)
     assert made.credential.hint == made.secret[-12:-8]
     assert made.secret.encode() not in database.dump()
-    assert works(client, made.secret, make)
-    assert works(client, client.secret, make)
+    assert can_authenticate(client, made.secret, make)
+    assert can_authenticate(client, client.secret, make)
 
 
-def test_the_ledger_tells_secrets_apart_and_shows_none(admin: Actor, client: MadeClient) -> None:
+def test_list_identifies_secrets_without_showing_them(admin: Actor, client: MadeClient) -> None:
     """SE-2."""
     made = credentials.create_credential(admin, client.client_id)
     listed = entries(admin, client)
@@ -78,7 +78,7 @@ def test_the_ledger_tells_secrets_apart_and_shows_none(admin: Actor, client: Mad
     assert len(set(names)) == 2
 
 
-def test_use_is_seen_in_the_ledger(admin: Actor, client: MadeClient, make: Factory, app: Flask) -> None:
+def test_list_shows_use(admin: Actor, client: MadeClient, make: Factory, app: Flask) -> None:
     machine = make.machine(client.organization, "clients:read")
     for address in ("192.0.2.1", "192.0.2.2"):
         answer = app.test_client().post(
@@ -96,9 +96,7 @@ def test_use_is_seen_in_the_ledger(admin: Actor, client: MadeClient, make: Facto
     assert entry.verdict.endswith("from 2 addresses: still needed")
 
 
-def test_a_client_has_as_many_live_secrets_as_its_organization_allows(
-    context: Flask, make: Factory, database: Database
-) -> None:
+def test_number_of_active_secrets_is_limited(context: Flask, make: Factory, database: Database) -> None:
     organization = make.organization(settings={"oauth": {"clients": {"max_secrets": 2}}})
     client, admin = make.client(organization), make.actor(organization)
     second = credentials.create_credential(admin, client.client_id)
@@ -111,14 +109,14 @@ def test_a_client_has_as_many_live_secrets_as_its_organization_allows(
     assert credentials.create_credential(admin, client.client_id).secret
 
 
-def test_a_secret_ends_when_it_was_told_to(admin: Actor, client: MadeClient, make: Factory) -> None:
+def test_secret_expires(admin: Actor, client: MadeClient, make: Factory) -> None:
     ends = clock.now() + timedelta(days=3)
     made = credentials.create_credential(admin, client.client_id, expires_at=ends)
     assert made.credential.expires_at == ends
     assert made.credential.status == "expiring"
 
 
-def test_the_organization_may_end_every_new_secret(context: Flask, make: Factory) -> None:
+def test_organization_can_set_an_expiry_for_new_secrets(context: Flask, make: Factory) -> None:
     organization = make.organization(settings={"oauth": {"clients": {"secret_ttl_seconds": 86_400}}})
     client = make.client(organization)
     assert client.registered.credential is not None
@@ -127,15 +125,15 @@ def test_the_organization_may_end_every_new_secret(context: Flask, make: Factory
     assert ends - clock.now() <= timedelta(days=1)
 
 
-def test_a_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClient, make: Factory) -> None:
+def test_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClient, make: Factory) -> None:
     made = credentials.rotate_credential(admin, client.client_id)
     assert [entry.public_id for entry in made.retired] == [first_of(client)]
     old = entries(admin, client)[first_of(client)]
     assert old.status == "expiring"
     assert old.expires_at is not None
     assert timedelta(hours=23) < old.expires_at - clock.now() <= timedelta(days=1)
-    assert works(client, client.secret, make)
-    assert works(client, made.secret, make)
+    assert can_authenticate(client, client.secret, make)
+    assert can_authenticate(client, made.secret, make)
     credentials.restore_retiring_secrets(admin, client.client_id)
     assert {entry.status for entry in entries(admin, client).values()} == {"active"}
     assert {entry.expires_at for entry in entries(admin, client).values()} == {None}
@@ -143,9 +141,7 @@ def test_a_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClie
         credentials.restore_retiring_secrets(admin, client.client_id)
 
 
-def test_cancelling_a_second_rotation_restores_what_was_before_the_first(
-    admin: Actor, client: MadeClient
-) -> None:
+def test_cancelling_a_second_rotation_restores_the_original_expiry(admin: Actor, client: MadeClient) -> None:
     ends = clock.now() + timedelta(days=300)
     kept = credentials.create_credential(admin, client.client_id, expires_at=ends).credential.public_id
     credentials.create_credential(admin, client.client_id, retire_others_in_seconds=7200)
@@ -155,38 +151,40 @@ def test_cancelling_a_second_rotation_restores_what_was_before_the_first(
     assert entries(admin, client)[first_of(client)].expires_at is None
 
 
-def test_retiring_at_once_ends_the_others_now(admin: Actor, client: MadeClient, make: Factory) -> None:
+def test_retiring_immediately_revokes_the_other_secrets(
+    admin: Actor, client: MadeClient, make: Factory
+) -> None:
     made = credentials.create_credential(admin, client.client_id, retire_others_in_seconds=0)
     assert [entry.status for entry in made.retired] == ["expired"]
-    assert not works(client, client.secret, make)
-    assert works(client, made.secret, make)
+    assert not can_authenticate(client, client.secret, make)
+    assert can_authenticate(client, made.secret, make)
 
 
-def test_a_disabled_client_gets_no_secret(admin: Actor, client: MadeClient) -> None:
+def test_disabled_client_gets_no_secret(admin: Actor, client: MadeClient) -> None:
     clients.update_client(admin, client.client_id, {"status": "disabled"})
     with pytest.raises(Conflict) as refusal:
         credentials.create_credential(admin, client.client_id)
     assert refusal.value.code == "client_disabled"
 
 
-def test_a_revoked_secret_is_refused_at_once_and_the_others_work(
+def test_revoked_secret_is_rejected_and_others_work(
     admin: Actor, client: MadeClient, make: Factory, database: Database
 ) -> None:
     made = credentials.create_credential(admin, client.client_id)
     counts = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
     assert (counts.credentials, counts.tokens) == (1, 0)
-    assert not works(client, client.secret, make)
-    assert works(client, made.secret, make)
+    assert not can_authenticate(client, client.secret, make)
+    assert can_authenticate(client, made.secret, make)
     again = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
     assert again.credentials == 0
-    assert actions(database).count("credential.revoked") == 1
+    assert audit_actions(database).count("credential.revoked") == 1
     assert credentials.revoke_credentials(admin, client.client_id).credentials == 1
     assert credentials.revoke_credentials(admin, client.client_id).credentials == 0
     assert {entry.status for entry in entries(admin, client).values()} == {"revoked"}
 
 
 @pytest.mark.parametrize("takes_tokens", [False, True])
-def test_tokens_of_a_revoked_secret_live_unless_they_are_taken(
+def test_tokens_of_a_revoked_secret_stay_valid_unless_revoked(
     client: MadeClient, make: Factory, app: Flask, takes_tokens: bool
 ) -> None:
     machine = make.machine(client.organization, "clients:read")
@@ -208,7 +206,7 @@ def test_tokens_of_a_revoked_secret_live_unless_they_are_taken(
 
 
 @pytest.mark.parametrize("credential_id", ["", "sec_x", "cli_x", "sec_00000000000000000000000000", "x" * 300])
-def test_an_unknown_secret_is_not_found(admin: Actor, client: MadeClient, credential_id: str) -> None:
+def test_unknown_secret_is_not_found(admin: Actor, client: MadeClient, credential_id: str) -> None:
     for act in (
         lambda: credentials.get_credential(admin, client.client_id, credential_id),
         lambda: credentials.reveal_credential(admin, client.client_id, credential_id),
@@ -218,7 +216,7 @@ def test_an_unknown_secret_is_not_found(admin: Actor, client: MadeClient, creden
             act()
 
 
-def test_another_clients_secret_is_not_found(admin: Actor, client: MadeClient, make: Factory) -> None:
+def test_secret_of_another_client_is_not_found(admin: Actor, client: MadeClient, make: Factory) -> None:
     other = make.client(client.organization)
     for act in (
         lambda: credentials.get_credential(admin, client.client_id, first_of(other)),
@@ -229,7 +227,7 @@ def test_another_clients_secret_is_not_found(admin: Actor, client: MadeClient, m
             act()
 
 
-def test_cached_views_of_the_client_see_each_change(admin: Actor, client: MadeClient) -> None:
+def test_client_cache_reflects_each_change(admin: Actor, client: MadeClient) -> None:
     versions = []
     for act in (
         lambda: credentials.create_credential(admin, client.client_id),
@@ -244,10 +242,10 @@ def test_cached_views_of_the_client_see_each_change(admin: Actor, client: MadeCl
     assert versions == [2, 3, 4, 5]
 
 
-def test_a_person_makes_a_secret_only_after_a_fresh_sign_in(
+def test_user_needs_a_recent_sign_in_to_create_a_secret(
     context: Flask, client: MadeClient, make: Factory, database: Database
 ) -> None:
-    """PO-4: what it makes can replace every secret that works today."""
+    """PO-4: a new secret can replace every secret that works today."""
     user = make.user(client.organization)
     stale = make.actor(client.organization, user=user, authenticated_ago_seconds=5 * 3600)
     with pytest.raises(FreshSignInRequired):

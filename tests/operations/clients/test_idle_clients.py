@@ -1,4 +1,4 @@
-"""Clients that registered themselves and that nobody uses end by themselves (DC-1)."""
+"""Self-registered clients that nobody uses are deleted (DC-1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
 
 
 def age(*, made: timedelta, used: timedelta | None) -> None:
-    """Every client is so old and was last used so long ago, and it is time to look."""
+    """Set every client's age and last use, and make its check due."""
 
     @transaction
     def act() -> None:
@@ -68,7 +68,7 @@ def statuses() -> dict[str, str]:
         (100 * DAY, 9 * DAY, False),
     ],
 )
-def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
+def test_client_is_deleted_after_the_idle_time_of_the_organization(
     context: Flask, organization: OrganizationSnapshot, made: timedelta, used: timedelta | None, ends: bool
 ) -> None:
     """protocol: idle clients end."""
@@ -80,7 +80,7 @@ def test_a_client_ends_when_it_was_idle_for_as_long_as_the_organization_says(
     assert actions.count("client.deleted") == (1 if ends else 0)
 
 
-def test_a_client_that_people_made_never_ends_by_itself(
+def test_client_registered_by_a_user_is_never_deleted_as_idle(
     context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     make.client(organization)
@@ -89,7 +89,7 @@ def test_a_client_that_people_made_never_ends_by_itself(
     assert statuses()["Orchard"] == "active"
 
 
-def test_a_client_is_looked_at_once_a_day(context: Flask, organization: OrganizationSnapshot) -> None:
+def test_client_is_checked_once_a_day(context: Flask, organization: OrganizationSnapshot) -> None:
     register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     age(made=9 * DAY, used=None)
     run_janitor()
@@ -97,10 +97,10 @@ def test_a_client_is_looked_at_once_a_day(context: Flask, organization: Organiza
     assert due is not None and timedelta(hours=23) < due - clock.now() <= DAY
 
 
-def test_a_client_that_somebody_disabled_stays_disabled(
+def test_disabled_client_is_not_deleted_as_idle(
     context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
-    """Ended, it could come back by its address as if nothing had been."""
+    """Once deleted, it could be registered again from its URL."""
     registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     update_client(make.actor(organization), registration.client.client_id, {"status": "disabled"})
     age(made=100 * DAY, used=None)
@@ -108,7 +108,7 @@ def test_a_client_that_somebody_disabled_stays_disabled(
     assert statuses()["Weather Bot"] == "disabled"
 
 
-def test_the_rows_of_an_ended_client_go_with_it(context: Flask, organization: OrganizationSnapshot) -> None:
+def test_rows_of_a_deleted_client_are_purged(context: Flask, organization: OrganizationSnapshot) -> None:
     registration = register_dynamic_client(Actor.anonymous(organization.id), METADATA, None)
     age(made=11 * DAY, used=None)
     run_janitor()

@@ -1,4 +1,4 @@
-"""Initial access tokens (RFC 7591 section 3): who makes them, on which terms, and what is kept of it."""
+"""Initial access tokens (RFC 7591 section 3): permissions, terms, and what is stored."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
     return make.organization()
 
 
-def actions() -> list[str]:
+def audit_actions() -> list[str]:
     return [
         row for row in db.session.scalars(select(AuditEvent.action)) if row.startswith("registration_token")
     ]
 
 
-def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationSnapshot, make: Factory) -> None:
+def test_token_is_created_with_its_terms_and_audited(
+    organization: OrganizationSnapshot, make: Factory
+) -> None:
     made = create_registration_token(make.actor(organization), {"name": "CI", "max_uses": 3})
     assert made.token.startswith(f"gth_ia_{organization.id}")
     assert (made.record.status, made.record.uses, made.record.max_uses) == ("live", 0, 3)
     assert made.record.expires_at - clock.now() > timedelta(days=29)
-    assert actions() == ["registration_token.created"]
+    assert audit_actions() == ["registration_token.created"]
 
 
 @pytest.mark.parametrize(
@@ -61,18 +63,16 @@ def test_a_token_is_made_on_its_terms_and_audited(organization: OrganizationSnap
         ({"name": "CI", "max_use": 3}, "max_use"),
     ],
 )
-def test_wrong_terms_are_refused_by_field(
+def test_invalid_terms_are_rejected_by_field(
     organization: OrganizationSnapshot, make: Factory, terms: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         create_registration_token(make.actor(organization), terms)
     assert refused.value.field == field
-    assert db.session.scalars(select(RegistrationToken)).all() == [] and actions() == []
+    assert db.session.scalars(select(RegistrationToken)).all() == [] and audit_actions() == []
 
 
-def test_who_may_write_clients_makes_them_and_who_may_read_sees_them(
-    organization: OrganizationSnapshot, make: Factory
-) -> None:
+def test_tokens_require_client_permissions(organization: OrganizationSnapshot, make: Factory) -> None:
     made = create_registration_token(make.actor(organization, "clients:write"), {"name": "CI"})
     reader = make.actor(organization, "clients:read")
     assert [token.name for token in list_registration_tokens(reader).items] == ["CI"]
@@ -83,7 +83,7 @@ def test_who_may_write_clients_makes_them_and_who_may_read_sees_them(
             revoke_registration_token(make.actor(organization, permission), made.record.public_id)
 
 
-def test_a_revoked_token_is_there_no_more(organization: OrganizationSnapshot, make: Factory) -> None:
+def test_revoked_token_is_not_found(organization: OrganizationSnapshot, make: Factory) -> None:
     actor = make.actor(organization)
     made = create_registration_token(actor, {"name": "CI"}).record
     with pytest.raises(PreconditionFailed):
@@ -93,10 +93,12 @@ def test_a_revoked_token_is_there_no_more(organization: OrganizationSnapshot, ma
         with pytest.raises(NotFound):
             again(actor, made.public_id)
     assert list_registration_tokens(actor).items == ()
-    assert actions() == ["registration_token.created", "registration_token.revoked"]
+    assert audit_actions() == ["registration_token.created", "registration_token.revoked"]
 
 
-def test_another_organizations_token_is_not_found(organization: OrganizationSnapshot, make: Factory) -> None:
+def test_token_of_another_organization_is_not_found(
+    organization: OrganizationSnapshot, make: Factory
+) -> None:
     """TN-2."""
     made = create_registration_token(make.actor(organization), {"name": "CI"}).record
     other = make.actor(make.organization())
@@ -105,7 +107,7 @@ def test_another_organizations_token_is_not_found(organization: OrganizationSnap
             act(other, made.public_id)
 
 
-def test_so_many_live_at_a_time(
+def test_number_of_active_tokens_is_limited(
     organization: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(initial_access_tokens, "MAX_ACTIVE_TOKENS", 2)
@@ -118,7 +120,7 @@ def test_so_many_live_at_a_time(
     create_registration_token(actor, {"name": "3"})
 
 
-def test_a_list_has_pages(organization: OrganizationSnapshot, make: Factory) -> None:
+def test_tokens_are_paged(organization: OrganizationSnapshot, make: Factory) -> None:
     actor = make.actor(organization)
     for number in range(3):
         create_registration_token(actor, {"name": str(number)})

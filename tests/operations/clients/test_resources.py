@@ -1,4 +1,4 @@
-"""Resources: defined, changed and deleted, by whom, and what that does to clients that hold their scopes."""
+"""Resources: define, update and delete them, permissions, and the effect on clients that have their scopes."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def admin(context: Flask, make: Factory) -> Actor:
 
 @pytest.fixture
 def developer(admin: Actor, make: Factory) -> Actor:
-    """Who defines own resources alone."""
+    """Return an actor who can manage only their own resources."""
     organization = clients._acting_organization(admin)
     user = make.user(organization)
     return make.actor(organization, "resources:read:own", "resources:write:own", "clients:write", user=user)
 
 
-def actions(database: Database) -> list[str]:
+def audit_actions(database: Database) -> list[str]:
     return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
 
 
-def refused(database: Database, kind: type[DomainError], act: Any) -> DomainError:
-    """The refusal, which has left nothing behind."""
+def assert_rejected(database: Database, kind: type[DomainError], act: Any) -> DomainError:
+    """Assert that the call raises the error and changes nothing. Return the error."""
     tables = ("resources", "scopes", "clients", "audit_events")
     before = [database.query(f"SELECT * FROM {table}") for table in tables]
     with pytest.raises(kind) as refusal:
@@ -54,7 +54,7 @@ def refused(database: Database, kind: type[DomainError], act: Any) -> DomainErro
     return refusal.value
 
 
-def test_a_defined_resource_stands_with_its_scopes(admin: Actor, database: Database) -> None:
+def test_resource_is_created_with_its_scopes(admin: Actor, database: Database) -> None:
     made = resources.define_resource(admin, GOOD)
     assert resources.get_resource(admin, made.public_id) == made
     assert [(scope.name, scope.title) for scope in made.scopes] == [
@@ -67,7 +67,7 @@ def test_a_defined_resource_stands_with_its_scopes(admin: Actor, database: Datab
         1,
         "tests",
     )
-    assert actions(database)[-1] == "resource.defined"
+    assert audit_actions(database)[-1] == "resource.defined"
     listed = {scope.name: scope for scope in scopes.list_scopes(admin)}
     assert listed["orders:read"].resource_public_id == made.public_id
     assert listed["orders:read"].resource_name == "Orders"
@@ -107,19 +107,19 @@ def test_a_defined_resource_stands_with_its_scopes(admin: Actor, database: Datab
         ({"scopes": [{"name": f"s{number}"} for number in range(101)]}, "scopes", "too_many"),
     ],
 )
-def test_a_wrong_field_is_named(
+def test_invalid_field_is_named(
     admin: Actor, database: Database, changes: dict[str, Any], field: str, code: str
 ) -> None:
-    error = refused(database, InvalidInput, lambda: resources.define_resource(admin, {**GOOD, **changes}))
+    error = assert_rejected(
+        database, InvalidInput, lambda: resources.define_resource(admin, {**GOOD, **changes})
+    )
     assert (error.errors[0].field, error.errors[0].code) == (field, code)
 
 
-def test_an_identifier_names_one_resource_of_an_organization(
-    admin: Actor, make: Factory, database: Database
-) -> None:
-    """DC-5: each organization has its own; the same identifier elsewhere is another resource."""
+def test_identifier_is_unique_per_organization(admin: Actor, make: Factory, database: Database) -> None:
+    """DC-5: the same identifier in another organization is another resource."""
     first = resources.define_resource(admin, GOOD)
-    error = refused(
+    error = assert_rejected(
         database, Conflict, lambda: resources.define_resource(admin, GOOD | {"scopes": [], "name": "Other"})
     )
     assert (error.code, error.field) == ("taken", "identifier")
@@ -130,7 +130,7 @@ def test_an_identifier_names_one_resource_of_an_organization(
         resources.get_resource(globex, first.public_id)
 
 
-def test_a_change_replaces_what_is_sent(admin: Actor, database: Database) -> None:
+def test_update_replaces_the_given_fields(admin: Actor, database: Database) -> None:
     made = resources.define_resource(admin, GOOD | {"access_token_ttl_seconds": 120})
     updated = resources.update_resource(
         admin,
@@ -148,14 +148,14 @@ def test_a_change_replaces_what_is_sent(admin: Actor, database: Database) -> Non
         "orders:write": "Change orders",
         "orders:void": None,
     }
-    assert actions(database)[-1] == "resource.updated"
+    assert audit_actions(database)[-1] == "resource.updated"
     assert set(get_catalog(admin.organization_id).owners) == {"orders:write", "orders:void"}
     assert resources.update_resource(admin, made.public_id, {"name": "Order book"}).changed == []
 
 
-def test_a_change_that_nobody_may_make_leaves_nothing(admin: Actor, database: Database) -> None:
+def test_rejected_update_changes_nothing(admin: Actor, database: Database) -> None:
     there = resources.define_resource(admin, GOOD).public_id
-    error = refused(
+    error = assert_rejected(
         database,
         InvalidInput,
         lambda: resources.update_resource(admin, there, {"identifier": "urn:other", "name": None}),
@@ -164,16 +164,18 @@ def test_a_change_that_nobody_may_make_leaves_nothing(admin: Actor, database: Da
         ("identifier", "fixed"),
         ("name", "required"),
     ]
-    refused(
+    assert_rejected(
         database,
         PreconditionFailed,
         lambda: resources.update_resource(admin, there, {"name": "X"}, expected_version=7),
     )
-    refused(database, PreconditionFailed, lambda: resources.delete_resource(admin, there, expected_version=7))
-    refused(database, NotFound, lambda: resources.update_resource(admin, "res_x", {"name": "X"}))
+    assert_rejected(
+        database, PreconditionFailed, lambda: resources.delete_resource(admin, there, expected_version=7)
+    )
+    assert_rejected(database, NotFound, lambda: resources.update_resource(admin, "res_x", {"name": "X"}))
 
 
-def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
+def test_scopes_are_removed_from_clients_only_if_confirmed(
     admin: Actor, make: Factory, database: Database
 ) -> None:
     made = resources.define_resource(admin, GOOD)
@@ -187,41 +189,39 @@ def test_scopes_of_clients_are_taken_only_when_that_is_confirmed(
     shop = clients.register_client(admin, fields).client.client_id
     other = clients.register_client(admin, GOOD_CLIENT).client
     without_read = {"scopes": [{"name": "orders:write"}]}
-    held = refused(
+    held = assert_rejected(
         database, ScopesInUse, lambda: resources.update_resource(admin, made.public_id, without_read)
     )
     assert (held.code, held.details) == ("in_use", {"clients": 1})
     resources.update_resource(admin, made.public_id, without_read, confirmed=True)
     assert clients.get_client(admin, shop).scopes == ("openid", "orders:write")
     assert clients.get_client(admin, shop).optional_scopes == ()
-    refused(database, ScopesInUse, lambda: resources.delete_resource(admin, made.public_id))
+    assert_rejected(database, ScopesInUse, lambda: resources.delete_resource(admin, made.public_id))
     assert [holder.name for holder in resources.list_resource_holders(admin, made.public_id)] == ["Shop"]
     ended = resources.delete_resource(admin, made.public_id, confirmed=True)
     assert (ended.scopes, ended.clients) == (1, 1)
     assert clients.get_client(admin, shop).scopes == ("openid",)
     assert clients.get_client(admin, shop).resources == ()
     assert clients.get_client(admin, other.client_id) == other
-    assert actions(database)[-2:] == ["client.updated", "resource.deleted"]
+    assert audit_actions(database)[-2:] == ["client.updated", "resource.deleted"]
     assert "orders:write" not in {scope.name for scope in scopes.list_scopes(admin)}
     assert get_catalog(admin.organization_id).resources == {}
 
 
-def test_a_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database: Database) -> None:
+def test_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database: Database) -> None:
     resources.define_resource(admin, GOOD)
     other = {"identifier": "urn:other", "name": "Other", "scopes": [{"name": "orders:read"}]}
-    error = refused(database, InvalidInput, lambda: resources.define_resource(admin, other))
+    error = assert_rejected(database, InvalidInput, lambda: resources.define_resource(admin, other))
     assert (error.field, error.errors[0].code) == ("scopes[0].name", "taken")
     scopes.add_scopes(admin, ["plain"])
     takes_plain = other | {"scopes": [{"name": "plain"}]}
-    # Others' clients hold it: making it one's own would send their tokens here.
-    refused(database, InvalidInput, lambda: resources.define_resource(developer, takes_plain))
+    # Other users' clients have the scope. Taking it over would redirect their tokens to this resource.
+    assert_rejected(database, InvalidInput, lambda: resources.define_resource(developer, takes_plain))
     made = resources.define_resource(admin, takes_plain)
     assert [scope.name for scope in made.scopes] == ["plain"]
 
 
-def test_who_may_define_own_resources_alone_sees_and_changes_those(
-    admin: Actor, developer: Actor, database: Database
-) -> None:
+def test_developer_can_manage_only_own_resources(admin: Actor, developer: Actor, database: Database) -> None:
     others = resources.define_resource(admin, GOOD)
     own = resources.define_resource(developer, {"identifier": "urn:own", "name": "Own"})
     assert [item.name for item in resources.list_resources(developer).items] == ["Own"]
@@ -231,25 +231,27 @@ def test_who_may_define_own_resources_alone_sees_and_changes_those(
         lambda: resources.update_resource(developer, others.public_id, {"name": "Mine"}),
         lambda: resources.delete_resource(developer, others.public_id, confirmed=True),
     ):
-        refused(database, NotFound, act)
+        assert_rejected(database, NotFound, act)
     assert resources.update_resource(developer, own.public_id, {"name": "Own, too"}).changed == ["name"]
     resources.delete_resource(developer, own.public_id)
 
 
-def test_nobody_else_may(admin: Actor, make: Factory, database: Database) -> None:
+def test_resources_require_permissions(admin: Actor, make: Factory, database: Database) -> None:
     made = resources.define_resource(admin, GOOD)
     organization = clients._acting_organization(admin)
     reader, stranger = make.actor(organization, "resources:read"), make.actor(organization, "clients:read")
-    refused(database, Forbidden, lambda: resources.define_resource(reader, GOOD))
-    refused(database, Forbidden, lambda: resources.update_resource(reader, made.public_id, {"name": "X"}))
-    refused(database, Forbidden, lambda: resources.delete_resource(reader, made.public_id))
-    refused(database, Forbidden, lambda: resources.get_resource(stranger, made.public_id))
-    refused(database, Forbidden, lambda: resources.list_resources(stranger))
-    refused(database, Forbidden, lambda: scopes.search_scopes(stranger))
-    refused(database, Forbidden, lambda: scopes.update_scope(reader, "openid", {"title": "X"}))
+    assert_rejected(database, Forbidden, lambda: resources.define_resource(reader, GOOD))
+    assert_rejected(
+        database, Forbidden, lambda: resources.update_resource(reader, made.public_id, {"name": "X"})
+    )
+    assert_rejected(database, Forbidden, lambda: resources.delete_resource(reader, made.public_id))
+    assert_rejected(database, Forbidden, lambda: resources.get_resource(stranger, made.public_id))
+    assert_rejected(database, Forbidden, lambda: resources.list_resources(stranger))
+    assert_rejected(database, Forbidden, lambda: scopes.search_scopes(stranger))
+    assert_rejected(database, Forbidden, lambda: scopes.update_scope(reader, "openid", {"title": "X"}))
 
 
-def test_the_list_is_searched_narrowed_and_paged(admin: Actor) -> None:
+def test_list_can_be_searched_filtered_and_paged(admin: Actor) -> None:
     for name in ("banana", "Apple", "cherry", "100% fig"):
         resources.define_resource(admin, {"identifier": f"urn:{name.encode().hex()}", "name": name})
     off = resources.list_resources(admin, query="cherry").items[0]
@@ -274,22 +276,24 @@ def test_the_list_is_searched_narrowed_and_paged(admin: Actor) -> None:
         resources.list_resources(admin, after=("x",))
 
 
-def test_words_of_a_scope_are_changed_where_they_stand(admin: Actor, database: Database) -> None:
+def test_scope_texts_are_changed_at_their_owner(admin: Actor, database: Database) -> None:
     resources.define_resource(admin, GOOD)
     scopes.add_scopes(admin, ["plain"])
     scope, changed = scopes.update_scope(admin, "plain", {"title": "Do plain things"}, expected_version=1)
     assert (scope.title, scope.version, changed) == ("Do plain things", 2, ["title"])
     assert scopes.get_scope(admin, "plain") == scope
-    assert actions(database)[-1] == "scope.updated"
+    assert audit_actions(database)[-1] == "scope.updated"
     assert scopes.update_scope(admin, "plain", {"title": "Do plain things"})[1] == []
-    refused(database, PreconditionFailed, lambda: scopes.update_scope(admin, "plain", {}, expected_version=1))
-    refused(database, Conflict, lambda: scopes.update_scope(admin, "orders:read", {"title": "X"}))
-    refused(database, NotFound, lambda: scopes.update_scope(admin, "never-was", {"title": "X"}))
-    refused(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"title": 5}))
-    refused(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"name": "other"}))
+    assert_rejected(
+        database, PreconditionFailed, lambda: scopes.update_scope(admin, "plain", {}, expected_version=1)
+    )
+    assert_rejected(database, Conflict, lambda: scopes.update_scope(admin, "orders:read", {"title": "X"}))
+    assert_rejected(database, NotFound, lambda: scopes.update_scope(admin, "never-was", {"title": "X"}))
+    assert_rejected(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"title": 5}))
+    assert_rejected(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"name": "other"}))
 
 
-def test_scopes_are_listed_in_pages(admin: Actor) -> None:
+def test_scopes_are_paged(admin: Actor) -> None:
     resources.define_resource(admin, GOOD)
     everything = [scope.name for scope in scopes.list_scopes(admin)]
     first = scopes.search_scopes(admin, limit=5)

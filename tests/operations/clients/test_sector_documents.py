@@ -1,4 +1,4 @@
-"""Sector documents: read from a real server, and asked for by every registration that names one."""
+"""Sector documents: fetched from a real server, and checked at every registration that uses one."""
 
 from __future__ import annotations
 
@@ -45,34 +45,32 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpsServer]:
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What stands at an address: a host of the loopback interface cannot be registered."""
+    """Serve an array of redirect URIs in place of a document, because a loopback host cannot be registered."""
     documents: dict[str, Any] = {SECTOR: [A, B]}
     monkeypatch.setattr(sector_documents, "fetch_sector_document", lambda _, address: documents[address])
     sector_documents._cache.clear()
     return documents
 
 
-def test_the_document_is_read_by_https(server: HttpsServer) -> None:
+def test_document_is_fetched_by_https(server: HttpsServer) -> None:
     assert sector_documents.fetch_sector_document("ours", f"{server.base_url}/list") == [A, B]
 
 
 @pytest.mark.parametrize("path", ["/page", "/two", "/nothing"])
-def test_what_is_no_document_is_told_at_the_field(server: HttpsServer, path: str) -> None:
+def test_invalid_document_is_reported_at_the_field(server: HttpsServer, path: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         sector_documents.fetch_sector_document("ours", server.base_url + path)
     assert refused.value.field == "sector_identifier_uri"
 
 
-def test_an_address_inside_is_never_asked() -> None:
+def test_internal_ip_address_is_never_requested() -> None:
     """SF-2."""
     with pytest.raises(InvalidInput) as refused:
         sector_documents.fetch_sector_document("ours", "https://127.0.0.1/list")
     assert [error.code for error in refused.value.errors] == ["address_not_allowed"]
 
 
-def test_a_sector_vouches_for_every_redirect_uri(
-    make: Any, listed: dict[str, Any], database: Database
-) -> None:
+def test_document_must_list_every_redirect_uri(make: Any, listed: dict[str, Any], database: Database) -> None:
     """OIDC Core 8.1; OIDC Registration section 5."""
     acme = make.organization()
     actor = make.actor(acme)
@@ -84,7 +82,7 @@ def test_a_sector_vouches_for_every_redirect_uri(
         ("sector_identifier_uri", "not_listed")
     ]
     assert database.count("clients") == 1
-    # A change of its redirect URIs is vouched for again; any other change asks nobody.
+    # Changing the redirect URIs checks the document again. Other changes do not.
     assert update_client(actor, client.client_id, {"name": "Other"}).changed == ["name"]
     with pytest.raises(InvalidInput):
         update_client(actor, client.client_id, {"redirect_uris": [B]})
@@ -93,7 +91,7 @@ def test_a_sector_vouches_for_every_redirect_uri(
     assert get_client(actor, client.client_id).redirect_uris == (B,)
 
 
-def test_without_a_sector_the_hosts_must_be_one(make: Any) -> None:
+def test_redirect_uris_must_share_a_host_without_a_document(make: Any) -> None:
     actor = make.actor(make.organization())
     plain = {"name": "Orchard", "type": "web", "subject_type": "pairwise"}
     register_client(actor, {**plain, "redirect_uris": [A]})
@@ -102,15 +100,15 @@ def test_without_a_sector_the_hosts_must_be_one(make: Any) -> None:
     assert [error.field for error in refused.value.errors] == ["subject_type"]
 
 
-def test_nothing_is_read_for_who_may_not_register(make: Any, listed: dict[str, Any]) -> None:
-    """SF-1: no stranger makes the service ask other servers."""
+def test_document_is_not_fetched_without_permission(make: Any, listed: dict[str, Any]) -> None:
+    """SF-1: anonymous callers cannot make this server send requests."""
     listed.clear()
     with pytest.raises(Forbidden):
         register_client(make.actor(make.organization(), "clients:read"), {**PAIRWISE, "redirect_uris": [A]})
 
 
-def test_nothing_leaves_inside_a_unit(make: Any, listed: dict[str, Any]) -> None:
-    """SF-4: who begins the unit reads ahead."""
+def test_document_is_not_fetched_inside_a_transaction(make: Any, listed: dict[str, Any]) -> None:
+    """SF-4: the caller fetches the document before the transaction."""
     actor = make.actor(make.organization())
     inside = transaction(lambda: register_client(actor, {**PAIRWISE, "redirect_uris": [A]}))
     with pytest.raises(InvalidInput):
@@ -119,9 +117,7 @@ def test_nothing_leaves_inside_a_unit(make: Any, listed: dict[str, Any]) -> None
     assert inside().client.sector_identifier_uri == SECTOR
 
 
-def test_what_one_organization_read_vouches_for_no_other(
-    context: Flask, make: Factory, listed: dict[str, Any]
-) -> None:
+def test_document_cache_is_per_organization(context: Flask, make: Factory, listed: dict[str, Any]) -> None:
     """TN-9."""
     ours, theirs = make.organization(), make.organization()
     sector_documents.prefetch_sector_document(make.system(ours), SECTOR)

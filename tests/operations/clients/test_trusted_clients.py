@@ -1,4 +1,4 @@
-"""Trust belongs to what was vouched for: its owner cannot put something else behind it."""
+"""A trusted client cannot be changed by its owner without the permission to trust clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {
 
 
 class Trusted:
-    """A developer's client that an administrator vouched for."""
+    """A developer's client that an administrator marked as trusted."""
 
     def __init__(self, make: Factory) -> None:
         organization = make.organization()
@@ -50,7 +50,7 @@ def trusted(context: Flask, make: Factory) -> Trusted:
         {"token_endpoint_auth_method": "client_secret_post"},
     ],
 )
-def test_an_owner_cannot_change_what_was_vouched_for(trusted: Trusted, change: dict[str, Any]) -> None:
+def test_owner_cannot_change_a_trusted_client(trusted: Trusted, change: dict[str, Any]) -> None:
     before = clients.get_client(trusted.admin, trusted.client_id)
     with pytest.raises(Forbidden) as refusal:
         clients.update_client(trusted.developer, trusted.client_id, change)
@@ -60,12 +60,12 @@ def test_an_owner_cannot_change_what_was_vouched_for(trusted: Trusted, change: d
     assert clients.update_client(trusted.admin, trusted.client_id, change).changed
 
 
-def test_an_owner_still_describes_and_disables_a_trusted_client(trusted: Trusted) -> None:
+def test_owner_can_describe_and_disable_a_trusted_client(trusted: Trusted) -> None:
     change = {"description": "Fruit", "contacts": ["ada@example.com"], "status": "disabled"}
     assert clients.update_client(trusted.developer, trusted.client_id, change).changed
 
 
-def test_what_an_administrator_disabled_its_owner_cannot_enable(context: Flask, make: Factory) -> None:
+def test_owner_cannot_enable_a_disabled_client(context: Flask, make: Factory) -> None:
     organization = make.organization()
     developer = make.actor(organization, *OWN, user=make.user(organization))
     client_id = clients.register_client(developer, GOOD).client.client_id
@@ -80,7 +80,7 @@ def test_what_an_administrator_disabled_its_owner_cannot_enable(context: Flask, 
     assert enabled.client.status == "active"
 
 
-def test_who_defines_no_resources_gives_a_client_none(context: Flask, make: Factory) -> None:
+def test_resources_require_the_resources_permission(context: Flask, make: Factory) -> None:
     organization = make.organization()
     developer = make.actor(organization, *OWN, "resources:write:own", user=make.user(organization))
     wanted = {**GOOD, "resources": ["https://api.example"]}
@@ -96,8 +96,8 @@ def test_who_defines_no_resources_gives_a_client_none(context: Flask, make: Fact
 
 
 @pytest.mark.parametrize("rest", ["", "/", "/management", "/organizations/acme", "?x=1"])
-def test_the_service_itself_is_nobodys_resource(context: Flask, make: Factory, rest: str) -> None:
-    """Tokens for its own address are its own to read (IT-1)."""
+def test_service_url_cannot_be_a_resource(context: Flask, make: Factory, rest: str) -> None:
+    """Only this service may read tokens for its own URL (IT-1)."""
     organization = make.organization()
     actor, base = make.actor(organization), organization.base_url
     with pytest.raises(InvalidInput) as refusal:
@@ -108,8 +108,8 @@ def test_the_service_itself_is_nobodys_resource(context: Flask, make: Factory, r
         clients.update_client(actor, client_id, {"resources": [base.upper().replace("HTTP", "http") + rest]})
 
 
-def test_only_who_decides_trust_lets_a_client_exchange_tokens(context: Flask, make: Factory) -> None:
-    """RFC 8693: it could have tokens of users whom nobody asked."""
+def test_token_exchange_requires_the_trust_permission(context: Flask, make: Factory) -> None:
+    """RFC 8693: the client could obtain tokens of users who never consented."""
     grant_types = ["client_credentials", TOKEN_EXCHANGE]
     organization = make.organization(settings={"oauth": {"grant_types": grant_types}})
     fields = {

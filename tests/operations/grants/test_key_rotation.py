@@ -1,4 +1,4 @@
-"""Rotation by hand and by time: next, active, retired, gone, and what verifiers and the audit log see of it."""
+"""Manual and scheduled key rotation, and what verifiers and the audit log see of it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
-    """One without keys yet."""
+    """An organization without keys."""
     return make.organization("acme", settings={"oauth": {"signing": {"algorithm": "ES256"}}})
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch, context: Flask) -> Iterator[Any]:
-    """``later(delta)``: it is so much later than the beginning."""
+    """``later(delta)`` sets the time to this long after the start."""
     begun: datetime = clock.now()
 
     def move(by: timedelta) -> None:
@@ -86,7 +86,7 @@ def states(organization: OrganizationSnapshot) -> dict[str, str]:
 
 
 def events(organization: OrganizationSnapshot) -> list[tuple[str, str | None]]:
-    """(what, kid) of the keys' audit events."""
+    """Return (action, kid) of the audit events about keys."""
     db.session.remove()
     rows = db.session.scalars(
         select(AuditEvent)
@@ -96,10 +96,10 @@ def events(organization: OrganizationSnapshot) -> list[tuple[str, str | None]]:
     return [(row.action.removeprefix("signing_key."), row.target_id) for row in rows]
 
 
-def test_a_key_is_next_then_active_then_retired_then_gone(
+def test_key_is_next_then_active_then_retired_then_removed(
     make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
-    """KY-1: published a day before it signs and, after that, for the longest life of what it signed."""
+    """KY-1: published a day before use, and afterwards for the maximum lifetime of what it signed."""
     system = make.system(organization)
     old, token = signing(organization), signed(organization)
     new = advance_rotation(system, "ES256")
@@ -126,8 +126,8 @@ def test_a_key_is_next_then_active_then_retired_then_gone(
     )
 
 
-def test_what_a_key_signed_never_outlives_its_publication() -> None:
-    """KY-1: the ceilings of the settings are what the time after retirement was made of.
+def test_key_is_published_as_long_as_its_signatures_are_valid() -> None:
+    """KY-1: the time after retirement covers the maximum lifetimes in the settings.
 
     protocol: retired keys stay published.
     """
@@ -139,10 +139,10 @@ def test_what_a_key_signed_never_outlives_its_publication() -> None:
         assert timedelta(seconds=kind.maximum) < PUBLISHED_AFTER_RETIREMENT
 
 
-def test_an_emergency_leaves_nothing_of_what_stood(
+def test_immediate_replacement_removes_every_key(
     make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
-    """KY-5: the retired and the next one lay beside the key that leaked."""
+    """KY-5: the retired and the next key were stored beside the leaked one."""
     system = make.system(organization)
     retired = signing(organization)
     active = advance_rotation(system, "ES256")
@@ -163,8 +163,8 @@ def test_an_emergency_leaves_nothing_of_what_stood(
 
 
 @pytest.mark.mariadb
-def test_of_many_that_take_the_same_step_one_counts(app: Flask, make: Factory, later: Any) -> None:
-    """KY-1, KY-2: nobody retires the key that has just begun to sign."""
+def test_concurrent_callers_take_one_step(app: Flask, make: Factory, later: Any) -> None:
+    """KY-1, KY-2: a key that was just activated is not retired."""
     organization = make.organization()
     with app.app_context():
         system = make.system(organization)
@@ -199,7 +199,7 @@ def test_of_many_that_take_the_same_step_one_counts(app: Flask, make: Factory, l
 
 
 @pytest.mark.mariadb
-def test_two_emergencies_at_once_leave_one_key(app: Flask, make: Factory) -> None:
+def test_concurrent_replacements_leave_one_key(app: Flask, make: Factory) -> None:
     """KY-5."""
     organization = make.organization()
     with app.app_context():
@@ -223,9 +223,7 @@ def test_two_emergencies_at_once_leave_one_key(app: Flask, make: Factory) -> Non
         assert state == "active" and kid in said
 
 
-def test_the_list_says_what_happens_next(
-    make: Factory, organization: OrganizationSnapshot, later: Any
-) -> None:
+def test_list_shows_the_next_step(make: Factory, organization: OrganizationSnapshot, later: Any) -> None:
     begun = clock.now()
     admin = make.actor(organization)
     first = signing(organization)
@@ -248,7 +246,7 @@ def test_the_list_says_what_happens_next(
     assert [key.kid for key in list_signing_keys(admin, "acme")] == [second]
 
 
-def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: OrganizationSnapshot) -> None:
+def test_default_algorithm_is_the_organizations(make: Factory, organization: OrganizationSnapshot) -> None:
     admin = make.actor(organization)
     assert rotate_signing_key(admin, "acme").algorithm == "ES256"
     assert rotate_signing_key(admin, "acme", algorithm="EdDSA").algorithm == "EdDSA"
@@ -257,7 +255,7 @@ def test_the_organizations_own_algorithm_is_meant(make: Factory, organization: O
 @pytest.mark.parametrize(
     "body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}]
 )
-def test_every_wrong_field_is_named(
+def test_every_invalid_field_is_named(
     make: Factory, organization: OrganizationSnapshot, body: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -266,7 +264,7 @@ def test_every_wrong_field_is_named(
     assert states(organization) == {} and events(organization) == []
 
 
-def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationSnapshot) -> None:
+def test_rotation_requires_permission(make: Factory, organization: OrganizationSnapshot) -> None:
     auditor = make.actor(organization, "settings:read")
     assert list_signing_keys(auditor, "acme") == []
     for emergency in (False, True):
@@ -279,10 +277,10 @@ def test_who_may_not_changes_nothing(make: Factory, organization: OrganizationSn
     assert states(organization) == {} and events(organization) == []
 
 
-def test_an_emergency_asks_who_is_at_the_keyboard(
+def test_immediate_replacement_requires_a_recent_sign_in(
     make: Factory, organization: OrganizationSnapshot, later: Any
 ) -> None:
-    """PO-4: it ends what every app of the organization holds."""
+    """PO-4: it invalidates the tokens of every app of the organization."""
     person = make.actor(organization, user=make.user(organization))
     before = signing(organization)
     later(timedelta(days=1))

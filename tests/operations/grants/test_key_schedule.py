@@ -1,4 +1,4 @@
-"""Scheduled rotation: published a day before it signs, by one worker an hour, per the organization's settings."""
+"""Scheduled rotation: published a day before use, by one worker an hour, per the organization's settings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DAY = 86_400
 
 
 class Later:
-    """A database clock that a test moves on, and leases that have ended since."""
+    """A database clock that a test moves forward, with leases that have expired since."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: datetime = clock.now()
         self._patch = monkeypatch
 
     def days(self, number: float) -> list[str]:
-        """So many days after the beginning, what the hour's run does."""
+        """Move the clock this many days after the start and run the hourly rotation."""
         self._patch.setattr(clock, "now", lambda: self.begun + timedelta(days=number))
         return rotate_due_keys(SYSTEM)
 
@@ -47,7 +47,7 @@ def signing(slug: str) -> str:
     return get_active_key(get_organization_by_slug(slug), "ES256").kid
 
 
-def test_an_old_key_is_succeeded_in_two_steps(make: Factory, later: Later) -> None:
+def test_old_key_is_replaced_in_two_steps(make: Factory, later: Later) -> None:
     acme = make.organization("acme")
     first = get_active_key(acme, "ES256").kid
     assert later.days(88) == []
@@ -61,7 +61,7 @@ def test_an_old_key_is_succeeded_in_two_steps(make: Factory, later: Later) -> No
     assert later.days(91) == [], "the new one is young"
 
 
-def test_each_organization_has_its_own_age(make: Factory, later: Later) -> None:
+def test_rotation_age_is_per_organization(make: Factory, later: Later) -> None:
     settings: dict[str, Any] = {"oauth": {"signing": {"rotation_seconds": 7 * DAY}}}
     quick, slow = make.organization("quick", settings=settings), make.organization("slow")
     for organization in (quick, slow):
@@ -71,7 +71,7 @@ def test_each_organization_has_its_own_age(make: Factory, later: Later) -> None:
     assert len(list_public_keys(slow.id)) == 1
 
 
-def test_once_an_hour_by_one(make: Factory, later: Later) -> None:
+def test_rotation_runs_once_an_hour_in_one_worker(make: Factory, later: Later) -> None:
     get_active_key(make.organization(), "ES256")
     assert later.days(100) != []
     write(update(SigningKey).values(created_at=later.begun))
@@ -79,7 +79,7 @@ def test_once_an_hour_by_one(make: Factory, later: Later) -> None:
     assert later.days(100 + 1.1 / 24) != []
 
 
-def test_many_keys_are_paged(make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_in_pages(make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_rotation, "_PAGE_SIZE", 2)
     organization = make.organization()
     for algorithm in ("ES256", "EdDSA"):
@@ -88,13 +88,13 @@ def test_many_keys_are_paged(make: Factory, later: Later, monkeypatch: pytest.Mo
     assert len(later.days(100)) == 4
 
 
-def test_a_stranger_may_not(context: Flask) -> None:
+def test_rotation_requires_permission(context: Flask) -> None:
     with pytest.raises(Forbidden):
         rotate_due_keys(Actor.anonymous("00000000"))
 
 
-def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, later: Later) -> None:
-    """KY-1: nobody has to come back tomorrow."""
+def test_manually_created_successor_is_activated_after_a_day(make: Factory, later: Later) -> None:
+    """KY-1: no second manual step is needed."""
     acme = make.organization("acme")
     first = get_active_key(acme, "ES256").kid
     announced = advance_rotation(make.system(acme), "ES256")
@@ -104,8 +104,8 @@ def test_a_successor_made_by_hand_signs_by_itself_after_a_day(make: Factory, lat
     assert signing("acme") == announced
 
 
-def test_each_algorithm_that_clients_use_is_rotated(make: Factory, later: Later) -> None:
-    """KY-1: not the organization's default alone."""
+def test_every_algorithm_in_use_is_rotated(make: Factory, later: Later) -> None:
+    """KY-1: not only the organization's default algorithm."""
     acme = make.organization("acme")
     before = {get_active_key(acme, algorithm).kid for algorithm in ("ES256", "EdDSA")}
     assert len(later.days(89.1)) == 2
@@ -116,7 +116,7 @@ def test_each_algorithm_that_clients_use_is_rotated(make: Factory, later: Later)
     assert not before & after
 
 
-def test_one_organization_whose_keys_do_not_open_keeps_no_other_waiting(make: Factory, later: Later) -> None:
+def test_unreadable_key_does_not_affect_other_organizations(make: Factory, later: Later) -> None:
     broken, fine = make.organization("broken"), make.organization("fine")
     for organization in (broken, fine):
         get_active_key(organization, "ES256")

@@ -1,4 +1,4 @@
-"""Signing keys: one of them signs, its successor is published first, and what it signed verifies to its end."""
+"""Signing keys: creation at first use, algorithms, sealing, and concurrent callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.databases import Database
 
 @pytest.fixture
 def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
-    """One without keys yet."""
+    """An organization without keys."""
     return make.organization()
 
 
@@ -58,7 +58,7 @@ def rows_within(organization: OrganizationSnapshot) -> list[SigningKey]:
     return list(db.session.scalars(select(SigningKey).where(SigningKey.organization_id == organization.id)))
 
 
-def test_the_first_use_makes_it_and_the_next_finds_it(organization: OrganizationSnapshot) -> None:
+def test_key_is_created_at_first_use_and_reused(organization: OrganizationSnapshot) -> None:
     """KY-1."""
     first = get_active_key(organization, "ES256")
     assert get_active_key(organization, "ES256").kid == first.kid
@@ -67,12 +67,12 @@ def test_the_first_use_makes_it_and_the_next_finds_it(organization: Organization
     assert verifies(organization, signed(organization))
 
 
-def test_each_algorithm_has_its_own(organization: OrganizationSnapshot) -> None:
+def test_each_algorithm_has_its_own_key(organization: OrganizationSnapshot) -> None:
     kids = {get_active_key(organization, algorithm).kid for algorithm in ("ES256", "EdDSA", "RS256", "PS256")}
     assert len(kids) == len(list_public_keys(organization.id)) == 4
 
 
-def test_the_private_half_is_nowhere_in_clear(organization: OrganizationSnapshot, database: Database) -> None:
+def test_private_key_is_never_stored_in_clear(organization: OrganizationSnapshot, database: Database) -> None:
     """KY-3."""
     key = get_active_key(organization, "ES256").key
     dump = database.dump()
@@ -83,8 +83,8 @@ def test_the_private_half_is_nowhere_in_clear(organization: OrganizationSnapshot
 
 
 @pytest.mark.mariadb
-def test_twenty_workers_at_once_make_one(app: Flask, make: Factory) -> None:
-    """KY-2: threads with sessions of their own on MariaDB; SQLite would let them in one by one."""
+def test_concurrent_workers_create_one_key(app: Flask, make: Factory) -> None:
+    """KY-2: threads with separate sessions on MariaDB. SQLite would run them one by one."""
     view = make.organization()
     gate = threading.Barrier(20)
     kids: list[str] = []
@@ -105,10 +105,10 @@ def test_twenty_workers_at_once_make_one(app: Flask, make: Factory) -> None:
 
 
 @pytest.mark.mariadb
-def test_callers_at_once_generate_one_key_in_a_process(
+def test_concurrent_threads_generate_one_key(
     app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An RSA key takes a processor for a second: a crowd of strangers at the key set must not take it each."""
+    """An RSA key takes a second of CPU time, so concurrent requests must not generate one each."""
     view = make.organization()
     gate = threading.Barrier(8)
     generate, generated = key_rotation._generate_pair, []
@@ -131,8 +131,8 @@ def test_callers_at_once_generate_one_key_in_a_process(
     assert generated == ["RS256"]
 
 
-def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: OrganizationSnapshot) -> None:
-    """RF-7: it would sign on from memory, and nobody could verify it."""
+def test_key_of_a_rolled_back_transaction_is_not_used(organization: OrganizationSnapshot) -> None:
+    """RF-7: it would sign from memory although no verifier could find it."""
 
     @transaction
     def unit() -> None:
@@ -145,8 +145,10 @@ def test_a_key_of_a_unit_that_rolled_back_signs_nothing(organization: Organizati
     assert verifies(organization, signed(organization))
 
 
-def test_a_sealed_key_opens_only_where_it_stands(make: Factory, organization: OrganizationSnapshot) -> None:
-    """SE-6, TN-15: moved into another organization's row it is no key there."""
+def test_sealed_key_cannot_be_opened_in_another_row(
+    make: Factory, organization: OrganizationSnapshot
+) -> None:
+    """SE-6, TN-15: moved into another organization's row, it cannot be opened."""
     from app.rules.sealing import UnsealError
 
     there = make.organization()

@@ -105,7 +105,7 @@ def test_a_second_copy_has_the_name_of_the_first(
 ) -> None:
     """F22: the worker died between the server's answer and its note; at least once, and a mailbox can tell."""
     with monkeypatch.context() as dying:
-        dying.setattr(outbox, "_end", lambda *_: None)
+        dying.setattr(outbox, "_finish", lambda *_: None)
         send(acme)
         deliver()
     make_due()

@@ -69,7 +69,7 @@ def found(diagnosis: Diagnosis, words: str) -> Finding:
 def test_keys_that_others_can_read(context: Flask, own: Callable[..., Config]) -> None:
     config = own()
     (config.instance / "master.key").chmod(0o644)
-    finding = found(run_checks(config), "Others can read")
+    finding = found(run_checks(config), "Other users can read")
     assert (finding.level, finding.fix) == ("problem", f"chmod 600 '{config.instance / 'master.key'}'")
 
 
@@ -83,7 +83,7 @@ def test_a_key_used_twice(context: Flask, own: Callable[..., Config]) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "cannot be read"), ("", "holds no"), ("no certificate", "holds no certificates in PEM")],
+    [(None, "cannot be read"), ("", "contains no"), ("no certificate", "contains no PEM certificates")],
 )
 def test_authorities_that_nobody_can_be_believed_by(
     context: Flask, own: Callable[..., Config], tmp_path: Path, content: str | None, words: str
@@ -113,7 +113,7 @@ def test_the_wrong_master_key(context: Flask, make: Factory, own: Callable[..., 
     before = context.config["GATEHOUSE"]
     context.config["GATEHOUSE"] = changed
     try:
-        finding = found(run_checks(changed), "not the one")
+        finding = found(run_checks(changed), "does not match")
     finally:
         context.config["GATEHOUSE"] = before
     assert finding.level == "problem"
@@ -147,7 +147,7 @@ def test_sqlite_beyond_one_host(
     config = own(
         database_url="sqlite:////data/gatehouse.sqlite3", base_url="https://id.example.com", proxy_hops=1
     )
-    assert found(run_checks(config), "serves one host").level == "warning"
+    assert found(run_checks(config), "only one host").level == "warning"
     monkeypatch.setattr(doctor, "_file_system", lambda path: "nfs4")
     assert found(run_checks(config), "nfs4").level == "problem"
 
@@ -216,7 +216,7 @@ def test_a_schema_that_is_old(tmp_path: Path) -> None:
     settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)})
     with create_app(settings).app_context():
         assert doctor.has_pending_migrations()
-        assert found(run_checks(settings), "schema").mend == "flask --app wsgi db upgrade"
+        assert found(run_checks(settings), "schema").fix == "flask --app wsgi db upgrade"
 
 
 @pytest.mark.parametrize("key", ["", "00" * 32, "ab" * 32, "0123456789abcdef" * 2, "changeme", "x" * 64])

@@ -108,14 +108,14 @@ def test_rewrapped_all_opens_under_the_new_key_alone(
         assert check_master_key() == "fits", "servers with both keys start before it has gone through"
         assert keyring.unseal(organizations[0].id, sealed[organizations[0].id], "row|1") == b"a secret"
         done = rewrap_data_keys(SYSTEM)
-        assert (done.rewrapped, done.standing, done.unreadable) == (
+        assert (done.rewrapped, done.unchanged, done.unreadable) == (
             6,
             0,
             (),
         )  # root comes with the first organization
         assert not set(before) & set(wrapped(database))
         again = rewrap_data_keys(SYSTEM)
-        assert (again.rewrapped, again.standing) == (0, 6)
+        assert (again.rewrapped, again.unchanged) == (0, 6)
     with under(master_key=new):
         assert check_master_key() == "fits"
         for organization_id, what in sealed.items():
@@ -149,7 +149,7 @@ def test_a_rewrapping_that_was_killed_goes_on(
         for view in views:
             assert keyring.unseal(view.id, keyring.seal(view.id, b"x", "row|1"), "row|1") == b"x"
         done = rewrap_data_keys(SYSTEM)
-        assert (done.rewrapped, done.standing) == (3, 1)
+        assert (done.rewrapped, done.unchanged) == (3, 1)
 
 
 def test_what_neither_key_opens_is_named_and_stays(make: Factory, context: Flask, under: Under) -> None:

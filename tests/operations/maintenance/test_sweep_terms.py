@@ -11,7 +11,7 @@ from app.operations.maintenance.janitor import PURGE_RULES
 
 
 def kept(table: str) -> timedelta:
-    return next(sweep.kept for sweep in PURGE_RULES if sweep.table.name == table)
+    return next(rule.retention for rule in PURGE_RULES if rule.table.name == table)
 
 
 def test_a_pushed_request_stays_as_long_as_it_can_be_answered_and_little_longer() -> None:

@@ -95,7 +95,7 @@ def test_a_role_in_use_stays_and_says_how_many_have_it(make: Factory, acme: Any)
         add_administrator(actor, acme.slug, user_id=make.user(acme).public_id, role="ops")
     with pytest.raises(RoleInUse) as refusal:
         roles.delete_role(actor, "ops")
-    assert "2 people" in refusal.value.description
+    assert "2 users" in refusal.value.description
     assert roles.list_role_holders(actor, "ops").count == 2
 
 
@@ -109,7 +109,7 @@ def test_whoever_was_given_a_role_while_it_went_does_not_get_its_successor(
     from app.operations.organizations import settings
 
     with monkeypatch.context() as late:
-        late.setattr(settings, "require_unused", lambda *args: None)
+        late.setattr(settings, "require_roles_unused", lambda *args: None)
         roles.delete_role(actor, "ops")
     with pytest.raises(RoleInUse):
         roles.create_role(actor, {"id": "ops", "permissions": ["clients:read"]})

@@ -219,7 +219,7 @@ def test_an_invitation_to_a_role_that_is_gone_is_not_accepted(
     """Invited while the role was being removed."""
     acme = make.organization(settings={"user_permissions": {"roles": {"ops": {"permissions": []}}}})
     link = create_invitation(make.actor(acme), acme.slug, email="bob@example.com", role="ops").link
-    monkeypatch.setattr(operations, "require_unused", lambda *args: None)
+    monkeypatch.setattr(operations, "require_roles_unused", lambda *args: None)
     operations.update_settings(make.actor(acme), acme.slug, {"user_permissions": {"roles": {"ops": None}}})
     with pytest.raises(InvitationEnded):
         accept_invitation(link.rpartition("/")[2], name="Bob", password_hash="$argon2id$test")

@@ -26,8 +26,8 @@ def test_failures_count_only_within_the_window(
     acme = make.organization(settings={"authentication": {"lockout": lockout}})
     limit = rate_limits.Limit(rate_limits.bucket_key("orchard"), Lockout.of(acme.settings))
     for _ in range(3):
-        assert rate_limits.record_attempt(acme.id, limit).wait == 0
-    assert rate_limits.record_attempt(acme.id, limit).wait > 0
+        assert rate_limits.record_attempt(acme.id, limit).retry_after == 0
+    assert rate_limits.record_attempt(acme.id, limit).retry_after > 0
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + timedelta(minutes=5))
-    assert (rate_limits.record_attempt(acme.id, limit).wait > 0) is waits
+    assert (rate_limits.record_attempt(acme.id, limit).retry_after > 0) is waits

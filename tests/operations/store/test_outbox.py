@@ -269,7 +269,7 @@ def test_slow_strangers_of_many_organizations_hold_up_no_mail(
 ) -> None:
     """P2: one thread is left for what goes to no server that somebody of an organization named."""
     monkeypatch.setitem(outbox._deliveries, "stranger", receivers)
-    monkeypatch.setattr(outbox, "_to_strangers", {"stranger"})
+    monkeypatch.setattr(outbox, "_external_kinds", {"stranger"})
     end = threading.Event()
     for name in ("slow-1", "slow-2", "slow-3", "slow-4"):
         receivers.answers[name] = lambda: None if end.wait(8) else fail()

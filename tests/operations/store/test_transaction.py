@@ -129,9 +129,9 @@ def test_a_rolled_back_savepoint_is_no_witness(make: Factory, database: Database
         with contextlib.suppress(Conflict):
             inner()
         db.session.flush()
-        witness = module.current_unit_of_work().witness
-        assert witness is not None
-        return db.session.execute(witness()).first() is not None
+        make_query = module.current_unit_of_work().make_commit_query
+        assert make_query is not None
+        return db.session.execute(make_query()).first() is not None
 
     with make.app.app_context():
         assert outer()

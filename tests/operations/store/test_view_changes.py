@@ -84,7 +84,7 @@ def test_a_change_is_seen_at_once(app: Flask, make: Factory, machine: MadeClient
 def test_another_machines_change_is_heard_by_following(
     app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """scale.md rule 14: within a second, whatever the view's age."""
+    """Within a second, however old the snapshot is."""
     with app.app_context():
         view_changes.follow()
         assert name_of(machine) == "Harvester"
@@ -236,4 +236,4 @@ def test_without_the_file_a_process_has_stamps_of_its_own(
 
 def test_changes_are_swept_once_everybody_has_heard() -> None:
     sweep = next(each for each in PURGE_RULES if each.table.name == "view_changes")
-    assert view_changes._WINDOW < sweep.kept < timedelta(hours=1)
+    assert view_changes._WINDOW < sweep.retention < timedelta(hours=1)

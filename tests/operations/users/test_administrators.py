@@ -1,4 +1,4 @@
-"""Administrators and invitations: who is added, who is protected, and which links work."""
+"""Administrators and invitations: adding and removing them, and which links are valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.databases import Database
 from tests.support.threads import at_once
 
 
-def test_a_user_is_made_administrator_and_mayat_once(context: Flask, make: Factory) -> None:
+def test_new_administrator_has_permissions_immediately(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme)
     added = operations.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
@@ -34,7 +34,7 @@ def test_a_user_is_made_administrator_and_mayat_once(context: Flask, make: Facto
     ] == [added.admin.public_id]
 
 
-def test_a_known_address_is_assigned_and_an_unknown_one_invited(context: Flask, make: Factory) -> None:
+def test_known_email_is_assigned_and_unknown_one_invited(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, email="Ada@Example.com")
     known = operations.add_administrator(make.actor(acme), acme.slug, email="ada@EXAMPLE.com", role="auditor")
@@ -43,7 +43,7 @@ def test_a_known_address_is_assigned_and_an_unknown_one_invited(context: Flask, 
     assert unknown.admin is None and unknown.link is not None and "/invite/gth_iv_" in unknown.link
 
 
-def test_an_unconfirmed_address_gets_no_role_by_its_address(context: Flask, make: Factory) -> None:
+def test_unverified_email_cannot_be_assigned_a_role(context: Flask, make: Factory) -> None:
     acme = make.organization()
     create_user(acme.id, email="victim@example.com")
     with pytest.raises(Conflict) as refusal:
@@ -69,16 +69,17 @@ def test_an_unconfirmed_address_gets_no_role_by_its_address(context: Flask, make
         ({"email": "a@example.com", "organization_id": "other"}, {"organization_id": "unknown_field"}),
     ],
 )
-def test_tn12_every_wrong_field_is_named(
+def test_invalid_fields_are_rejected_by_name(
     context: Flask, make: Factory, fields: dict[str, object], wrong: dict[str, str]
 ) -> None:
+    """TN-12."""
     acme = make.organization()
     with pytest.raises(InvalidInput) as refusal:
         operations.add_administrator_from_json(make.actor(acme), acme.slug, fields)
     assert {error.field: error.code for error in refusal.value.errors} == wrong
 
 
-def test_a_role_is_held_once(context: Flask, make: Factory) -> None:
+def test_role_cannot_be_assigned_twice(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, role="admin")
     with pytest.raises(AlreadyAssigned):
@@ -86,9 +87,10 @@ def test_a_role_is_held_once(context: Flask, make: Factory) -> None:
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "developer"])
-def test_tn11_nobody_grants_or_takes_what_they_lack(
+def test_role_with_missing_permissions_cannot_be_assigned_or_removed(
     context: Flask, make: Factory, database: Database, role: str
 ) -> None:
+    """TN-11."""
     acme = make.organization()
     make.user(acme, role="admin")
     ada = make.user(acme)
@@ -104,9 +106,8 @@ def test_tn11_nobody_grants_or_takes_what_they_lack(
     assert database.count("role_assignments") == before + 1 and database.count("invitations") == 0
 
 
-def test_tn6_a_user_of_another_organization_is_unknown_and_roots_is_known_to_root(
-    context: Flask, make: Factory
-) -> None:
+def test_user_of_another_organization_is_not_found_except_for_root(context: Flask, make: Factory) -> None:
+    """TN-6."""
     acme, globex, root = make.organization(), make.organization(), make.root()
     stranger, boss = make.user(globex), make.user(root, role="admin")
     for user in (stranger, boss):
@@ -122,7 +123,7 @@ def test_tn6_a_user_of_another_organization_is_unknown_and_roots_is_known_to_roo
     assert permissions.get_user_permissions(globex, root.id, helper.id) == frozenset()
 
 
-def test_an_administrator_is_removed_and_may_nothing_from_then_on(context: Flask, make: Factory) -> None:
+def test_removed_administrator_has_no_permissions(context: Flask, make: Factory) -> None:
     acme = make.organization()
     make.user(acme, role="admin")
     ada = make.user(acme, role="admin")
@@ -135,7 +136,7 @@ def test_an_administrator_is_removed_and_may_nothing_from_then_on(context: Flask
         operations.remove_administrator(make.actor(acme), acme.slug, admin.public_id)
 
 
-def test_the_last_administrator_stays(context: Flask, make: Factory, database: Database) -> None:
+def test_last_administrator_cannot_be_removed(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     make.user(acme, role="admin")
     make.user(acme, role="auditor")
@@ -151,10 +152,10 @@ def test_the_last_administrator_stays(context: Flask, make: Factory, database: D
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_of_two_administrators_who_remove_each_other_at_once_one_remains(
+def test_administrators_removing_each_other_concurrently_leave_one(
     app: Flask, make: Factory, database: Database
 ) -> None:
-    """SQLite takes one writer at a time, so it cannot show this race."""
+    """SQLite has a single writer, so it cannot show this race."""
     for _ in range(10):
         acme = make.organization()
         make.user(acme, role="admin")
@@ -168,10 +169,10 @@ def test_of_two_administrators_who_remove_each_other_at_once_one_remains(
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_of_many_who_accept_one_invitation_one_becomes_a_user(
+def test_invitation_accepted_concurrently_creates_one_user(
     app: Flask, make: Factory, database: Database
 ) -> None:
-    """SQLite takes one writer at a time, so it cannot show this race."""
+    """SQLite has a single writer, so it cannot show this race."""
     acme = make.organization()
     with app.app_context():
         token = _token(
@@ -185,7 +186,7 @@ def test_of_many_who_accept_one_invitation_one_becomes_a_user(
     assert results.count("UUID") == 1 and set(results) == {"UUID", "InvitationEnded"}
 
 
-def test_an_invitation_makes_a_user_with_the_role_once(context: Flask, make: Factory) -> None:
+def test_invitation_creates_user_with_role_once(context: Flask, make: Factory) -> None:
     acme = make.organization()
     new = invitations.create_invitation(
         make.actor(acme), acme.slug, email="Bob@Example.com", name="Bob", role="developer"
@@ -207,9 +208,7 @@ def test_an_invitation_makes_a_user_with_the_role_once(context: Flask, make: Fac
         invitations.accept_invitation(token, name="Bob", password_hash="$argon2id$test")
 
 
-def test_a_second_invitation_ends_the_first_and_a_withdrawn_one_works_no_more(
-    context: Flask, make: Factory
-) -> None:
+def test_replaced_or_withdrawn_invitation_is_invalid(context: Flask, make: Factory) -> None:
     acme = make.organization()
     admin = make.actor(acme)
     first = invitations.create_invitation(admin, acme.slug, email="bob@example.com")
@@ -227,7 +226,7 @@ def test_a_second_invitation_ends_the_first_and_a_withdrawn_one_works_no_more(
     assert find_user_by_email(acme.id, "bob@example.com") is None
 
 
-def test_an_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
     acme = make.organization()
     token = _token(invitations.create_invitation(make.actor(acme), acme.slug, email="bob@example.com").link)
     later = clock.now() + timedelta(days=7, seconds=1)
@@ -235,18 +234,18 @@ def test_an_invitation_expires(context: Flask, make: Factory, monkeypatch: pytes
     assert invitations.find_invitation(token) is None
 
 
-def test_the_invitations_token_is_stored_nowhere(context: Flask, make: Factory, database: Database) -> None:
+def test_invitation_token_is_not_stored(context: Flask, make: Factory, database: Database) -> None:
     acme = make.organization()
     token = _token(invitations.create_invitation(make.actor(acme), acme.slug, email="bob@example.com").link)
     assert token.encode() not in database.dump()
 
 
 @pytest.mark.parametrize("token", ["", "x", "gth_iv_", "gth_ss_" + "0" * 59, "\x00", "é" * 40])
-def test_a_token_that_is_none_finds_nothing(context: Flask, make: Factory, token: str) -> None:
+def test_malformed_invitation_token_is_not_found(context: Flask, make: Factory, token: str) -> None:
     assert invitations.find_invitation(token) is None
 
 
-def test_foreign_and_absent_administrators_are_alike(context: Flask, make: Factory) -> None:
+def test_foreign_and_nonexistent_administrators_give_the_same_error(context: Flask, make: Factory) -> None:
     acme, globex = make.organization(), make.organization()
     make.user(globex, role="admin")
     foreign = operations.list_administrators(make.actor(globex), globex.slug).items[0].public_id

@@ -1,4 +1,4 @@
-"""An administrator changes somebody's address: what hung from the old one ends, and it is told (SS-6)."""
+"""An administrator changes a user's email: sessions and grants end, and the old email is notified (SS-6)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.support.mail_server import Mailbox, plain
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def test_ss6_sign_ins_end_with_the_address_and_the_old_one_is_told(
+def test_changed_email_ends_sessions_and_notifies_the_old_one(
     make: Any, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
+    """SS-6."""
     acme = make.organization()
     ada = make.user(acme, email="ada@acme.example")
     token = make.sign_in(ada).token
@@ -30,7 +31,7 @@ def test_ss6_sign_ins_end_with_the_address_and_the_old_one_is_told(
     assert "an administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
 
 
-def test_another_spelling_of_the_same_address_ends_nothing(
+def test_other_spelling_of_the_email_ends_nothing(
     make: Any, box: Mailbox, deliver: Callable[[], int]
 ) -> None:
     acme = make.organization()

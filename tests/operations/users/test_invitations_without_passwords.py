@@ -1,4 +1,4 @@
-"""Where neither passwords nor passkeys sign in nobody is invited: it is said, and what was sent waits."""
+"""Invitations where neither passwords nor passkeys are enabled: new ones are rejected, and open ones wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = "nine small otters in a kiln"
 
 @transaction
 def switch(organization: OrganizationSnapshot, on: bool) -> None:
-    """As the settings would, of somebody whose passkey keeps the way back open."""
+    """Turn passwords on or off as the settings would."""
     off = {"password": {"enabled": False}, "passkeys": {"passwordless": False}}
     settings = {} if on else {"authentication": off}
     mine = Organization.id == organization.id
@@ -33,7 +33,7 @@ def switch(organization: OrganizationSnapshot, on: bool) -> None:
     view_changes.mark(organization.id)
 
 
-def test_an_invitation_waits_while_nothing_signs_in(
+def test_open_invitation_works_again_once_sign_in_is_possible(
     context: Flask, make: Factory, database: Database, http: FlaskClient
 ) -> None:
     acme = make.organization(name="Acme")

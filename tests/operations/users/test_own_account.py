@@ -1,4 +1,4 @@
-"""Deleting one's own account: where allowed, by a fresh sign-in, whole, and never the last administrator's."""
+"""Deleting one's own account: the setting, the fresh sign-in, the deleted data, and the last administrator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ada(make: Factory, acme: Any) -> Any:
     return make.user(acme, email="ada@acme.example")
 
 
-def as_herself(user: Any, *, seconds: int = 5) -> Actor:
+def actor_of(user: Any, *, seconds: int = 5) -> Actor:
     home = user.organization.id
     return Actor(
         "user",
@@ -46,13 +46,13 @@ def as_herself(user: Any, *, seconds: int = 5) -> Actor:
     )
 
 
-def test_the_account_is_gone_with_its_sign_ins_and_its_owner_told(
+def test_account_is_deleted_with_sessions_and_user_is_notified(
     make: Factory, ada: Any, acme: Any, box: Mailbox, deliver: Callable[[], int], database: Database
 ) -> None:
     """SS-6, OI-1, AU-1: as when an administrator deletes it."""
     token = make.sign_in(ada).token
-    assert preview_account_deletion(as_herself(ada)).sessions == 1
-    assert delete_own_account(as_herself(ada), email=" Ada@ACME.example ").sessions == 1
+    assert preview_account_deletion(actor_of(ada)).sessions == 1
+    assert delete_own_account(actor_of(ada), email=" Ada@ACME.example ").sessions == 1
     assert find_session(token) is None and find_user_by_email(acme.id, ada.email) is None
     rows = database.query("SELECT action, actor_id, target_id FROM audit_events")
     events = [[part.decode() if isinstance(part, bytes) else part for part in row] for row in rows]
@@ -63,33 +63,33 @@ def test_the_account_is_gone_with_its_sign_ins_and_its_owner_told(
     ]
 
 
-def test_nothing_goes_where_the_organization_does_not_allow_it(make: Factory, database: Database) -> None:
+def test_deletion_is_rejected_where_not_allowed(make: Factory, database: Database) -> None:
     user = make.user(make.organization())
     for call in (preview_account_deletion, lambda actor: delete_own_account(actor, email=user.email)):
         with pytest.raises(Forbidden):
-            call(as_herself(user))
+            call(actor_of(user))
     assert database.count("users") == 1 and find_user_by_email(user.organization.id, user.email) is not None
 
 
-def test_it_asks_for_a_fresh_sign_in_and_the_address(ada: Any, acme: Any) -> None:
-    """PO-4: whoever finds a browser open ends nobody's account."""
+def test_deletion_requires_fresh_sign_in_and_the_email(ada: Any, acme: Any) -> None:
+    """PO-4: an unattended browser cannot be used to delete the account."""
     with pytest.raises(FreshSignInRequired):
-        delete_own_account(as_herself(ada, seconds=3600), email=ada.email)
+        delete_own_account(actor_of(ada, seconds=3600), email=ada.email)
     with pytest.raises(InvalidInput) as refusal:
-        delete_own_account(as_herself(ada), email="eve@acme.example")
+        delete_own_account(actor_of(ada), email="eve@acme.example")
     assert refusal.value.errors[0].field == "email"
     assert find_user_by_email(acme.id, ada.email) is not None
 
 
-def test_the_last_administrator_stays(make: Factory, acme: Any) -> None:
+def test_last_administrator_cannot_delete_the_account(make: Factory, acme: Any) -> None:
     ada, grace = make.user(acme, role="admin"), make.user(acme, role="admin")
-    delete_own_account(as_herself(ada), email=ada.email)
+    delete_own_account(actor_of(ada), email=ada.email)
     with pytest.raises(LastAdministrator):
-        delete_own_account(as_herself(grace), email=grace.email)
+        delete_own_account(actor_of(grace), email=grace.email)
 
 
-def test_root_s_people_stay_while_an_organization_has_nobody_else(make: Factory) -> None:
-    """TN-11: an administrator from root who is the last one elsewhere is neither disabled nor deleted."""
+def test_root_user_who_is_last_administrator_elsewhere_cannot_be_removed(make: Factory) -> None:
+    """TN-11: a root user who is another organization's last administrator is neither disabled nor deleted."""
     from app.operations.organizations.administrators import add_administrator
     from app.operations.users.deletion import delete_user
     from app.operations.users.user_status import disable_user

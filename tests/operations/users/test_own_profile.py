@@ -1,4 +1,4 @@
-"""One's own profile: changed where the organization lets people, whole or not at all, and audited."""
+"""One's own profile: changed where allowed, as a whole or not at all, and audited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ada(make: Any, acme: Any) -> Any:
     return make.user(acme)
 
 
-def test_the_profile_is_what_was_given(make: Any, acme: Any, ada: Any, database: Database) -> None:
+def test_profile_is_replaced_and_audited(make: Any, acme: Any, ada: Any, database: Database) -> None:
     actor = make.actor(acme, "none", user=ada)
     before = get_user(acme.id, ada.id)
     view = change_profile(actor, name=" Ada King ", profile=WHOLE)
@@ -46,7 +46,7 @@ def test_the_profile_is_what_was_given(make: Any, acme: Any, ada: Any, database:
     assert audited(database, "user.updated") == 2, "nothing differed"
 
 
-def test_only_where_the_organization_lets_people(make: Any, ada: Any, acme: Any) -> None:
+def test_change_is_rejected_where_not_allowed(make: Any, ada: Any, acme: Any) -> None:
     closed = make.organization(settings={"user_permissions": {"members_can_edit_profile": False}})
     eve = make.user(closed)
     with pytest.raises(Forbidden):
@@ -57,7 +57,7 @@ def test_only_where_the_organization_lets_people(make: Any, ada: Any, acme: Any)
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 101, "A\u202eB", "A\nB", "A\x00"])
-def test_a_misleading_name_is_refused_and_nothing_is_written(
+def test_misleading_name_is_rejected_and_nothing_is_written(
     make: Any, acme: Any, ada: Any, database: Database, name: str
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
@@ -67,7 +67,9 @@ def test_a_misleading_name_is_refused_and_nothing_is_written(
     assert audited(database, "user.updated") == 0
 
 
-def test_of_two_at_once_one_is_told(make: Any, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_change_is_a_conflict(
+    make: Any, acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = own_profile.get_user
 
     @transaction

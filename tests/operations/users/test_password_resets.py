@@ -1,4 +1,4 @@
-"""Password resets: a link that works once, for one password, and signs nobody in (RP-1, RP-3, PW-4)."""
+"""Password resets: a single-use link sets one password and does not sign in (RP-1, RP-3, PW-4)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ada(make: Any, acme: Any) -> Any:
 
 @transaction
 def change(**values: Any) -> None:
-    """Something happened to every user meanwhile."""
+    """Change values of every user."""
     db.session.execute(update(User).values(**values))
 
 
@@ -49,10 +49,8 @@ def token_for(make: Any, user: Any) -> str:
     return link.rpartition("/")[2]
 
 
-def test_the_new_password_counts_and_the_old_one_does_not(
-    make: Any, acme: Any, ada: Any, database: Database
-) -> None:
-    """RP-3, SS-6: nobody is signed in by it, and every sign-in has ended."""
+def test_new_password_works_and_old_one_does_not(make: Any, acme: Any, ada: Any, database: Database) -> None:
+    """RP-3, SS-6: no one is signed in by it, and every session has ended."""
     standing = make.sign_in(ada)
     token = token_for(make, ada)
     reset_password(acme, token, NEW)
@@ -63,7 +61,7 @@ def test_the_new_password_counts_and_the_old_one_does_not(
     assert audited(database, "user.password_reset") == 1
 
 
-def test_a_link_that_was_shown_to_an_administrator_proves_no_address(make: Any, acme: Any, ada: Any) -> None:
+def test_link_shown_to_an_administrator_does_not_verify_the_email(make: Any, acme: Any, ada: Any) -> None:
     """OI-5."""
     change(email_verified=False)
     reset_password(acme, token_for(make, ada), NEW)
@@ -71,7 +69,7 @@ def test_a_link_that_was_shown_to_an_administrator_proves_no_address(make: Any, 
     assert user is not None and user.email_verified is False
 
 
-def test_it_works_once(make: Any, acme: Any, ada: Any) -> None:
+def test_link_works_once(make: Any, acme: Any, ada: Any) -> None:
     """RP-1."""
     token = token_for(make, ada)
     reset_password(acme, token, NEW)
@@ -80,14 +78,14 @@ def test_it_works_once(make: Any, acme: Any, ada: Any) -> None:
     assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
 
 
-def test_a_new_one_ends_the_one_before(make: Any, acme: Any, ada: Any) -> None:
+def test_new_link_invalidates_the_previous_one(make: Any, acme: Any, ada: Any) -> None:
     """RP-1."""
     first, second = token_for(make, ada), token_for(make, ada)
     assert find_reset(acme, first) is None
     assert find_reset(acme, second) is not None
 
 
-def test_it_ends_by_age(make: Any, ada: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_expires(make: Any, ada: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """RP-1: the setting ``authentication.recovery.reset_ttl_seconds``, 30 minutes by default."""
     token = token_for(make, ada)
     now = clock.now()
@@ -97,7 +95,7 @@ def test_it_ends_by_age(make: Any, ada: Any, acme: Any, monkeypatch: pytest.Monk
     assert find_reset(acme, token) is None
 
 
-def test_the_setting_says_how_long(make: Any) -> None:
+def test_link_lifetime_is_a_setting(make: Any) -> None:
     """The setting ``authentication.recovery.reset_ttl_seconds``."""
     brief = make.organization(settings={"authentication": {"recovery": {"reset_ttl_seconds": 300}}})
     user = make.user(brief)
@@ -106,26 +104,26 @@ def test_the_setting_says_how_long(make: Any) -> None:
     assert timedelta(seconds=299) < expires_at - before <= timedelta(seconds=301)
 
 
-def test_it_is_bound_to_the_password_of_its_time(make: Any, acme: Any, ada: Any) -> None:
+def test_password_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> None:
     """RP-1."""
     token = token_for(make, ada)
     change(password_hash="another")
     assert find_reset(acme, token) is None
 
 
-def test_it_is_bound_to_the_address_of_its_time(make: Any, acme: Any, ada: Any) -> None:
+def test_email_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> None:
     token = token_for(make, ada)
     change(email_canonical="new@acme.example")
     assert find_reset(acme, token) is None
 
 
-def test_another_organization_does_not_know_it(make: Any, ada: Any) -> None:
+def test_link_of_another_organization_is_unknown(make: Any, ada: Any) -> None:
     """TN-6."""
     token = token_for(make, ada)
     assert find_reset(make.organization(), token) is None
 
 
-def test_somebody_disabled_meanwhile_gets_no_new_password(make: Any, acme: Any, ada: Any) -> None:
+def test_disabled_user_cannot_reset_the_password(make: Any, acme: Any, ada: Any) -> None:
     token = token_for(make, ada)
     disable_user(make.actor(acme), ada.id)
     with pytest.raises(ResetEnded):
@@ -134,22 +132,22 @@ def test_somebody_disabled_meanwhile_gets_no_new_password(make: Any, acme: Any, 
         token_for(make, ada)
 
 
-def test_a_password_that_is_refused_leaves_the_link_alone(make: Any, acme: Any, ada: Any) -> None:
+def test_rejected_password_does_not_use_the_link(make: Any, acme: Any, ada: Any) -> None:
     token = token_for(make, ada)
     with pytest.raises(InvalidInput):
         reset_password(acme, token, "short")
     reset_password(acme, token, NEW)
 
 
-def test_the_table_holds_its_digest_alone(make: Any, ada: Any, database: Database) -> None:
+def test_link_is_stored_as_digest(make: Any, ada: Any, database: Database) -> None:
     """TK-2."""
     token = token_for(make, ada)
     rows = database.query("SELECT digest FROM account_links")
     assert [bytes(row[0]) for row in rows] == [digest(token)]
 
 
-def test_whoever_may_not_is_told_so(make: Any, acme: Any, ada: Any, database: Database) -> None:
-    """TN-11: nobody takes over somebody who holds more than they do."""
+def test_issuing_a_link_requires_permission(make: Any, acme: Any, ada: Any, database: Database) -> None:
+    """TN-11: no one can take over a user who has more permissions."""
     boss = make.user(acme, role="admin")
     with pytest.raises(Forbidden):
         issue_reset_link(make.actor(acme, "users:read"), ada.id)
@@ -161,7 +159,7 @@ def test_whoever_may_not_is_told_so(make: Any, acme: Any, ada: Any, database: Da
     assert audited(database, "user.password_reset_requested") == 0
 
 
-def test_where_nobody_has_a_password_there_is_none_to_reset(make: Any) -> None:
+def test_reset_is_rejected_where_passwords_are_disabled(make: Any) -> None:
     """The setting ``authentication.password.enabled``."""
     without = make.organization(settings={"authentication": {"password": {"enabled": False}}})
     user = make.user(without)
@@ -169,8 +167,8 @@ def test_where_nobody_has_a_password_there_is_none_to_reset(make: Any) -> None:
         issue_reset_link(make.actor(without), user.id)
 
 
-def test_a_link_is_used_by_one_alone(make: Any, acme: Any, ada: Any) -> None:
-    """RP-1: the row count decides, whatever the caller looked at before."""
+def test_link_is_consumed_by_one_caller(make: Any, acme: Any, ada: Any) -> None:
+    """RP-1: the row count decides, whatever the caller read before."""
     reset = find_reset(acme, token_for(make, ada))
     assert reset is not None
     assert [consume_link(reset.link), consume_link(reset.link)] == [True, False]

@@ -1,4 +1,4 @@
-"""Accounts that people make for themselves: where it is open, for addresses it takes, so many an hour."""
+"""Registration: where it is open, which emails are accepted, and the hourly limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.databases import Database
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def opened(make: Any, **more: Any) -> Any:
+def open_organization(make: Any, **more: Any) -> Any:
     registration = {"mode": "open", "verify_email": False, **more}
     return make.organization(settings={"authentication": {"registration": registration}})
 
@@ -30,11 +30,9 @@ def register(organization: Any, **changes: Any) -> None:
     register_user(organization, **({**good, "request_id": None} | changes))
 
 
-def test_the_account_stands_with_the_default_roles_and_an_unproven_address(
-    make: Any, database: Database
-) -> None:
+def test_account_is_created_with_default_roles_and_unverified_email(make: Any, database: Database) -> None:
     """OI-5."""
-    acme = opened(make)
+    acme = open_organization(make)
     register(acme)
     user = find_user_by_email(acme.id, "new@example.com")
     assert user is not None and (user.name, user.email_verified) == ("New Person", False)
@@ -43,9 +41,9 @@ def test_the_account_stands_with_the_default_roles_and_an_unproven_address(
     assert audited(database, "user.registered") == 1
 
 
-def test_a_standing_account_is_left_alone_and_nothing_is_told(make: Any, database: Database) -> None:
-    """EN-1, OI-5: nobody takes an account over by registering its address again."""
-    acme = opened(make)
+def test_existing_account_is_unchanged_and_not_revealed(make: Any, database: Database) -> None:
+    """EN-1, OI-5: registering its email again does not take over an account."""
+    acme = open_organization(make)
     ada = make.user(acme, email="ada@example.com")
     register(acme, email="Ada@Example.com", password="another password entirely", name="Eve")
     user = find_user_by_email(acme.id, ada.email)
@@ -57,14 +55,14 @@ def test_a_standing_account_is_left_alone_and_nothing_is_told(make: Any, databas
 
 
 @pytest.mark.parametrize("mode", ["closed", "invite"])
-def test_only_where_the_organization_says_so(make: Any, database: Database, mode: str) -> None:
+def test_registration_is_rejected_where_not_open(make: Any, database: Database, mode: str) -> None:
     acme = make.organization(settings={"authentication": {"registration": {"mode": mode}}})
     with pytest.raises(Forbidden):
         register(acme)
     assert database.count("users") == 0
 
 
-def test_a_closed_organization_invites_nobody(make: Any, database: Database) -> None:
+def test_closed_organization_cannot_invite(make: Any, database: Database) -> None:
     acme = make.organization(settings={"authentication": {"registration": {"mode": "closed"}}})
     with pytest.raises(Conflict) as refused:
         create_invitation(make.actor(acme), acme.slug, email="new@example.com")
@@ -84,10 +82,10 @@ def test_a_closed_organization_invites_nobody(make: Any, database: Database) -> 
         ("password", {"password": "new@example.com"}),
     ],
 )
-def test_what_cannot_be_is_told_at_its_field(
+def test_invalid_field_is_rejected_by_name(
     make: Any, database: Database, field: str, changes: dict[str, str]
 ) -> None:
-    acme = opened(make, allowed_email_domains=["Example.com", "münchen.example"])
+    acme = open_organization(make, allowed_email_domains=["Example.com", "münchen.example"])
     with pytest.raises(InvalidInput) as refused:
         register(acme, **changes)
     assert [error.field for error in refused.value.errors] == [field]
@@ -95,10 +93,10 @@ def test_what_cannot_be_is_told_at_its_field(
     register(acme, email="new@xn--mnchen-3ya.example")
 
 
-def test_one_network_makes_so_many_an_hour(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EN-1: a stranger who tries addresses is slowed down; another network is not."""
-    monkeypatch.setattr(sign_up, "new_password_hash", lambda *_, **__: "x")
-    acme = opened(make)
+def test_registrations_per_network_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EN-1: someone who tries emails is slowed down. Other networks are not affected."""
+    monkeypatch.setattr(sign_up, "hash_new_password", lambda *_, **__: "x")
+    acme = open_organization(make)
     for number in range(sign_up.MAX_REGISTRATIONS_PER_NETWORK):
         register(acme, email=f"n{number}@example.com", ip_address=f"192.0.2.{number}")
     with pytest.raises(TooManyRequests) as refused:

@@ -1,4 +1,4 @@
-"""Users: one per address and organization, renamed by themselves, disabled by whoever may."""
+"""Users: uniqueness of emails, validation, disabling and enabling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.rules.tokens.claims import claims_for
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def test_an_address_is_one_user_in_an_organization_and_another_elsewhere(make: Any) -> None:
+def test_email_is_unique_within_an_organization(make: Any) -> None:
     acme, globex = make.organization(), make.organization()
     first = make.user(acme, email="Ada@Example.com")
     with pytest.raises(Conflict):
@@ -42,8 +42,8 @@ def test_an_address_is_one_user_in_an_organization_and_another_elsewhere(make: A
 @pytest.mark.parametrize(
     ("email", "other"), [("ádmin@x.example", "admin@x.example"), ("straße@x.example", "strasse@x.example")]
 )
-def test_accents_make_two_users_on_every_engine(make: Any, email: str, other: str) -> None:
-    """TK-4: the database's own collation would call them equal."""
+def test_accents_distinguish_users_on_every_engine(make: Any, email: str, other: str) -> None:
+    """TK-4: the database's default collation would treat them as equal."""
     acme = make.organization()
     assert make.user(acme, email=email).id != make.user(acme, email=other).id
 
@@ -51,14 +51,14 @@ def test_accents_make_two_users_on_every_engine(make: Any, email: str, other: st
 @pytest.mark.parametrize(
     "fields", [{"email": "nobody"}, {"email": "a@b.example", "name": "A\u202eB"}, {"email": ""}]
 )
-def test_what_is_no_address_or_misleads_makes_no_user(make: Any, fields: dict[str, str]) -> None:
+def test_invalid_email_or_name_is_rejected(make: Any, fields: dict[str, str]) -> None:
     acme = make.organization()
     with pytest.raises(InvalidInput):
         create_user(acme.id, **fields)
     assert db.session.scalar(select(func.count()).select_from(User)) == 0
 
 
-def test_claims_of_a_user_are_typed_and_whole(make: Any) -> None:
+def test_user_claims_are_typed_and_complete(make: Any) -> None:
     acme = make.organization()
     view = get_user(acme.id, make.user(acme, email="ada@acme.example").id)
     claims = claims_for(view.claims, {"openid", "profile", "email"})
@@ -80,7 +80,7 @@ def test_the_last_administrator_cannot_be_disabled(make: Any) -> None:
     assert disable_user(actor, ada.id).status == "disabled"
 
 
-def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> None:
+def test_disabling_requires_permission_and_all_of_the_users_permissions(make: Any) -> None:
     acme = make.organization()
     ada = make.user(acme, role="admin")
     make.user(acme, role="admin")
@@ -91,8 +91,8 @@ def test_disabling_needs_the_right_and_all_that_the_person_holds(make: Any) -> N
         disable_user(make.actor(acme), new_id())
 
 
-def test_who_administers_another_organization_is_out_of_a_narrow_reach_in_root(make: Any) -> None:
-    """TN-11: whoever may reset the people of root would otherwise hold what any of them holds elsewhere."""
+def test_root_user_with_role_elsewhere_needs_a_privileged_actor(make: Any) -> None:
+    """TN-11: otherwise someone who may reset root's users could gain the roles that these have elsewhere."""
     root, acme = make.root(), make.organization()
     grace, helper = make.user(root), make.user(root)
     assign_role(make.system(acme), acme.id, root.id, grace.id, "admin")
@@ -105,7 +105,7 @@ def test_who_administers_another_organization_is_out_of_a_narrow_reach_in_root(m
         with pytest.raises(Forbidden):
             update_user(actor, grace.public_id, {"email": "mallory@example.com"})
     assert issue_reset_link(narrow, make.user(root).id).link
-    # With a role of their own that holds as much there, and with all of root's rights, it is theirs to do.
+    # An actor with the same role there and all permissions in root may do it.
     assign_role(make.system(acme), acme.id, root.id, helper.id, "admin")
     assert issue_reset_link(make.actor(root, user=helper), grace.id).link
     assert issue_reset_link(make.system(root), grace.id).link
@@ -113,7 +113,7 @@ def test_who_administers_another_organization_is_out_of_a_narrow_reach_in_root(m
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_twenty_at_once_with_one_address_make_one_user(make: Any, app: Flask) -> None:
+def test_concurrent_creation_with_one_email_makes_one_user(make: Any, app: Flask) -> None:
     acme = make.organization()
     ready, outcomes = threading.Barrier(20), []
 
@@ -134,15 +134,13 @@ def test_twenty_at_once_with_one_address_make_one_user(make: Any, app: Flask) ->
     assert sorted(outcomes) == ["made"] + ["refused"] * 19
 
 
-def test_whoever_was_deleted_meanwhile_is_not_let_in_again(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_user_cannot_be_enabled(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """OI-1: a request that read the user before the deletion writes after it."""
     acme = make.organization()
     user = make.user(acme)
     read_before = get_user(acme.id, user.id)
     delete_user(make.actor(acme), user.public_id)
-    monkeypatch.setattr(user_status, "require_reach", lambda *_: read_before)
+    monkeypatch.setattr(user_status, "require_manageable_user", lambda *_: read_before)
     with pytest.raises(NotFound):
         enable_user(make.actor(acme), user.id)
     assert db.session.get_one(User, (acme.id, user.id)).status == "deleted"

@@ -1,4 +1,4 @@
-"""RU-1 and RU-2: what a request may name is what was registered, code point for code point."""
+"""RU-1 and RU-2: a request can use only a registered redirect URI, compared exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.rules.clients.redirect_uris import match_redirect_uri
 
 REGISTERED = "https://app.example.com/auth/callback?tenant=1"
 
-# RU-1: each is what a browser, a proxy or an attacker may take for the registered one.
+# RU-1: a browser, a proxy or an attacker may treat each of these as the registered URI.
 NEAR_MISSES = [
     "",
     " ",
@@ -92,13 +92,13 @@ NEAR_MISSES = [
 ]
 
 
-def test_the_corpus_is_large_and_has_no_twins():
+def test_corpus_is_large_and_has_no_duplicates():
     assert len(set(NEAR_MISSES)) == len(NEAR_MISSES) >= 60
 
 
 @pytest.mark.parametrize("sent", NEAR_MISSES)
 @pytest.mark.parametrize("client_type", ["web", "native"])
-def test_a_near_miss_matches_nothing(sent, client_type):
+def test_near_miss_matches_nothing(sent, client_type):
     assert match_redirect_uri(sent, [REGISTERED], client_type=client_type) is None
 
 
@@ -107,7 +107,7 @@ def test_a_near_miss_matches_nothing(sent, client_type):
     ["https://app.example.com", "https://app.example.com/cb/", "https://app.example.com/cb?", "https://app.example.com/cb#",
      "https://app.example.com/CB", "https://app.example.com/cb?x", "https://app.example.com/c", "https://app.example.com/cb%20"],
 )  # fmt: skip
-def test_a_plain_path_has_its_near_misses_too(sent):
+def test_near_miss_of_a_plain_path_matches_nothing(sent):
     assert (
         match_redirect_uri(
             sent, ["https://app.example.com/cb", "https://app.example.com/"], client_type="web"
@@ -116,7 +116,7 @@ def test_a_plain_path_has_its_near_misses_too(sent):
     )
 
 
-def test_the_registered_string_itself_matches():
+def test_registered_uri_matches_itself():
     others = ["https://other.example/cb", REGISTERED]
     assert match_redirect_uri(REGISTERED, others, client_type="web") == REGISTERED
     assert match_redirect_uri(REGISTERED, [], client_type="web") is None
@@ -133,7 +133,7 @@ def test_the_registered_string_itself_matches():
         ("http://localhost", "http://localhost:4000"),
     ],
 )
-def test_a_native_client_may_vary_the_loopback_port_alone(registered, sent):
+def test_native_client_can_change_only_the_loopback_port(registered, sent):
     """RU-2, RFC 8252 section 7.3."""
     assert match_redirect_uri(sent, [registered], client_type="native") == registered
     for other in ("web", "spa", "machine", "device"):
@@ -164,5 +164,5 @@ def test_a_native_client_may_vary_the_loopback_port_alone(registered, sent):
         ("https://app.example.com/callback", "https://app.example.com:8443/callback"),
     ],
 )
-def test_nothing_but_the_port_varies(registered, sent):
+def test_loopback_match_ignores_only_the_port(registered, sent):
     assert match_redirect_uri(sent, [registered], client_type="native") is None

@@ -1,4 +1,4 @@
-"""RU-3 and RU-6: what may be registered."""
+"""RU-3 and RU-6: which redirect URIs can be registered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem, w
         "http://[::1]:8080/callback",
     ],
 )
-def test_what_any_client_may_register(uri):
+def test_valid_redirect_uri_is_accepted(uri):
     for client_type in ("web", "spa", "native"):
         assert redirect_uri_problem(uri, client_type=client_type) is None
 
@@ -32,7 +32,7 @@ def test_what_any_client_may_register(uri):
 @pytest.mark.parametrize(
     "uri", ["com.example.app:/callback", "com.example.app://oauth/callback", "org.gnu.emacs:/"]
 )
-def test_an_app_scheme_is_for_native_clients(uri):
+def test_private_use_scheme_is_only_for_native_clients(uri):
     assert redirect_uri_problem(uri, client_type="native") is None
     problem = redirect_uri_problem(uri, client_type="web")
     assert problem is not None
@@ -117,8 +117,8 @@ def test_an_app_scheme_is_for_native_clients(uri):
     ],
 )
 @pytest.mark.parametrize("client_type", ["web", "native"])
-def test_what_nobody_may_register(uri, code, client_type):
-    """RU-3: Authlib's own check lets the first javascript one, the wildcard, http and the line feed through."""
+def test_invalid_redirect_uri_is_rejected(uri, code, client_type):
+    """RU-3: Authlib's check accepts the first javascript URI, the wildcard, http and the line feed."""
     problem = redirect_uri_problem(uri, client_type=client_type)
     assert problem is not None
     assert problem.code == code
@@ -129,14 +129,14 @@ def test_what_nobody_may_register(uri, code, client_type):
     ["code=1", "state", "iss=x", "error=", "id_token=1", "response=x", "a=1&code=2", "a=1;state=2", "CODE=1",
      "%63ode=1", "st%61te=1"],
 )  # fmt: skip
-def test_a_query_may_not_hold_what_the_answer_brings(query):
+def test_reserved_query_parameter_is_rejected(query):
     """RU-6: parameter pollution."""
     problem = redirect_uri_problem(f"https://rp.example/cb?{query}", client_type="web")
     assert problem is not None
     assert problem.code == "reserved_parameter"
 
 
-def test_an_organization_may_narrow_the_hosts():
+def test_organization_can_limit_hosts():
     allowed = ["login.acme.example", "*.apps.acme.example"]
     for uri in ("https://login.acme.example/cb", "https://a.b.apps.acme.example/cb", "http://127.0.0.1:1/cb"):
         assert redirect_uri_problem(uri, client_type="web", allowed_hosts=allowed) is None
@@ -150,7 +150,7 @@ def test_an_organization_may_narrow_the_hosts():
         assert problem.code == "host_not_allowed"
 
 
-def test_what_leads_to_the_own_device_is_known():
+def test_loopback_uris_are_recognized():
     assert is_loopback("http://127.0.0.1:8080/cb")
     assert not is_loopback("https://app.example/cb")
 
@@ -161,9 +161,9 @@ def test_what_leads_to_the_own_device_is_known():
      "https://127.0.0.1/x", "https://[::1]/x", "https://[::1]:8443/x", "com.example.app:/x", "app.example", "", 3,
      "https://app.example/x#y"],
 )  # fmt: skip
-def test_an_address_of_a_client_is_public_https(uri):
+def test_invalid_web_url_is_rejected(uri):
     assert web_url_problem(uri) is not None
 
 
-def test_an_https_address_of_a_named_host_is_fine():
+def test_https_url_with_a_host_name_is_accepted():
     assert web_url_problem("https://app.example/terms?lang=en&code=x") is None

@@ -1,4 +1,4 @@
-"""Resource indicators (RFC 8707, TK-6, DC-5): the audience of a token, and what of its scopes it may hold."""
+"""Resource indicators (RFC 8707, TK-6, DC-5): the audience of a token, and the scopes it can have for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
 @pytest.mark.parametrize(
     ("scopes", "asked", "asking", "kept", "audience"),
     [
-        # Without a resource the scopes say whom the token is for.
+        # Without a resource the scopes decide the audience.
         ("", "", PLAIN, "", [ISSUER]),
         ("openid profile", "", PLAIN, "openid profile", [ISSUER]),
         ("plain", "", PLAIN, "plain", [ISSUER]),
@@ -53,12 +53,12 @@ MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
         ("clients:read", "", MANAGER, "clients:read", [MANAGEMENT]),
         ("clients:read plain", "", MANAGER, "clients:read plain", [MANAGEMENT, ISSUER]),
         ("clients:read orders:read", "", MANAGER, "clients:read orders:read", [MANAGEMENT, ORDERS]),
-        # The client's default resource, unless all that is asked for belongs to others.
+        # The client's default resource, unless all requested scopes belong to other resources.
         ("", "", WITH_DEFAULT, "", [OWN]),
         ("plain openid", "", WITH_DEFAULT, "plain openid", [OWN, ISSUER]),
         ("orders:read", "", WITH_DEFAULT, "orders:read", [ORDERS]),
         ("orders:read plain", "", WITH_DEFAULT, "orders:read plain", [ORDERS, OWN]),
-        # With a resource its own scopes alone stay, beside those that belong to none.
+        # With a resource only its scopes remain, and scopes without a resource.
         ("orders:read stock:read plain", ORDERS, PLAIN, "orders:read plain", [ORDERS]),
         ("openid orders:read", STOCK, PLAIN, "openid", [STOCK, ISSUER]),
         ("orders:read", f"{STOCK} {ORDERS}", PLAIN, "orders:read", [STOCK, ORDERS]),
@@ -67,7 +67,7 @@ MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
         ("clients:read orders:read", MANAGEMENT, MANAGER, "clients:read", [MANAGEMENT]),
     ],
 )
-def test_token_holds_what_belongs_to_its_audience(
+def test_token_has_the_scopes_of_its_audience(
     scopes: str, asked: str, asking: TokenRequester, kept: str, audience: list[str]
 ) -> None:
     target = resolve_target(scopes.split(), parse_resources(asked), asking, CATALOG)
@@ -87,10 +87,8 @@ def test_token_holds_what_belongs_to_its_audience(
         (MANAGEMENT, PLAIN),
     ],
 )
-def test_resource_that_the_client_may_not_ask_for_is_an_invalid_target(
-    asked: str, asking: TokenRequester
-) -> None:
-    """DC-5: unknown, disabled, another's default, or the management API without a scope of it."""
+def test_unavailable_resource_is_an_invalid_target(asked: str, asking: TokenRequester) -> None:
+    """DC-5: unknown, disabled, another client's default, or the management API without one of its scopes."""
     with pytest.raises(InvalidTarget) as refused:
         resolve_target((), tuple(asked.split()), asking, CATALOG)
     assert refused.value.code == "invalid_target"
@@ -108,27 +106,27 @@ def test_resource_that_the_client_may_not_ask_for_is_an_invalid_target(
         "a:",
     ],
 )
-def test_what_is_no_absolute_uri_without_fragment_is_refused(text: str) -> None:
+def test_invalid_identifier_is_rejected(text: str) -> None:
     assert identifier_problem(text) is not None
     with pytest.raises(InvalidTarget):
         parse_resources(text)
 
 
-def test_resources_are_asked_for_once_each_and_not_without_bound() -> None:
+def test_resources_are_deduplicated_and_limited() -> None:
     assert parse_resources(f"{ORDERS} {STOCK} {ORDERS}") == (ORDERS, STOCK)
     assert parse_resources("") == ()
     with pytest.raises(InvalidTarget):
         parse_resources(" ".join(f"urn:r{number}" for number in range(MAX_RESOURCES + 1)))
 
 
-def test_token_for_too_many_resources_must_name_one() -> None:
+def test_too_many_resources_are_rejected() -> None:
     owners = {f"s{number}": f"urn:r{number}" for number in range(MAX_RESOURCES + 3)}
     catalog = Catalog({name: KnownResource(name) for name in owners.values()}, owners)
     with pytest.raises(InvalidTarget):
         resolve_target(owners, (), PLAIN, catalog)
 
 
-def test_token_request_stays_within_what_was_authorized() -> None:
+def test_token_request_cannot_exceed_authorized_resources() -> None:
     require_authorized_resources([ORDERS], [ORDERS, ISSUER])
     with pytest.raises(InvalidTarget):
         require_authorized_resources([ORDERS, STOCK], [ORDERS])
@@ -144,7 +142,9 @@ def test_token_request_stays_within_what_was_authorized() -> None:
         ([ORDERS, STOCK], "opaque", 300),
     ],
 )
-def test_strictest_resource_decides_format_and_life(audience: list[str], chosen: str, seconds: int) -> None:
+def test_strictest_resource_decides_format_and_lifetime(
+    audience: list[str], chosen: str, seconds: int
+) -> None:
     assert choose_token_format(audience, CATALOG, "otherwise") == chosen
     assert choose_token_lifetime(audience, CATALOG, 3600, most=86_400) == seconds
     assert choose_token_lifetime([STOCK], CATALOG, 3600, most=600) == 600
@@ -160,5 +160,5 @@ def test_strictest_resource_decides_format_and_life(audience: list[str], chosen:
         ("https://id.example:8443/", False),
     ],
 )
-def test_the_services_own_addresses_are_known(identifier: str, own: bool) -> None:
+def test_service_urls_are_recognized(identifier: str, own: bool) -> None:
     assert is_service_url(identifier, "https://id.example") is own

@@ -1,4 +1,4 @@
-"""Sectors of pairwise clients: one host tells them, or an address whose document vouches for every redirect URI."""
+"""Sectors of pairwise clients: a common host, or a document that lists every redirect URI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B = "https://a.example/cb", "https://b.example/cb"
         (None, {}),
     ],
 )
-def test_what_names_the_sector(sector: str | None, document: dict) -> None:
+def test_sector_host(sector: str | None, document: dict) -> None:
     """Core 8.1: the host component."""
     assert find_sector(document) == sector
     assert (sector_problem(document | {"subject_type": "pairwise"}) is None) is (sector is not None)
@@ -41,7 +41,7 @@ def test_what_names_the_sector(sector: str | None, document: dict) -> None:
         ("bad_document", "x"),
     ],
 )
-def test_the_document_holds_every_redirect_uri(code: str | None, listed: object) -> None:
+def test_document_must_list_every_redirect_uri(code: str | None, listed: object) -> None:
     """Core 8.1."""
     problem = sector_document_problem(listed, {"redirect_uris": [A, B]})
     assert (problem.code if problem else None) == code

@@ -1,4 +1,4 @@
-"""The FAPI 2.0 Security Profile as one switch of a client: what it fills in, what it refuses, one message a field."""
+"""The FAPI 2.0 Security Profile of a client: what it implies and rejects, with one message per field."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def refusals(sent: dict[str, Any]) -> dict[str, str]:
     return {error.field: error.code for error in refusal.value.errors}
 
 
-def test_the_switch_and_keys_are_enough() -> None:
+def test_profile_needs_only_itself_and_keys() -> None:
     client = complete(BANK, POLICY)
     assert (client.token_endpoint_auth_method, client.security_profile) == ("private_key_jwt", "fapi2")
 
 
-def test_a_machine_may_have_the_profile() -> None:
+def test_machine_client_can_have_the_profile() -> None:
     client = complete(
         {"name": "Bank", "type": "machine", "security_profile": "fapi2", "jwks": {"keys": [KEY]}}, POLICY
     )
@@ -56,17 +56,17 @@ def test_a_machine_may_have_the_profile() -> None:
     ],
     ids=str,
 )
-def test_what_the_profile_refuses(changes: dict[str, Any], field: str, code: str) -> None:
+def test_metadata_that_violates_the_profile_is_rejected(changes: dict[str, Any], field: str, code: str) -> None:
     """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1; the field that has to change is named."""
     assert refusals(BANK | changes) == {field: code}
 
 
 @pytest.mark.parametrize("algorithm", ["PS256", "ES256", "EdDSA"])
-def test_what_the_profile_takes(algorithm: str) -> None:
+def test_metadata_within_the_profile_is_accepted(algorithm: str) -> None:
     complete(BANK | {"id_token_signed_response_alg": algorithm}, POLICY)
 
 
-def test_all_of_it_at_once_is_told_at_once() -> None:
+def test_all_violations_are_reported_together() -> None:
     sent = BANK | {
         "token_endpoint_auth_method": "client_secret_post",
         "id_token_signed_response_alg": "RS256",
@@ -74,7 +74,7 @@ def test_all_of_it_at_once_is_told_at_once() -> None:
     assert set(refusals(sent)) == {"token_endpoint_auth_method", "id_token_signed_response_alg"}
 
 
-def test_a_client_that_stands_is_asked_too() -> None:
+def test_existing_client_is_validated_when_it_gets_the_profile() -> None:
     client = complete(
         BANK | {"security_profile": None, "token_endpoint_auth_method": "client_secret_basic"}, POLICY
     )
@@ -87,5 +87,5 @@ def test_a_client_that_stands_is_asked_too() -> None:
     assert changed.security_profile == "fapi2"
 
 
-def test_without_the_profile_nothing_of_it_is_asked() -> None:
+def test_profile_rules_do_not_apply_without_the_profile() -> None:
     complete(BANK | {"security_profile": None, "id_token_signed_response_alg": "RS256"}, POLICY)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.rules.sign_in import passwords
-from app.rules.sign_in import passwords as rule
 
-DATA = Path(rule.__file__).parent / "data" / "common_passwords.bin"
+DATA = Path(passwords.__file__).parent / "data" / "common_passwords.bin"
 POLICY = {"min_length": 8, "block_common": True, "block_personal": True}
 
 # From a breached list. The rules about words, runs and repetitions would not find them.
@@ -32,24 +31,25 @@ LISTED = (
 
 def test_list_has_expected_size() -> None:
     """PW-3: the list covers passwords from the shortest allowed length on, offline, in one small file."""
-    assert rule.count_listed_passwords() == 313_470
-    assert DATA.stat().st_size == 313_470 * rule.DIGEST_PREFIX_BYTES < 2_000_000
-    assert rule.MIN_LISTED_LENGTH == passwords.MIN_LENGTH
+    assert passwords.count_listed_passwords() == 313_470
+    assert DATA.stat().st_size == 313_470 * passwords.DIGEST_PREFIX_BYTES < 2_000_000
+    assert passwords.MIN_LISTED_LENGTH == passwords.MIN_LENGTH
 
 
 def test_list_entries_are_sorted_and_unique() -> None:
     """Binary search requires this."""
     content = DATA.read_bytes()
     records = [
-        content[at : at + rule.DIGEST_PREFIX_BYTES] for at in range(0, len(content), rule.DIGEST_PREFIX_BYTES)
+        content[at : at + passwords.DIGEST_PREFIX_BYTES]
+        for at in range(0, len(content), passwords.DIGEST_PREFIX_BYTES)
     ]
     assert all(one < following for one, following in pairwise(records))
 
 
 @pytest.mark.parametrize("password", LISTED)
 def test_listed_password_is_found_in_any_case(password: str) -> None:
-    assert rule.is_listed(password)
-    assert rule.is_listed(password.upper())
+    assert passwords.is_listed(password)
+    assert passwords.is_listed(password.upper())
 
 
 @pytest.mark.parametrize(
@@ -63,42 +63,42 @@ def test_listed_password_is_rejected_after_simple_change(password: str) -> None:
 
 
 def test_first_and_last_entries_are_found_and_neighbors_are_not() -> None:
-    content = rule._list_entries()
-    first, last = content[: rule.DIGEST_PREFIX_BYTES], content[-rule.DIGEST_PREFIX_BYTES :]
-    assert rule._contains(content, first) and rule._contains(content, last)
+    content = passwords._list_entries()
+    first, last = content[: passwords.DIGEST_PREFIX_BYTES], content[-passwords.DIGEST_PREFIX_BYTES :]
+    assert passwords._contains(content, first) and passwords._contains(content, last)
     for beside in (
         first[:-1] + bytes([first[-1] ^ 1]),
-        b"\xff" * rule.DIGEST_PREFIX_BYTES,
-        b"\0" * rule.DIGEST_PREFIX_BYTES,
+        b"\xff" * passwords.DIGEST_PREFIX_BYTES,
+        b"\0" * passwords.DIGEST_PREFIX_BYTES,
     ):
-        assert not rule._contains(content, beside)
+        assert not passwords._contains(content, beside)
 
 
 def test_random_passwords_are_not_listed() -> None:
     """The chance of a collision of forty bits is one in 3.5 million."""
     chance = random.Random(20261121)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-    matches = sum(rule.is_listed("".join(chance.choices(letters, k=16))) for _ in range(100_000))
+    matches = sum(passwords.is_listed("".join(chance.choices(letters, k=16))) for _ in range(100_000))
     assert matches == 0
 
 
 def test_lookup_takes_microseconds_in_a_mapped_file() -> None:
-    assert isinstance(rule._list_entries(), mmap.mmap)
+    assert isinstance(passwords._list_entries(), mmap.mmap)
     started = time.perf_counter()
     for number in range(1000):
-        rule.is_listed(f"a password number {number}")
+        passwords.is_listed(f"a password number {number}")
     assert (time.perf_counter() - started) / 1000 < 0.000_5
 
 
 def test_short_or_invalid_password_is_not_listed() -> None:
-    assert not rule.is_listed("123456")
-    assert not rule.is_listed("seventeen\ud800lanterns")
+    assert not passwords.is_listed("123456")
+    assert not passwords.is_listed("seventeen\ud800lanterns")
 
 
 def test_built_list_contains_each_long_enough_password_once() -> None:
-    made = rule.build_password_list(["password", "PASSWORD", "short", "12345678"])
-    assert len(made) == 2 * rule.DIGEST_PREFIX_BYTES
-    assert rule.digest_prefix("Password") in (
-        made[: rule.DIGEST_PREFIX_BYTES],
-        made[rule.DIGEST_PREFIX_BYTES :],
+    made = passwords.build_password_list(["password", "PASSWORD", "short", "12345678"])
+    assert len(made) == 2 * passwords.DIGEST_PREFIX_BYTES
+    assert passwords.digest_prefix("Password") in (
+        made[: passwords.DIGEST_PREFIX_BYTES],
+        made[passwords.DIGEST_PREFIX_BYTES :],
     )

@@ -1,6 +1,4 @@
-"""Hashes of other systems: parsed in their export formats, verified as the other system did, with a bounded
-cost.
-"""
+"""Hashes of other systems: parsed in their export formats and verified, with a bounded cost."""
 
 from __future__ import annotations
 

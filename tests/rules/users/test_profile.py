@@ -36,8 +36,9 @@ WHOLE: dict[str, Any] = {
 
 
 def test_profile_covers_every_standard_claim() -> None:
-    """All except those with columns of their own and those that only the server sets. protocol: userinfo,
-    standard claims.
+    """Includes all claims except those with columns of their own and those set by the server.
+
+    protocol: userinfo, standard claims.
     """
     assert validate_profile(WHOLE) == WHOLE
     elsewhere = {"sub", "name", "updated_at", "email", "email_verified", "phone_number_verified"}

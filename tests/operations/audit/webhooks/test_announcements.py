@@ -56,7 +56,7 @@ def test_who_chose_users_hears_of_users_and_of_nothing_else(
         "label": ada.label,
         "organization_id": "acme",
     }
-    assert data["address"] == ada.address and data["truncated"] is False
+    assert data["address"] == ada.ip_address and data["truncated"] is False
     assert re.fullmatch(r"evt_[0-9a-z]{26}", data["id"])
     assert told[0]["timestamp"].endswith("Z")
 
@@ -125,7 +125,7 @@ def test_where_nobody_listens_an_event_costs_no_query(make: Any, acme: Any, ada:
         audit.record(ada, "session.started", target_type="user", target_id="usr_x")
 
     calls: list[str] = []
-    real = webhook_publishing._LISTENING.rows
+    real = webhook_publishing._FIND_ENABLED.rows
 
     def counted(**values: Any) -> Any:
         calls.append(values["organization_id"])
@@ -134,12 +134,12 @@ def test_where_nobody_listens_an_event_costs_no_query(make: Any, acme: Any, ada:
     clear_cached_subscriptions()
     engine = engines()[1]
     sqlalchemy_event.listen(engine, "before_cursor_execute", note)
-    webhook_publishing._LISTENING.rows = counted  # type: ignore[method-assign]
+    webhook_publishing._FIND_ENABLED.rows = counted  # type: ignore[method-assign]
     try:
         for _ in range(5):
             happens()
     finally:
-        webhook_publishing._LISTENING.rows = real  # type: ignore[method-assign]
+        webhook_publishing._FIND_ENABLED.rows = real  # type: ignore[method-assign]
         sqlalchemy_event.remove(engine, "before_cursor_execute", note)
     assert calls == [acme.id]
     assert not [statement for statement in asked if "webhook" in statement]

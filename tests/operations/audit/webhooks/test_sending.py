@@ -93,7 +93,9 @@ def test_a_wrong_answer_is_tried_again_and_others_wait(
     assert deliver() == 1, "a receiver that fails is asked once, not once for each event"
     tried = next(one for one in list_deliveries(ada, hook.record.public_id).items if one.attempts)
     assert (tried.status, tried.response_status) == ("retrying", status)
-    assert tried.failure == f"It answered {status}." and tried.next_attempt_at is not None
+    assert (
+        tried.failure == f"The endpoint responded with status {status}." and tried.next_attempt_at is not None
+    )
     assert get_webhook(ada, hook.record.public_id).failing_since is not None
     receiver.act = Response
     come_round()

@@ -51,7 +51,7 @@ def test_people_clients_keys_and_evidence_live_on_elsewhere(
         assert reveal_credential(system, moved.client.client_id, credential_id) == moved.client.secret
         verified = verify_audit_log(system)
         # What waits is this sign-in and this reveal.
-        assert not verified.problems and verified.checked >= 10 and verified.waiting <= 2
+        assert not verified.problems and verified.checked >= 10 and verified.pending <= 2
     actions = {row[0] for row in database.query("SELECT CAST(action AS CHAR(99)) FROM audit_events")}
     assert {"organization.exported", "organization.imported", "client.registered"} <= actions
 

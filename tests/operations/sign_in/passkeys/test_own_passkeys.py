@@ -73,9 +73,7 @@ def test_last_passkey_cannot_be_removed_where_a_factor_is_required(
 def test_last_passkey_cannot_be_removed_where_passwords_are_disabled(
     make: Any, acme: Any, actor: Any, key: Any, answer_of: Any
 ) -> None:
-    """No user can lock themselves out, the last administrator included, because no link sets a password
-    there.
-    """
+    """No user can lock themselves out, including the last administrator."""
     update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": False}}})
     with pytest.raises(LastSignInMethod):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)

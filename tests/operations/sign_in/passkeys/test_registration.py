@@ -181,7 +181,7 @@ def test_passkey_can_be_registered_in_two_organizations(make: Any, key: Authenti
 
 
 def test_number_of_passkeys_is_limited(actor: Any, monkeypatch: pytest.MonkeyPatch, key: Any) -> None:
-    monkeypatch.setattr("app.operations.sign_in.passkey_registration.MOST_PER_USER", 1)
+    monkeypatch.setattr("app.operations.sign_in.passkey_registration.MAX_PASSKEYS_PER_USER", 1)
     with pytest.raises(Conflict) as refused:
         begin_registration(actor, HERE)
     assert refused.value.code == "too_many_passkeys"

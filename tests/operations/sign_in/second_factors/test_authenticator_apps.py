@@ -64,7 +64,7 @@ def test_adding_an_app_requires_fresh_sign_in_and_valid_code(app: Any, ada: Any)
     """MF-2: neither a stale sign-in nor a wrong code sets up a factor."""
     who = person(ada)
     new = factor_enrollment.begin_authenticator_app(who)
-    shown = Authenticator(app, ada, secret_in(new.address)).shown()
+    shown = Authenticator(app, ada, secret_in(new.otpauth_uri)).shown()
     with pytest.raises(FreshSignInRequired):
         factor_enrollment.add_authenticator_app(person(ada, ago_seconds=3600), new.sealed, shown)
     wrong = f"{(int(shown) + 1) % 10**6:06}"
@@ -81,7 +81,7 @@ def test_setup_page_is_bound_to_user_organization_and_time(
 ) -> None:
     """MF-2, SE-6: the secret in the form is sealed for its owner for half an hour."""
     new = factor_enrollment.begin_authenticator_app(person(ada))
-    shown = Authenticator(app, ada, secret_in(new.address)).shown()
+    shown = Authenticator(app, ada, secret_in(new.otpauth_uri)).shown()
     for other in (make.user(ada.organization), make.user(make.organization())):
         with pytest.raises(InvalidInput):
             factor_enrollment.add_authenticator_app(person(other), new.sealed, shown)
@@ -228,7 +228,7 @@ def test_second_app_and_disallowed_method_are_rejected(
     new = factor_enrollment.begin_authenticator_app(who)
     with pytest.raises(Conflict):
         factor_enrollment.add_authenticator_app(
-            who, new.sealed, Authenticator(app, ada, secret_in(new.address)).shown()
+            who, new.sealed, Authenticator(app, ada, secret_in(new.otpauth_uri)).shown()
         )
     off = make.organization(settings={"authentication": {"mfa": {"methods": ["passkey"]}}})
     eve = make.user(off)

@@ -140,7 +140,7 @@ def test_browser_that_enrolled_the_factor_has_its_own_counter(app: Any, ada: Any
     here = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=HERE.id)
     assert isinstance(here, SignedIn)
     new = factor_enrollment.begin_authenticator_app(person(ada))
-    phone = Authenticator(app, ada, secret_in(new.address))
+    phone = Authenticator(app, ada, secret_in(new.otpauth_uri))
     factor_enrollment.add_authenticator_app(
         person(ada), new.sealed, phone.shown(), known_cookie=here.known_cookie
     )

@@ -223,14 +223,14 @@ def test_few_wait_at_a_time_and_the_next_is_refused_at_once(
 
 def test_one_organization_s_slow_servers_leave_a_place_to_another() -> None:
     """TN-9, P2: three of four places are an organization's at most, two of them at one host."""
-    places = ConcurrencyLimiter(most=4, most_of_one_organization=3, most_of_one_host=2)
-    with places.taken(OURS, "a"), places.taken(OURS, "a"), places.taken(OURS, "b"):
+    limiter = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
+    with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"), limiter.slot(OURS, "b"):
         for host in ("a", "c"):
-            with pytest.raises(OutgoingRequestFailed), places.taken(OURS, host):
+            with pytest.raises(OutgoingRequestFailed), limiter.slot(OURS, host):
                 pass
-        with places.taken(THEIRS, "a"), pytest.raises(OutgoingRequestFailed), places.taken("third", "c"):
+        with limiter.slot(THEIRS, "a"), pytest.raises(OutgoingRequestFailed), limiter.slot("third", "c"):
             pass
-    with places.taken(OURS, "a"), places.taken(OURS, "a"):
+    with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"):
         pass
 
 

@@ -1,4 +1,4 @@
-"""How an import is worked on: a part at a time, never twice, in turn with others, until it ends or must."""
+"""Running imports: one part at a time, never twice, alternating between organizations."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ from tests.support.user_tokens import user_token
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def test_rights_that_end_stop_the_import_where_it_is(make: Any) -> None:
+def test_lost_permission_stops_the_import(make: Any) -> None:
     acme = make.organization()
     leaving = make.user(acme, role="admin")
     actor = make.actor(acme, user=leaving)
     record = begin(actor, people(600))
-    assert process_next_part(import_runner._row(actor, record.public_id))
+    assert process_next_part(import_runner._find_row(actor, record.public_id))
     db.session.execute(update(User).where(User.id == leaving.id).values(status="disabled"))
     db.session.commit()
     ended = import_runner.run_import(admin(make, acme), record.public_id)
     assert counts(ended) == ("failed", 250, 0, 0, 0)
-    assert "may not" in (ended.failure or "")
+    assert "no longer" in (ended.failure or "")
     assert stored(UserImportPart) == 0
     assert [event.after["reason"] for event in events(acme, "user_import.failed")] == [ended.failure]
 
 
-def test_a_client_that_lost_its_scope_stops_the_import_too(make: Any) -> None:
+def test_client_that_lost_its_scope_stops_the_import(make: Any) -> None:
     acme = make.organization()
     machine = make.machine(acme).registered.client
     actor = Actor(
@@ -76,10 +76,8 @@ def test_a_client_that_lost_its_scope_stops_the_import_too(make: Any) -> None:
 
 
 @pytest.mark.parametrize("ended", ["the sign-in", "all sign-ins", "the token"])
-def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
-    context: Flask, make: Any, ended: str
-) -> None:
-    """RV-5: rights are asked live, and so is what they were shown by."""
+def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: Any, ended: str) -> None:
+    """RV-5: permissions are checked live, and so is the credential."""
     acme = make.organization()
     user = make.user(acme, role="admin")
     boss = admin(make, acme)
@@ -93,7 +91,7 @@ def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
         assert session is not None
         actor = session.actor()
     record = begin(actor, people(600))
-    assert process_next_part(import_runner._row(boss, record.public_id))
+    assert process_next_part(import_runner._find_row(boss, record.public_id))
     if ended == "the token":
         assert revoke_token(boss, bearer) is not None
     elif ended == "the sign-in":
@@ -109,7 +107,7 @@ def test_who_ends_a_stolen_sign_in_or_token_ends_the_import_it_began(
     assert imported() == 250 and stored(UserImportPart) == 0
 
 
-def test_a_token_that_only_grew_old_ends_nothing(context: Flask, make: Any) -> None:
+def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> None:
     acme = make.organization()
     user = make.user(acme, role="admin")
     bearer = user_token(context, make, user)
@@ -121,7 +119,7 @@ def test_a_token_that_only_grew_old_ends_nothing(context: Flask, make: Any) -> N
     assert counts(import_runner.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)
 
 
-def test_a_closed_organization_gets_nobody(make: Any) -> None:
+def test_suspended_organization_stops_the_import(make: Any) -> None:
     root, acme = make.root(), make.organization()
     record = begin(admin(make, acme), people(2))
     organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
@@ -130,11 +128,11 @@ def test_a_closed_organization_gets_nobody(make: Any) -> None:
     assert find_user_by_email(acme.id, "p0@people.example") is None
 
 
-def test_a_part_counts_once_whoever_works_on_it(make: Any) -> None:
+def test_part_is_imported_once(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     record = begin(actor, people(600))
-    stale = import_runner._row(actor, record.public_id)
+    stale = import_runner._find_row(actor, record.public_id)
     assert process_next_part(stale)
     with pytest.raises(ImportSuperseded):
         process_next_part(stale)
@@ -143,11 +141,11 @@ def test_a_part_counts_once_whoever_works_on_it(make: Any) -> None:
     assert imported() == 600 == len(events(acme, "user.imported"))
 
 
-def test_cancelled_it_brings_in_nobody_more(make: Any) -> None:
+def test_cancelled_import_stops(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     record = begin(actor, people(600))
-    process_next_part(import_runner._row(actor, record.public_id))
+    process_next_part(import_runner._find_row(actor, record.public_id))
     assert import_records.cancel_import(actor, record.public_id).status == "cancelled"
     with pytest.raises(Conflict):
         import_records.cancel_import(actor, record.public_id)
@@ -156,7 +154,7 @@ def test_cancelled_it_brings_in_nobody_more(make: Any) -> None:
     assert [event.after["created"] for event in events(acme, "user_import.cancelled")] == [250]
 
 
-def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
+def test_worker_alternates_between_organizations(make: Any) -> None:
     make.root()
     acme, globex = make.organization(), make.organization()
     first = begin(admin(make, acme), people(1000))
@@ -170,7 +168,7 @@ def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
         return process_next_part(job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "work_on_part", note)
+        patch.setattr(module, "process_next_part", note)
         assert import_runner.process_due_imports(Actor.system("", "tests"), holder="tests") == 5
     assert seen[:2] == [acme.id, globex.id]
     assert records.get_import(admin(make, acme), first.public_id).status == "done"
@@ -178,7 +176,7 @@ def test_the_background_serves_every_organization_in_turn(make: Any) -> None:
     assert records.get_import(admin(make, acme), alone.public_id).status == "running"
 
 
-def test_a_fault_of_ours_ends_one_import_and_not_those_behind_it(make: Any) -> None:
+def test_unexpected_error_fails_only_one_import(make: Any) -> None:
     acme, globex = make.organization(), make.organization()
     broken = begin(admin(make, acme), people(2))
     db.session.execute(
@@ -191,7 +189,7 @@ def test_a_fault_of_ours_ends_one_import_and_not_those_behind_it(make: Any) -> N
     assert records.get_import(admin(make, globex), good.public_id).status == "done"
 
 
-def test_no_organization_fills_the_tables(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_unfinished_imports_is_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_uploads, "MAX_UNFINISHED_IMPORTS", 2)
     acme = make.organization()
     actor = admin(make, acme)
@@ -204,8 +202,8 @@ def test_no_organization_fills_the_tables(make: Any, monkeypatch: pytest.MonkeyP
     begin(admin(make, make.organization()), people(1))
 
 
-def test_what_was_uploaded_is_sealed_and_goes(make: Any) -> None:
-    """SE: personal data and hashes lie sealed, for days at most."""
+def test_uploaded_rows_are_sealed_and_deleted(make: Any) -> None:
+    """Personal data and hashes are sealed and kept for days at most."""
     acme = make.organization()
     actor = admin(make, acme)
     ended = bring_in(actor, "email,name\nnobody,Secret Name\n")
@@ -225,7 +223,7 @@ def test_what_was_uploaded_is_sealed_and_goes(make: Any) -> None:
         records.get_import(actor, ended.public_id)
 
 
-def test_an_upload_that_was_not_confirmed_is_nothing(make: Any) -> None:
+def test_unconfirmed_upload_is_discarded(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     upload = import_uploads.receive_upload(actor, io.BytesIO(people(3).encode()).read, file_format="csv")
@@ -237,7 +235,7 @@ def test_an_upload_that_was_not_confirmed_is_nothing(make: Any) -> None:
     assert stored(UserImport) == stored(UserImportPart) == 0
 
 
-def test_the_hash_that_comes_in_is_the_one_form_of_it(make: Any) -> None:
+def test_imported_hash_is_stored_in_normal_form(make: Any) -> None:
     acme = make.organization()
     django = "pbkdf2_sha256$1200$0123456789abcdefghijkl$" + "A" * 43 + "="
     bring_in(admin(make, acme), f"email,password_hash\nada@a.example,{django}\n")

@@ -1,4 +1,4 @@
-"""Imports of people: whole files and wrong rows, by the rights of who asks."""
+"""Imports of users: complete files and invalid rows, limited by the importer's permissions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from tests.support.importing import (
 pytestmark = pytest.mark.usefixtures("context")
 
 
-def test_au1_people_come_in_with_all_that_the_file_says_and_one_event_each(make: Any) -> None:
+def test_users_are_imported_with_all_fields_and_one_event_each(make: Any) -> None:
+    """AU-1."""
     acme, globex = make.organization(), make.organization()
     actor = admin(make, acme)
     text = (
@@ -71,7 +72,8 @@ def test_au1_people_come_in_with_all_that_the_file_says_and_one_event_each(make:
 
 
 @pytest.mark.usefixtures("real_hashes")
-def test_pw5_who_comes_with_a_hash_signs_in_and_has_ours_from_then_on(make: Any) -> None:
+def test_imported_hash_signs_in_and_is_renewed(make: Any) -> None:
+    """PW-5."""
     from argon2 import PasswordHasher
 
     acme = make.organization()
@@ -84,7 +86,7 @@ def test_pw5_who_comes_with_a_hash_signs_in_and_has_ours_from_then_on(make: Any)
     assert kept.password_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$") and kept.password_scheme is None
 
 
-def test_every_wrong_row_is_named_and_the_others_come_in(make: Any) -> None:
+def test_invalid_rows_are_reported_and_the_others_imported(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     text = (
@@ -105,12 +107,12 @@ def test_every_wrong_row_is_named_and_the_others_come_in(make: Any) -> None:
     }
     report = "".join(reports.refusal_report(actor, ended.public_id))
     assert report.splitlines()[0] == "row,errors,email,name,password_hash,roles"
-    assert "Row 2 has the same address." in report
+    assert "Row 2 has the same email." in report
     mended = report.replace("nonesuch", "member")
     assert counts(bring_in(actor, mended)) == ("done", 2, 0, 1, 1)
 
 
-def test_a_wrong_file_leaves_nothing(make: Any) -> None:
+def test_invalid_file_leaves_nothing(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     for text in ("", "email\n", people(600) + '"', people(600).encode() + b"\xff\n"):
@@ -124,7 +126,7 @@ def test_a_wrong_file_leaves_nothing(make: Any) -> None:
     assert events(acme, "user_import.started") == []
 
 
-def test_a_dry_run_says_what_would_happen_and_then_it_does(make: Any) -> None:
+def test_dry_run_predicts_the_import(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     make.user(acme, email="p1@people.example")
@@ -142,8 +144,8 @@ def test_a_dry_run_says_what_would_happen_and_then_it_does(make: Any) -> None:
     assert list(reasons(actor, ended)) == [302]
 
 
-def test_who_is_there_already_is_left_alone_or_brought_up_to_date(make: Any) -> None:
-    """PW-4, TN-12: the password, the address and whether it is verified are the person's own."""
+def test_existing_user_is_skipped_or_updated(make: Any) -> None:
+    """PW-4, TN-12: an import never changes the password, the email or its verification."""
     acme = make.organization()
     actor = admin(make, acme)
     ada = make.user(acme, email="ada@a.example", name="Ada")
@@ -166,10 +168,10 @@ def test_who_is_there_already_is_left_alone_or_brought_up_to_date(make: Any) -> 
     assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 0, 1, 0)
 
 
-def test_who_signed_up_with_an_address_does_not_get_the_roles_meant_for_its_owner(make: Any) -> None:
-    """OI-5: as where an administrator is named by address; the role that everybody has is no harm."""
+def test_unverified_user_does_not_get_imported_roles(make: Any) -> None:
+    """OI-5: as when an administrator is added by email. Default roles are harmless."""
     acme = make.organization()
-    squatter = find_user_by_email(acme.id, unproven(acme, "ada@a.example"))
+    squatter = find_user_by_email(acme.id, register_unverified(acme, "ada@a.example"))
     text = "email,roles\nada@a.example,developer\n"
     for dry in (True, False):
         ended = bring_in(admin(make, acme), text, dry=dry, on_existing="update")
@@ -179,13 +181,13 @@ def test_who_signed_up_with_an_address_does_not_get_the_roles_meant_for_its_owne
     assert counts(bring_in(admin(make, acme), member, on_existing="update")) == ("done", 0, 1, 0, 0)
 
 
-def unproven(organization: Any, email: str) -> str:
+def register_unverified(organization: Any, email: str) -> str:
     create_user(organization.id, email=email, made_unproven=True)
     return email
 
 
-def test_nobody_grants_what_they_lack_nor_reaches_who_holds_more(make: Any) -> None:
-    """TN-11, by an import too; and an address is vouched for by those alone who may switch verification off (OI-5)."""
+def test_importer_cannot_assign_missing_permissions_or_change_privileged_users(make: Any) -> None:
+    """TN-11. Only those who may turn off verification may declare emails verified (OI-5)."""
     acme = make.organization()
     chief = make.user(acme, role="admin")
     weak = admin(make, acme, "users:read", "users:write")
@@ -211,8 +213,8 @@ def test_nobody_grants_what_they_lack_nor_reaches_who_holds_more(make: Any) -> N
             records.list_refused_rows(actor, ended.public_id)
 
 
-def test_who_may_write_users_alone_gives_them_no_role_but_the_default_ones(make: Any) -> None:
-    """TN-11: as at every other door, whoever gives a role needs admins:write, though they hold all that it holds."""
+def test_importer_without_admins_write_can_assign_only_default_roles(make: Any) -> None:
+    """TN-11: assigning a role requires admins:write, even for an actor with all permissions of the role."""
     role = {"name": "People", "description": "", "permissions": ["users:read", "users:write"]}
     acme = make.organization(settings={"user_permissions": {"roles": {"people": role}}})
     clerk = make.actor(acme, "users:read", "users:write", user=make.user(acme, role="people"))
@@ -223,7 +225,7 @@ def test_who_may_write_users_alone_gives_them_no_role_but_the_default_ones(make:
     assert counts(bring_in(admin(make, acme), text)) == ("done", 1, 0, 1, 0)
 
 
-def test_what_the_command_line_checked_is_brought_in_by_whoever_starts_it(make: Any) -> None:
+def test_import_checked_by_the_command_line_can_be_started_by_another_actor(make: Any) -> None:
     acme = make.organization()
     record = begin(Actor.system(acme.id, "command line"), people(2), dry=True, is_foreground=True)
     assert import_runner.run_import(Actor.system(acme.id), record.public_id).status == "checked"
@@ -233,7 +235,7 @@ def test_what_the_command_line_checked_is_brought_in_by_whoever_starts_it(make: 
     assert counts(records.get_import(actor, record.public_id)) == ("done", 2, 0, 0, 0)
 
 
-def test_a_report_holds_no_column_that_its_author_makes_a_formula_nor_more_than_a_few(make: Any) -> None:
+def test_report_escapes_and_limits_unknown_columns(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     rows = [
@@ -247,7 +249,7 @@ def test_a_report_holds_no_column_that_its_author_makes_a_formula_nor_more_than_
     assert report[1].startswith("1,") and "There is no such field" in report[1]
 
 
-def test_long_rows_come_in_parts_of_a_bounded_size(make: Any) -> None:
+def test_parts_of_long_rows_are_limited_in_size(make: Any) -> None:
     acme = make.organization()
     actor = admin(make, acme)
     rows = [{"email": f"p{number}@people.example", "name": "é" * 60_000} for number in range(8)]
@@ -259,7 +261,7 @@ def test_long_rows_come_in_parts_of_a_bounded_size(make: Any) -> None:
     assert counts(import_runner.run_import(actor, record.public_id)) == ("done", 0, 0, 0, 8)
 
 
-def test_the_last_administrator_stays_whatever_a_file_says(make: Any) -> None:
+def test_import_cannot_disable_the_last_administrator(make: Any) -> None:
     acme = make.organization()
     chief = make.user(acme, role="admin")
     machine = make.actor(acme, user=chief)
@@ -267,7 +269,8 @@ def test_the_last_administrator_stays_whatever_a_file_says(make: Any) -> None:
     assert reasons(machine, ended) == {2: [("", "last_administrator")]}
 
 
-def test_tn1_another_organizations_import_is_none(make: Any) -> None:
+def test_import_of_another_organization_is_not_found(make: Any) -> None:
+    """TN-1."""
     acme, globex = make.organization(), make.organization()
     record = begin(admin(make, acme), people(3))
     stranger = admin(make, globex)

@@ -1,4 +1,4 @@
-"""Pictures of strangers are made anew, within limits (PO-2)."""
+"""Untrusted images are re-encoded within limits (PO-2)."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from PIL.PngImagePlugin import PngInfo
 from app.rules.clients.logos import MAX_BYTES, InvalidImage, render_logo
 
 
-def drawn(kind: str, size: tuple[int, int] = (300, 150), **options: object) -> bytes:
+def make_image(kind: str, size: tuple[int, int] = (300, 150), **options: object) -> bytes:
     out = io.BytesIO()
     Image.new("RGB", size, (200, 30, 30)).save(out, kind, **options)
     return out.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
-def test_a_picture_becomes_a_small_png(kind: str) -> None:
-    """PO-2: re-encoded to PNG, in its proportions."""
-    with Image.open(io.BytesIO(render_logo(drawn(kind)))) as logo:
+def test_image_becomes_a_small_png(kind: str) -> None:
+    """PO-2: re-encoded as PNG with the same proportions."""
+    with Image.open(io.BytesIO(render_logo(make_image(kind)))) as logo:
         assert (logo.format, logo.size) == ("PNG", (256, 128))
         red, green, blue, opaque = logo.convert("RGBA").getpixel((10, 10))
         assert red > 180 and green < 60 and blue < 60 and opaque == 255
 
 
-def test_a_small_picture_keeps_its_size() -> None:
-    with Image.open(io.BytesIO(render_logo(drawn("PNG", (16, 20))))) as logo:
+def test_small_image_keeps_its_size() -> None:
+    with Image.open(io.BytesIO(render_logo(make_image("PNG", (16, 20))))) as logo:
         assert logo.size == (16, 20)
 
 
-def test_nothing_of_the_file_but_its_colours_is_left() -> None:
+def test_metadata_is_removed() -> None:
     words = PngInfo()
     words.add_text("Comment", "<script>secret</script>")
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
-    told = render_logo(drawn("PNG", pnginfo=words, icc_profile=b"a profile")) + render_logo(
-        drawn("JPEG", exif=exif)
+    told = render_logo(make_image("PNG", pnginfo=words, icc_profile=b"a profile")) + render_logo(
+        make_image("JPEG", exif=exif)
     )
     for trace in (b"script", b"profile", b"iCCP", b"tEXt", b"eXIf", b"home"):
         assert trace not in told
 
 
-def test_what_follows_the_picture_is_dropped() -> None:
-    assert b"PK\x03\x04" not in render_logo(drawn("PNG") + b"PK\x03\x04<html>")
+def test_trailing_data_is_removed() -> None:
+    assert b"PK\x03\x04" not in render_logo(make_image("PNG") + b"PK\x03\x04<html>")
 
 
 def _bomb(width: int, height: int) -> bytes:
@@ -64,25 +64,25 @@ def _bomb(width: int, height: int) -> bytes:
         b"",
         b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
         b"GIF89a",
-        drawn("BMP", (4, 4)),
-        drawn("TIFF", (4, 4)),
-        drawn("ICO", (16, 16)),
-        drawn("PNG")[:60],
-        drawn("JPEG")[:300],
-        drawn("PNG") + b"\0" * MAX_BYTES,
+        make_image("BMP", (4, 4)),
+        make_image("TIFF", (4, 4)),
+        make_image("ICO", (16, 16)),
+        make_image("PNG")[:60],
+        make_image("JPEG")[:300],
+        make_image("PNG") + b"\0" * MAX_BYTES,
         _bomb(0, 0),
     ],
     ids=["empty", "svg", "head", "bmp", "tiff", "ico", "cut png", "cut jpeg", "long", "no size"],
 )  # fmt: skip
-def test_anything_else_is_no_picture(content: bytes) -> None:
+def test_invalid_image_is_rejected(content: bytes) -> None:
     with pytest.raises(InvalidImage):
         render_logo(content)
 
 
 @pytest.mark.parametrize("size", [(2049, 2048), (1, 4_194_305), (50_000, 50_000)])
-def test_pixels_are_counted_before_they_are_unpacked(size: tuple[int, int]) -> None:
-    """PO-2: a small file may claim to be a very large picture."""
+def test_pixels_are_counted_before_decoding(size: tuple[int, int]) -> None:
+    """PO-2: a small file may claim to be a very large image."""
     with pytest.raises(InvalidImage, match=r"pixels|cannot be read") as refusal:
         render_logo(_bomb(*size))
-    # Pillow itself refuses the largest before we see their size.
+    # Pillow rejects the largest images before their size is checked.
     assert "pixels" in str(refusal.value) or isinstance(refusal.value.__cause__, Image.DecompressionBombError)

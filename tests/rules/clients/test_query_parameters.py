@@ -1,4 +1,4 @@
-"""Answers by redirect: the client's own address stays byte for byte, and nothing added can change its meaning."""
+"""Redirect responses keep the client's URI byte for byte, and added parameters cannot change its meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.rules.clients.redirect_uris import add_query_parameters, get_display_ho
         ("http://127.0.0.1:49152/cb", "http://127.0.0.1:49152/cb?code=x"),
     ],
 )
-def test_its_own_query_survives(uri: str, expected: str) -> None:
+def test_existing_query_is_preserved(uri: str, expected: str) -> None:
     """RU-6: Authlib turns ``?k`` into ``?k=``."""
     assert add_query_parameters(uri, {"code": "x", "state": None}) == expected
 
@@ -44,7 +44,7 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_value_comes_back_as_it_was_and_stays_one_value(state: str) -> None:
+def test_value_round_trips_as_one_parameter(state: str) -> None:
     """ST-1."""
     uri = add_query_parameters(
         "https://rp.example/cb?k=1", {"code": "c", "state": state, "iss": "https://id.example"}
@@ -54,7 +54,7 @@ def test_a_value_comes_back_as_it_was_and_stays_one_value(state: str) -> None:
     assert query == {"k": ["1"], "code": ["c"], "state": [state], "iss": ["https://id.example"]}
 
 
-def test_what_is_absent_stays_absent() -> None:
+def test_none_adds_no_parameter() -> None:
     """ST-1."""
     assert add_query_parameters("https://rp.example/cb", {"state": None}) == "https://rp.example/cb"
 
@@ -70,8 +70,8 @@ def test_what_is_absent_stays_absent() -> None:
         ("com.example.app://rp.example/cb", "com.example.app"),
     ],
 )
-def test_a_person_is_told_where_the_browser_goes(uri: str, host: str) -> None:
-    """CO-1: an app's own scheme is never shown as a host that it could pretend to be."""
+def test_display_host(uri: str, host: str) -> None:
+    """CO-1: an app's scheme is never shown as a host name."""
     assert get_display_host(uri) == host
 
 
@@ -88,6 +88,6 @@ def test_a_person_is_told_where_the_browser_goes(uri: str, host: str) -> None:
         ("null:/cb", None),
     ],
 )
-def test_the_origin_is_what_browsers_send(uri: str, origin: str | None) -> None:
-    """CR-3: browsers leave the default port out, and an app's scheme has no origin."""
+def test_web_origin_matches_the_origin_header(uri: str, origin: str | None) -> None:
+    """CR-3: browsers omit the default port, and an app's scheme has no origin."""
     assert get_web_origin(uri) == origin

@@ -1,4 +1,4 @@
-"""Terms of a new secret, and the verdict on one that stands."""
+"""Terms of a new secret, and the description of an existing one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
         (-DAY, None, -HOUR, "revoked"),
     ],
 )
-def test_the_status_of_a_secret(expires, retiring, revoked, status):
+def test_secret_status(expires, retiring, revoked, status):
     moments = [None if span is None else NOW + span for span in (expires, retiring, revoked)]
     found = get_credential_status(
         NOW, expires_at=moments[0], retiring_since=moments[1], revoked_at=moments[2]
@@ -52,7 +52,7 @@ def test_the_status_of_a_secret(expires, retiring, revoked, status):
         ("expired", -90 * DAY, -DAY, None, 0, 0, "expired 1 day ago"),
     ],
 )  # fmt: skip
-def test_the_verdict_in_words(status, created, ended, used, addresses, tokens, words):
+def test_use_description(status, created, ended, used, addresses, tokens, words):
     found = describe_credential_use(
         NOW,
         status=status,
@@ -66,7 +66,7 @@ def test_the_verdict_in_words(status, created, ended, used, addresses, tokens, w
 
 
 def terms(**sent):
-    good = {"name": None, "expires_at": None, "retire_others_in_seconds": None, "longest_seconds": None}
+    good = {"name": None, "expires_at": None, "retire_others_in_seconds": None, "max_seconds": None}
     return check_terms(NOW, **{**good, **sent})
 
 
@@ -76,11 +76,11 @@ def terms(**sent):
         ({}, None),
         ({"expires_at": "2026-12-01T00:00:00Z"}, datetime(2026, 12, 1, tzinfo=UTC)),
         ({"expires_at": "2026-12-01T02:00:00+02:00"}, datetime(2026, 12, 1, tzinfo=UTC)),
-        ({"expires_at": NOW + HOUR, "longest_seconds": 3600}, NOW + HOUR),
+        ({"expires_at": NOW + HOUR, "max_seconds": 3600}, NOW + HOUR),
         ({"name": "deploy", "retire_others_in_seconds": 0}, None),
     ],
 )
-def test_good_terms(sent, expected):
+def test_valid_terms_are_accepted(sent, expected):
     assert terms(**sent) == expected
 
 
@@ -101,7 +101,7 @@ def test_good_terms(sent, expected):
         ({"expires_at": "2026-11-21T12:00:00Z"}, "expires_at", "in_the_past"),
         ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at", "in_the_past"),
         ({"expires_at": "2066-01-01T00:00:00Z"}, "expires_at", "too_far"),
-        ({"expires_at": NOW + 2 * HOUR, "longest_seconds": 3600}, "expires_at", "too_far"),
+        ({"expires_at": NOW + 2 * HOUR, "max_seconds": 3600}, "expires_at", "too_far"),
         ({"retire_others_in_seconds": "0"}, "retire_others_in_seconds", "wrong_type"),
         ({"retire_others_in_seconds": True}, "retire_others_in_seconds", "wrong_type"),
         ({"retire_others_in_seconds": 1.5}, "retire_others_in_seconds", "wrong_type"),
@@ -109,13 +109,13 @@ def test_good_terms(sent, expected):
         ({"retire_others_in_seconds": 90 * 86_400 + 1}, "retire_others_in_seconds", "out_of_range"),
     ],
 )
-def test_wrong_terms_are_named(sent, field, code):
+def test_invalid_terms_are_named(sent, field, code):
     with pytest.raises(InvalidInput) as refusal:
         terms(**sent)
     assert [(wrong.field, wrong.code) for wrong in refusal.value.errors] == [(field, code)]
 
 
-def test_all_wrong_terms_are_named_at_once():
+def test_all_invalid_terms_are_reported_together():
     with pytest.raises(InvalidInput) as refusal:
         terms(name=3, expires_at=3, retire_others_in_seconds="x")
     assert len(refusal.value.errors) == 3

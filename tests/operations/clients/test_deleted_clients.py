@@ -1,4 +1,4 @@
-"""What a deleted client took with it, in figures: what was dead already is not counted again."""
+"""Counts of what was revoked with a deleted client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fetch(http: FlaskClient, client: MadeClient) -> None:
 
 
 @pytest.mark.parametrize(("revokes_tokens", "counted"), [(False, 3), (True, 1)])
-def test_tokens_that_ended_with_their_secret_are_not_counted(
+def test_tokens_revoked_with_their_secret_are_not_counted(
     app: Flask, http: FlaskClient, make: Factory, revokes_tokens: bool, counted: int
 ) -> None:
     machine = make.machine(make.organization(), "clients:read")

@@ -1,4 +1,4 @@
-"""Whether the old secret of a rotation can end, from real use, and when its people are reminded."""
+"""Whether the old secret of a rotation can be revoked, from real use, and when administrators are reminded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 def use(first: float | None = None, last: float | None = None, addresses: int = 1) -> SecretUse:
-    """A secret first and last used so many hours ago."""
+    """Return a secret first and last used this many hours ago."""
     times = [None if hours is None else NOW - timedelta(hours=hours) for hours in (first, last)]
     return SecretUse(times[0], times[1], addresses)
 
@@ -33,7 +33,10 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
             use(2, 0),
             [use(99, 0.05, 2)],
             False,
-            "The new secret was first used 2 hours ago, the old one last 3 minutes ago from 2 addresses. It is still needed.",
+            (
+                "The new secret was first used 2 hours ago, the old one last 3 minutes ago from 2 addresses. "
+                "It is still needed."
+            ),
         ),
         (
             use(0.5, 0),
@@ -52,7 +55,7 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
         ),
     ],
 )
-def test_verdict(new: SecretUse | None, old: list[SecretUse], is_safe: bool, words: str) -> None:
+def test_rotation_assessment(new: SecretUse | None, old: list[SecretUse], is_safe: bool, words: str) -> None:
     found = assess_rotation(NOW, new=new, old=old)
     assert (found.is_safe, found.words) == (is_safe, words)
 
@@ -63,15 +66,15 @@ def test_verdict(new: SecretUse | None, old: list[SecretUse], is_safe: bool, wor
         (-23, 5, -1, True),  # the last quarter of 28 hours
         (-10, 14, -1, False),
         (-10, 14, None, False),
-        (-0.5, 0.9, -0.1, True),  # a short overlap: an hour before
-        (-23, 5, -23.5, False),  # not used since it got its end
+        (-0.5, 0.9, -0.1, True),  # a short overlap, an hour before
+        (-23, 5, -23.5, False),  # not used since it got its expiry
         (-2400, 23, -1, True),  # a day before at the earliest
         (-2400, 25, -1, False),
-        (-2400, 23, -25, False),  # quiet for a day
+        (-2400, 23, -25, False),  # unused for a day
         (-23, -1, -2, False),
     ],
 )
-def test_reminder(began: float, ends: float, used: float | None, due: bool) -> None:
+def test_reminder_is_due_before_expiry(began: float, ends: float, used: float | None, due: bool) -> None:
     at = [None if hours is None else NOW + timedelta(hours=hours) for hours in (began, ends, used)]
     assert at[0] is not None and at[1] is not None
     assert is_reminder_due(NOW, began_at=at[0], ends_at=at[1], last_used_at=at[2]) is due

@@ -1,4 +1,4 @@
-"""What is demanded of a client: by itself, by its profile, or by its organization."""
+"""Requirements of a client: from its metadata, its profile, or its organization."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def settings(**oauth: Any) -> dict[str, Any]:
         ({"require_signed_request_object": True}, {}, {"request_objects": True}),
     ],
 )
-def test_each_demand_is_made_by_the_client_or_its_organization(
+def test_requirement_comes_from_client_or_organization(
     document: dict[str, Any], oauth: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in ClientRequirements.__slots__}
     assert get_client_requirements(document, settings(**oauth)) == ClientRequirements(**wanted)
 
 
-def test_the_profile_is_one_switch() -> None:
+def test_profile_implies_requirements() -> None:
     """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1."""
     assert get_client_requirements({"security_profile": "fapi2"}, settings()) == ClientRequirements(
         fapi2=True,
@@ -73,10 +73,10 @@ def test_the_profile_is_one_switch() -> None:
         ("private_key_jwt", "fapi2", False, "always", False),
     ],
 )
-def test_refresh_tokens_of_bound_confidential_clients_stay(
+def test_bound_confidential_clients_keep_their_refresh_token(
     method: str, profile: str | None, bound: bool, setting: str, rotates: bool
 ) -> None:
-    """protocol.md: for sender-constrained confidential clients refresh tokens are not rotated (FAPI 2.0)."""
+    """Refresh tokens of sender-constrained confidential clients are not rotated (FAPI 2.0)."""
     document = {"token_endpoint_auth_method": method, "security_profile": profile}
     oauth = settings(refresh_token={"rotation": setting})
     assert rotates_refresh_tokens(document, oauth, bound=bound) is rotates
@@ -92,8 +92,6 @@ def test_refresh_tokens_of_bound_confidential_clients_stay(
         ("fapi2", "ES256", "RS256", "ES256"),
     ],
 )
-def test_nothing_is_signed_by_rs256_for_the_profile(
-    profile: str | None, chosen: str | None, own: str, signed: str
-) -> None:
+def test_profile_excludes_rs256(profile: str | None, chosen: str | None, own: str, signed: str) -> None:
     oauth = settings(signing={"algorithm": own})
     assert signing_algorithm_for({"security_profile": profile}, oauth, chosen) == signed

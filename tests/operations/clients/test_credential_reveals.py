@@ -1,4 +1,4 @@
-"""Viewing client secrets (SE-3 to SE-7): by whom, after which evidence, and where a sealed copy opens."""
+"""Viewing client secrets (SE-3 to SE-7): permissions, audit, limits, and sealed copies."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ def actions(database: Database) -> list[str]:
     return [bytes(row[0]).decode() for row in database.query("SELECT action FROM audit_events ORDER BY id")]
 
 
-def test_a_secret_is_viewed_after_its_evidence(admin: Actor, client: MadeClient, database: Database) -> None:
+def test_secret_is_revealed_after_the_audit_event(
+    admin: Actor, client: MadeClient, database: Database
+) -> None:
     """SE-4."""
     assert credentials.reveal_credential(admin, client.client_id, first_of(client)) == client.secret
     assert actions(database)[-1] == "credential.revealed"
 
 
-def test_without_evidence_no_secret_is_opened(
+def test_secret_is_not_opened_if_the_audit_event_fails(
     admin: Actor, client: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
@@ -67,8 +69,8 @@ def test_without_evidence_no_secret_is_opened(
 
 
 @pytest.mark.mariadb
-def test_calls_at_once_do_not_pass_the_limit(app: Flask, make: Factory, database: Database) -> None:
-    """SE-5: each view is written before it is counted."""
+def test_concurrent_reveals_cannot_exceed_the_limit(app: Flask, make: Factory, database: Database) -> None:
+    """SE-5: each reveal is stored before the reveals are counted."""
     client = make.client(make.organization())
     actor = make.actor(client.organization, user=make.user(client.organization))
     gate = threading.Barrier(3 * MAX_REVEALS_PER_HOUR)
@@ -89,7 +91,7 @@ def test_calls_at_once_do_not_pass_the_limit(app: Flask, make: Factory, database
     assert actions(database).count("credential.revealed") == len(shown)
 
 
-def test_what_may_not_be_viewed_takes_no_place(
+def test_rejected_reveal_does_not_count_towards_the_limit(
     context: Flask, client: MadeClient, make: Factory, admin: Actor
 ) -> None:
     stranger = make.actor(client.organization, "clients:read", user=make.user(client.organization))
@@ -101,7 +103,7 @@ def test_what_may_not_be_viewed_takes_no_place(
     assert credentials.reveal_credential(admin, client.client_id, first_of(client)) == client.secret
 
 
-def test_viewing_is_limited_by_the_hour(admin: Actor, client: MadeClient, make: Factory) -> None:
+def test_reveals_are_limited_per_hour(admin: Actor, client: MadeClient, make: Factory) -> None:
     for _ in range(MAX_REVEALS_PER_HOUR):
         credentials.reveal_credential(admin, client.client_id, first_of(client))
     with pytest.raises(TooManyRequests) as refusal:
@@ -111,14 +113,14 @@ def test_viewing_is_limited_by_the_hour(admin: Actor, client: MadeClient, make: 
     assert credentials.reveal_credential(other, client.client_id, first_of(client))
 
 
-def test_an_old_sign_in_views_no_secret(client: MadeClient, make: Factory, database: Database) -> None:
+def test_reveal_requires_a_recent_sign_in(client: MadeClient, make: Factory, database: Database) -> None:
     stale = replace(make.actor(client.organization, authenticated_ago_seconds=3600), session_id=new_id())
     with pytest.raises(FreshSignInRequired):
         credentials.reveal_credential(stale, client.client_id, first_of(client))
     assert "credential.revealed" not in actions(database)
 
 
-def test_who_may_only_write_secrets_views_none(client: MadeClient, make: Factory) -> None:
+def test_write_permission_does_not_allow_reveal(client: MadeClient, make: Factory) -> None:
     weak = make.actor(client.organization, "credentials:write", "clients:read")
     for act in (
         lambda: credentials.reveal_credential(weak, client.client_id, first_of(client)),
@@ -128,7 +130,7 @@ def test_who_may_only_write_secrets_views_none(client: MadeClient, make: Factory
             act()
 
 
-def test_an_organization_that_shows_once_keeps_no_copy(
+def test_no_copy_is_stored_if_secrets_are_shown_once(
     context: Flask, make: Factory, database: Database
 ) -> None:
     """SE-5."""
@@ -140,7 +142,7 @@ def test_an_organization_that_shows_once_keeps_no_copy(
         credentials.reveal_credential(admin, client.client_id, first_of(client))
 
 
-def test_switching_to_once_wipes_the_copies(admin: Actor, client: MadeClient, database: Database) -> None:
+def test_switching_to_once_deletes_the_copies(admin: Actor, client: MadeClient, database: Database) -> None:
     """SE-7."""
     partial = {"oauth": {"clients": {"secret_display": "once"}}}
     settings.update_settings(admin, client.organization.slug, partial)
@@ -153,7 +155,7 @@ def test_switching_to_once_wipes_the_copies(admin: Actor, client: MadeClient, da
 
 
 @pytest.mark.parametrize("to_another", ["secret", "client", "organization"])
-def test_a_sealed_copy_opens_in_its_own_row_alone(
+def test_sealed_copy_cannot_be_opened_in_another_row(
     admin: Actor, client: MadeClient, make: Factory, database: Database, to_another: str
 ) -> None:
     """SE-6."""
